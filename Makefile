@@ -13,7 +13,7 @@ EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost checkpoint-formats fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
+.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -41,7 +41,7 @@ help:  ## this list
 
 venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 TensorFlow for NVIDIA GPUs, with IPU=/path/to/sdk the Poplar SDK's
 
-dev: $(DEV)  ## as venv, with what tests and checks need besides
+dev: $(DEV)  ## as venv, with what tests and checks need in addition
 
 demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 and 384 tokens (4 to 6 minutes on 2 cores)
 	@$(PY) -m tasks.demo
@@ -77,37 +77,37 @@ lint: $(DEV)  ## style, formatting, and the rules of which folder may import whi
 types: $(DEV)  ## types of the whole product
 	@$(PY) -m mypy
 
-benchmark: $(BENCH)  ## speed and memory of pre-training beside Hugging Face's, TensorFlow and PyTorch in float32 and bfloat16 (an hour; wants an idle machine); needs PyTorch
+benchmark: $(BENCH)  ## speed and memory of pre-training compared with Hugging Face's, TensorFlow and PyTorch in float32 and bfloat16 (an hour; needs an idle machine); needs PyTorch
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pretraining $(BENCHMARK_ARGS)
 
 time-shares: $(RUNTIME)  ## what a training step spends its time on: products, GeLU, LayerNorm, optimizer (3 minutes)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.time_shares $(BENCHMARK_ARGS)
 
-packing-plans: $(RUNTIME)  ## plans of packing beside the published ones, efficiency and run time (a minute)
+packing-plans: $(RUNTIME)  ## plans of packing compared with the published ones, efficiency and run time (a minute)
 	@$(PY) -m benchmarks.packing_plans $(BENCHMARK_ARGS)
 
-packed-training: $(RUNTIME)  ## real tokens per second on packs beside padded sequences (wants an idle machine)
+packed-training: $(RUNTIME)  ## real tokens per second on packs compared with padded sequences (needs an idle machine)
 	@$(PY) -m benchmarks.packed_training $(BENCHMARK_ARGS)
 
-fine-tuning: $(BENCH)  ## a run's or released weights fine-tuned, beside random weights and Hugging Face's Trainer (long); needs PyTorch, real data (GLUE, SQuAD), and BENCHMARK_ARGS="--checkpoint runs/mine"
+fine-tuning: $(BENCH)  ## a run's or released weights fine-tuned, compared with random weights and Hugging Face's Trainer (long); needs PyTorch, real data (GLUE, SQuAD), and BENCHMARK_ARGS="--checkpoint runs/mine"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning $(BENCHMARK_ARGS)
 
-pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, beside the same in sequence
+pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, compared with the same in sequence
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pipeline $(BENCHMARK_ARGS)
 
 sharding: $(RUNTIME)  ## the optimizer's memory in each of several processes, with and without sharding
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sharding $(BENCHMARK_ARGS)
 
-learning-curve: $(BENCH)  ## loss, step by step, beside Hugging Face's in PyTorch (a minute); needs PyTorch; uses real data, Wikipedia, where there is any
+learning-curve: $(BENCH)  ## loss, step by step, compared with Hugging Face's in PyTorch (a minute); needs PyTorch; uses real data, Wikipedia, where there is any
 	@$(PY) -m benchmarks.learning pytorch $(BENCHMARK_ARGS)
 
-squad-features: $(RUNTIME)  ## features of SQuAD beside Hugging Face's fast tokenizer and its slow one (5 minutes); needs real data: SQuAD
+squad-features: $(RUNTIME)  ## features of SQuAD compared with Hugging Face's fast tokenizer and its slow one (5 minutes); needs real data: SQuAD
 	@$(PY) -m benchmarks.squad_features $(BENCHMARK_ARGS)
 
-preprocessing: $(RUNTIME)  ## data preparation beside an imitation of the classic script, with one worker and two (15 minutes; wants an idle machine); needs real data: Wikipedia; BENCHMARK_ARGS="--only scaling --megabytes 62"
+preprocessing: $(RUNTIME)  ## data preparation compared with an imitation of the classic script, with one worker and two (15 minutes; needs an idle machine); needs real data: Wikipedia; BENCHMARK_ARGS="--only scaling --megabytes 62"
 	@$(PY) -m benchmarks.preprocessing $(BENCHMARK_ARGS)
 
-input-pipeline: $(RUNTIME)  ## samples that the input pipeline delivers beside those that BERT-base takes (5 minutes)
+input-pipeline: $(RUNTIME)  ## samples that the input pipeline delivers compared with those that BERT-base takes (5 minutes)
 	@$(PY) -m benchmarks.input_pipeline $(BENCHMARK_ARGS)
 
 benchmarks: $(RUNTIME)  ## throughput of this project's configs on this machine, as benchmarks.yml says, to compare systems
@@ -116,25 +116,22 @@ benchmarks: $(RUNTIME)  ## throughput of this project's configs on this machine,
 crash-test: $(DEV)  ## training killed at 25 random moments and data preparation at 8, and resumed (10 minutes on 2 cores); CRASH_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.crash $(CRASH_ARGS)
 
-checkpoint-cost: $(RUNTIME)  ## what a checkpoint every ten steps costs BERT-mini; wants an idle machine
+checkpoint-cost: $(RUNTIME)  ## what a checkpoint every ten steps costs BERT-mini; needs an idle machine
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.checkpointing $(BENCHMARK_ARGS)
-
-checkpoint-formats: $(BENCH)  ## seconds from nothing to a model, from a checkpoint of every format, beside Hugging Face, and to export it; needs PyTorch to write pytorch_model.bin
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.checkpoint_formats $(BENCHMARK_ARGS)
 
 fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (a minute or more); FUZZ_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.fuzz $(FUZZ_ARGS)
 
-fine-tuning-speed: $(BENCH)  ## fine-tuning speed on SQuAD and SST-2, packed, beside peers that pad to the longest of a batch (long; wants an idle machine); needs PyTorch, real data: SQuAD, GLUE
+fine-tuning-speed: $(BENCH)  ## fine-tuning speed on SQuAD and SST-2, packed, compared with peers that pad to the longest of a batch (long; needs an idle machine); needs PyTorch, real data: SQuAD, GLUE
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning_speed $(BENCHMARK_ARGS)
 
 precision: $(RUNTIME)  ## loss of BERT-tiny in float16, with stochastic rounding and rounded to nearest, compared with float32 (5 minutes); uses real data, Wikipedia, where there is any
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.learning precision $(BENCHMARK_ARGS)
 
-recomputation: $(RUNTIME)  ## activation memory and time with recomputation and without (10 minutes; wants an idle machine)
+recomputation: $(RUNTIME)  ## activation memory and time with recomputation and without (10 minutes; needs an idle machine)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.recomputation $(BENCHMARK_ARGS)
 
-sparse-layer: $(RUNTIME)  ## a block-sparse layer beside a dense one, by block size (a minute; wants an idle machine)
+sparse-layer: $(RUNTIME)  ## a block-sparse layer compared with a dense one, by block size (a minute; needs an idle machine)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_layer $(BENCHMARK_ARGS)
 
 sparse-pareto: $(RUNTIME)  ## dense, static, SET and RigL at equal training FLOPs (20 minutes on 2 cores); needs real data: Wikipedia; BENCHMARK_ARGS="--work runs/pareto --picture pareto.png"

@@ -30,6 +30,7 @@ from benchmarks.settings import SIZES
 from data_utils.classification.reading import read_split
 from data_utils.squad.windows import Geometry
 from model.tasks import SQUAD
+from utilities.files import PROJECT
 
 ByRate = dict[float, list[Scores]]  # one for each seed
 Results = dict[str, dict[str, ByRate]]  # task → variant → learning rate
@@ -163,7 +164,7 @@ class Study:
     def config(self, name: str, variant: str) -> Path:
         """Write the config of a task."""
         recipe = self.recipes[name]
-        folder = measuring.REPOSITORY / "configs"
+        folder = PROJECT / "configs"
         config: dict[str, Any] = {
             "extends": [str(folder / file) for file in (*recipe.configs, "systems/cpu.json")],
             "dataset_dir": str(self.data / (name if name in (SQUAD, PAIRS) else "glue")),

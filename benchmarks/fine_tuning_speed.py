@@ -85,12 +85,12 @@ def _ours(
 ) -> Prepared:
     from benchmarks.ours import cpu_platform, trainer
     from data_utils.records.arrays import ArrayReader
-    from data_utils.records.packs import rows_of, sequences_per_pack
+    from data_utils.records.packs import make_rows, sequences_per_pack
 
     features = squad_features if task.name == SQUAD else partial(classification_features, classes=2)
     padded = ArrayReader(features(task.length, VOCABULARY), samples)
     lengths = samples["input_mask"].sum(axis=1)
-    reader = rows_of(padded, lengths, task.most_in_pack if packed else None, SEED, task.name == CLASSIFICATION)
+    reader = make_rows(padded, lengths, task.most_in_pack if packed else None, SEED, task.name == CLASSIFICATION)
     in_a_row = sequences_per_pack(reader)
     rows = max(1, round(task.batch / in_a_row))
     platform = cpu_platform(precision=precision)

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 from utilities.environment import environment_facts
 from utilities.errors import EXIT_USER_ERROR, UserError
+from utilities.files import PROJECT
 from utilities.secrets import shown_line
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 NOTHING = "–"
 LAST_LINES = 15
 FRAMEWORKS = ("TF", "TORCH")  # as Transformers calls them
@@ -144,7 +144,7 @@ def write_json(path: Path | None, content: Any) -> None:
 
 def real_data_root() -> Path:
     """Return the folder of real data: ``BERT_REAL_DATA``, or ``../shared/data`` next to the repository."""
-    return Path(os.environ.get("BERT_REAL_DATA") or REPOSITORY.parent / "shared" / "data")
+    return Path(os.environ.get("BERT_REAL_DATA") or PROJECT.parent / "shared" / "data")
 
 
 def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: str = "") -> None:
@@ -186,11 +186,11 @@ def command(*arguments: object, log: Path | None = None, **environment: str) -> 
     """
     line, variables = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
     if log is None:
-        if subprocess.run(line, cwd=REPOSITORY, env=variables, stdout=sys.stderr, check=False).returncode:
+        if subprocess.run(line, cwd=PROJECT, env=variables, stdout=sys.stderr, check=False).returncode:
             raise UserError(f"{' '.join(line)} failed, see above")
         return
     with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(line, cwd=REPOSITORY, env=variables, stdout=file, stderr=subprocess.STDOUT, check=False)
+        done = subprocess.run(line, cwd=PROJECT, env=variables, stdout=file, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         _show_last_lines(log.read_text(encoding="utf-8"))
         raise UserError(f"{' '.join(line[:2])} … failed; its last lines are above, all of them in {log}")
@@ -213,7 +213,7 @@ def in_process(
     words = child_arguments(function, **arguments)
     variables = {**os.environ, **(environment or {})}
     done = subprocess.run(
-        [sys.executable, *words], cwd=REPOSITORY, env=variables, capture_output=True, text=True, check=False
+        [sys.executable, *words], cwd=PROJECT, env=variables, capture_output=True, text=True, check=False
     )
     if done.returncode:
         _show_last_lines(done.stderr)

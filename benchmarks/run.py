@@ -20,7 +20,6 @@ import yaml
 
 from benchmarks.measuring import (
     NOTHING,
-    REPOSITORY,
     at_least_one,
     command_line,
     machine,
@@ -29,9 +28,10 @@ from benchmarks.measuring import (
     module_parser,
 )
 from utilities.errors import UserError
+from utilities.files import PROJECT
 from utilities.secrets import mask
 
-SPECIFICATION = REPOSITORY / "benchmarks.yml"
+SPECIFICATION = PROJECT / "benchmarks.yml"
 SYSTEMS = ("cpu", "gpu", "ipu")
 TO_THE_END = "_conv"  # in the names of entries that train for days
 LAST_LINES = 5  # of a failed process that are shown
@@ -103,7 +103,7 @@ def run(command: Sequence[str], entry: dict[str, Any]) -> dict[str, float]:
     Raises:
         UserError: it failed, or its log lacks a figure.
     """
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, errors="replace", check=False)
     log = mask(done.stdout + done.stderr)
     if done.returncode:
         raise UserError(f"status {done.returncode}: {' | '.join(log.splitlines()[-LAST_LINES:])}")

@@ -45,7 +45,7 @@ class CompletionLog(NamedTuple):
     @classmethod
     def begin(cls, files: Path, step: str, settings: Mapping[str, Any], read_back: bool = True) -> CompletionLog:
         """Open the log of a step that writes into ``files``; completion records of other settings are deleted."""
-        digest = digest_of(settings)
+        digest = json_digest(settings)
         records = files / WORK_FOLDER / f"{step}-{digest[:12]}"
         for stale in (files / WORK_FOLDER).glob(f"{step}-*"):
             if stale != records:
@@ -261,7 +261,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-def identity_of(files: Sequence[Path]) -> Dict[str, Any]:
+def identify_files(files: Sequence[Path]) -> Dict[str, Any]:
     """Identify input files by number, size and a checksum, without reading them completely.
 
     The checksum covers each file's name, size, beginning and end, so a folder may be moved between two runs.
@@ -278,7 +278,7 @@ def identity_of(files: Sequence[Path]) -> Dict[str, Any]:
     return {"files": len(files), "bytes": total, "checksum": f"{checksum:08x}"}
 
 
-def digest_of(value: Any) -> str:
+def json_digest(value: Any) -> str:
     """Return the SHA-256 of a JSON value in hexadecimal; the order of keys does not matter."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=os.fspath)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -296,7 +296,7 @@ def add_pool_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def pool_of(options: argparse.Namespace, output: Path, inputs: Iterable[Path]) -> Pool:
+def make_pool(options: argparse.Namespace, output: Path, inputs: Iterable[Path]) -> Pool:
     """Return the workers that the options of ``add_pool_options`` describe; ``output`` is created for a cluster.
 
     From now on this process, which may be the only worker, collects garbage as rarely as other workers.

@@ -14,7 +14,7 @@ import abc
 import contextlib
 import functools
 from dataclasses import dataclass
-from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Protocol, Sequence, Tuple, Type
 
 from execution.parts import Attention, LinearDropoutNorm
 from keras_extensions.backend import keras, tf
@@ -267,13 +267,17 @@ class Platform(abc.ABC):
             name: name of the layer.
             dense: a layer to use instead of a new dense one.
         """
-        return LinearDropoutNorm(
-            self.dense(units, use_bias, initializer, "dense") if dense is None else dense,
-            self.dropout(rate, name="dropout"),
-            self.layer_normalization(epsilon, name="norm"),
-            self.outlined,
-            name=name,
-        )
+        kind = LinearDropoutNorm
+        if dense is None:
+            kind, dense = self.linear_before_norm(units, use_bias, initializer)
+        dropout, norm = self.dropout(rate, name="dropout"), self.layer_normalization(epsilon, name="norm")
+        return kind(dense, dropout, norm, self.outlined, name=name)
+
+    def linear_before_norm(
+        self, units: int, use_bias: bool, initializer: str
+    ) -> Tuple[Type[LinearDropoutNorm], keras.layers.Layer]:
+        """Return the class of the layers of :meth:`linear_dropout_norm`, and the dense layer that it is made with."""
+        return LinearDropoutNorm, self.dense(units, use_bias, initializer, "dense")
 
     def attention(self, rate: float, name: str) -> Attention:
         """Create the attention of given queries, keys and values, with a dropout ``rate`` for its weights."""

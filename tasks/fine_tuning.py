@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from data_utils.records.features import FeatureSpec, in_packs
-from data_utils.records.packs import generated_rows, outputs_of_samples, rows_of
+from data_utils.records.packs import generated_rows, make_rows, outputs_by_sample
 from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import load_tokenizer
 from execution.interface import Platform
@@ -78,12 +78,12 @@ class FineTuning:
     def rows(self, samples: SampleReader, lengths: np.ndarray) -> SampleReader:
         """Return samples of ``lengths`` tokens as rows of the batch."""
         config = self._config
-        return rows_of(samples, lengths, config.packing.max_sequences_per_pack, config.seed, self.reads_cls)
+        return make_rows(samples, lengths, config.packing.max_sequences_per_pack, config.seed, self.reads_cls)
 
     def predicted(self, predict: Predict, samples: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the model's outputs for each sample, by name."""
         reader = self.rows(samples, lengths)
-        return outputs_of_samples(reader, predict(reader))
+        return outputs_by_sample(reader, predict(reader))
 
     @property
     def required_tokenizer_settings(self) -> TokenizerSettings:

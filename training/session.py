@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Dict, NamedTuple, Sequence
 
 from data_utils.records.packs import sequences_per_pack
-from data_utils.records.pipeline import SampleReader, identity_of
+from data_utils.records.pipeline import SampleReader, identify_samples
 from execution.interface import Platform
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.callbacks.reporting import Listener
@@ -81,7 +81,7 @@ def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
     """
     reader = task.open_data()
     plan, facts = plan_training(config, reader), task.dataset_facts(reader)
-    return TrainingData(reader, plan, facts, identity_of(reader))
+    return TrainingData(reader, plan, facts, identify_samples(reader))
 
 
 def plan_training(config: TrainingConfig, reader: SampleReader) -> Plan:

@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parent.parent  # the folder with configs/
 LARGEST_SETTINGS = 1 << 20  # bytes of a file of settings; configs have a few thousand
 
 
-def temporary_beside(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """Return a name in the same folder that no other process uses and patterns such as ``*.tfrecord`` do not match."""
     return path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
 
@@ -32,7 +32,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: the file cannot be written; the error of a full disk names it.
     """
-    temporary = temporary_beside(path)
+    temporary = temporary_path(path)
     try:
         with open(temporary, "wb") as stream:
             yield stream

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.command_line import Progress
-from data_utils.completion_log import clear_work, identity_of, prepare_dataset_folder
+from data_utils.completion_log import clear_work, identify_files, prepare_dataset_folder
 from data_utils.doctor.findings import Diagnosis, FileFindings, diagnose, examine_file
 from data_utils.doctor.records import Checker, DataSet, open_dataset
-from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
+from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
 from data_utils.records.manifest import write_manifest
 from data_utils.tokenizer import VOCABULARY_NAME
@@ -24,23 +24,17 @@ from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
-COMPARED = 4_000_000  # at most so many records are compared with one another, which bounds the memory
-BYTES_OF_RECORD = 400  # at least, roughly
-
 
 def examine(data: DataSet, pool: Pool, output: Path | None) -> list[FileFindings]:
     """Read all files; the good records are written into ``output`` if it is given."""
     size = sum(path.stat().st_size for path in data.files)
-    settings = data.manifest.settings if data.manifest is not None else {}
-    probability = None if data.form.max_sequences else settings.get("masked_lm_prob")
-    sampled = max(1, size // BYTES_OF_RECORD // COMPARED)
-    function = functools.partial(examine_file, Checker(data), probability, sampled, output)
-    found: dict[Path, FileFindings] = {}
+    function = functools.partial(examine_file, Checker(data), output)
+    findings: dict[Path, FileFindings] = {}
     with Progress(size, "records") as progress:
         for result in pool.map(function, data.files, size):
-            found[result.path] = result
-            progress.advance(result.path.stat().st_size, f"{len(found):,} of {len(data.files):,} files")
-    return [found[path] for path in data.files]
+            findings[result.path] = result
+            progress.advance(result.path.stat().st_size, f"{len(findings):,} of {len(data.files):,} files")
+    return [findings[path] for path in data.files]
 
 
 def prepare_repair(data: DataSet, output: Path, overwrite: bool) -> None:
@@ -48,7 +42,7 @@ def prepare_repair(data: DataSet, output: Path, overwrite: bool) -> None:
     if output.resolve() == data.folder.resolve():
         raise UserError(f"--fix {output}: is the data set itself; name another folder")
     vocabulary = data.vocabulary.sha256 if data.vocabulary is not None else data.vocab_size
-    recipe = {"repair of": identity_of(data.files), "form": data.form._asdict(), "vocabulary": vocabulary}
+    recipe = {"repair of": identify_files(data.files), "form": data.form._asdict(), "vocabulary": vocabulary}
     prepare_dataset_folder(output, recipe, overwrite)
 
 
@@ -73,26 +67,26 @@ def finish_repair(data: DataSet, output: Path, files: Sequence[FileFindings]) ->
     clear_work(output)
 
 
-def as_text(data: DataSet, found: Diagnosis) -> str:
+def as_text(data: DataSet, result: Diagnosis) -> str:
     """Return the diagnosis as text for a terminal."""
-    form, counts = data.form, found.counts
+    form, counts = data.form, result.counts
     what = f"packs of up to {form.max_sequences} sequences" if form.max_sequences else "sequences"
     lines = [
-        f"{data.folder}: {found.records:,} records in {len(data.files):,} files; {what}, {form.max_seq_length} tokens,"
+        f"{data.folder}: {result.records:,} records in {len(data.files):,} files; {what}, {form.max_seq_length} tokens,"
         f" {form.max_predictions} predictions" + (f", vocabulary of {data.vocab_size:,}" if data.vocab_size else ""),
-        f"{counts['records']:,} good records, {found.bad:,} bad ones, {counts['tokens']:,} tokens",
-        *(share.text + " ← wrong" * share.is_off for share in found.shares),
+        f"{counts['records']:,} good records, {result.bad:,} bad ones, {counts['tokens']:,} tokens",
+        *result.shares,
     ]
-    if found.problems:
-        lines += ["bad records:", *(f"  {problem}" for problem in found.problems)]
-    if found.wrong:
-        lines += ["Something is wrong:", *(f"  - {text}" for text in found.wrong)]
-        if found.bad and counts["records"]:
+    if result.problems:
+        lines += ["bad records:", *(f"  {problem}" for problem in result.problems)]
+    if result.wrong:
+        lines += ["Something is wrong:", *(f"  - {text}" for text in result.wrong)]
+        if result.bad and counts["records"]:
             lines.append(f"To keep the good records alone: python -m data_utils.doctor {data.folder} --fix OTHER")
     else:
         lines.append("The data set is fine.")
-    if found.notes:
-        lines += ["Worth knowing:", *(f"  - {note}" for note in found.notes)]
+    if result.notes:
+        lines += ["Worth knowing:", *(f"  - {note}" for note in result.notes)]
     return "\n".join(lines)
 
 
@@ -101,14 +95,14 @@ def _action(options: argparse.Namespace) -> int:
     data = open_dataset(options.folder, options.vocab_file)
     if options.fix:
         prepare_repair(data, options.fix, options.overwrite)
-    with pool_of(options, options.fix or options.folder, data.files) as pool:
+    with make_pool(options, options.fix or options.folder, data.files) as pool:
         files = examine(data, pool, options.fix)
-    found = diagnose(data, files)
-    print(as_text(data, found))
+    result = diagnose(data, files)
+    print(as_text(data, result))
     if options.fix:
         finish_repair(data, options.fix, files)
-        print(f"{options.fix}: {found.counts['records']:,} good records, {found.bad:,} left out")
-    return 1 if found.wrong else 0
+        print(f"{options.fix}: {result.counts['records']:,} good records, {result.bad:,} left out")
+    return 1 if result.wrong else 0
 
 
 def main(arguments: list[str] | None = None) -> int:

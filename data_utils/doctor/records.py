@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_utils.packing.merge import holds_one_sequence
+from data_utils.packing.merge import is_one_sequence
 from data_utils.records.decoding import ExampleDecoder, ExampleError
 from data_utils.records.features import (
     PACKS_FORMAT,
@@ -26,7 +26,7 @@ from data_utils.records.features import (
     packed_pretraining_features,
     pretraining_features,
 )
-from data_utils.records.files import files_of_folder
+from data_utils.records.files import list_record_files
 from data_utils.records.framing import FRAMING_BYTES, RecordError, masked_crc32c, unframe
 from data_utils.records.index import find_index, load_index
 from data_utils.records.manifest import Manifest, load_manifest
@@ -110,7 +110,7 @@ class Checker:
         checks = [((weights <= 0).all(1), "masks nothing")]
         if not self.spec.packed:
             masked = np.take_along_axis(numbers, batch["masked_lm_positions"], axis=1)
-            gaps = ~holds_one_sequence(numbers)
+            gaps = ~is_one_sequence(numbers)
             checks.insert(0, (gaps, "has an input_mask with padding between its tokens, or no token"))
             checks.insert(1, (((weights > 0) & (masked == 0)).any(1), "has masked_lm_positions in the padding"))
         if self.special is not None:
@@ -125,7 +125,7 @@ class Checker:
         return next((Problem(int(wrong.argmax()), reason, "") for wrong, reason in checks if wrong.any()), None)
 
 
-def index_of(path: Path) -> tuple[np.ndarray | None, str | None]:
+def read_index(path: Path) -> tuple[np.ndarray | None, str | None]:
     """Return the records' boundaries from the file's index, if it fits the file, and otherwise the index's problem."""
     index = find_index(path)
     if index is None:
@@ -143,7 +143,7 @@ def read_records(path: Path) -> Iterator[bytes | str]:
     """
     if not path.stat().st_size:
         return
-    boundaries, _ = index_of(path)
+    boundaries, _ = read_index(path)
     with open(path, "rb") as stream:
         data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     view = memoryview(data)
@@ -193,9 +193,9 @@ def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
         vocabulary_file: The vocabulary; None: the one in the folder.
 
     Raises:
-        UserError: There are no record files, or none of them holds pre-training records.
+        UserError: There are no record files, or none of them has pre-training records.
     """
-    files = files_of_folder(folder)
+    files = list_record_files(folder)
     wrong: list[str] = []
     notes: list[str] = []
     manifest = None
@@ -219,10 +219,10 @@ def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
             if vocabulary_file is not None:
                 raise
             wrong.append(str(error))
-    return DataSet(folder, files, manifest, vocabulary, _form_of(files, manifest), wrong, notes)
+    return DataSet(folder, files, manifest, vocabulary, _find_form(files, manifest), wrong, notes)
 
 
-def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
+def _find_form(files: list[Path], manifest: Manifest | None) -> Form:
     """Return the form given by the manifest, or otherwise that of most of the first records."""
     if manifest is not None:
         names = ["max_seq_length", "max_predictions_per_seq"]
@@ -232,20 +232,20 @@ def _form_of(files: list[Path], manifest: Manifest | None) -> Form:
         known = [size for size in sizes if isinstance(size, int) and size > 0]
         if len(known) == len(names):
             return Form(*known)
-    found: Counter[Form] = Counter()
+    forms: Counter[Form] = Counter()
     reason = "all files are empty"
     for path in files[:FILES_TRIED]:
         for record in itertools.islice(read_records(path), RECORDS_TRIED):
             try:
-                found[_form_of_record(record)] += 1
+                forms[_record_form(record)] += 1
             except ExampleError as error:
                 reason = f"the last one tried {error.reason}"
-    if not found:
-        raise UserError(f"{files[0].parent}: holds no pre-training record that can be read ({reason})")
-    return found.most_common(1)[0][0]
+    if not forms:
+        raise UserError(f"{files[0].parent}: has no pre-training record that can be read ({reason})")
+    return forms.most_common(1)[0][0]
 
 
-def _form_of_record(record: bytes | str) -> Form:
+def _record_form(record: bytes | str) -> Form:
     if isinstance(record, str):
         raise ExampleError(0, record)
     batch = ExampleDecoder(pretraining_features(1, 1, ANY_VOCABULARY).features).decode([record], any_length=True)

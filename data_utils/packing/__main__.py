@@ -16,7 +16,7 @@ from data_utils.command_line import natural, positive
 from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset, pack_held_out
 from data_utils.packing.plan import ALGORITHMS, UNLIMITED, read_plan
 from data_utils.packing.report import PICTURE_NAME, before_and_after, check_picture, draw_packing
-from data_utils.parallel import add_pool_options, pool_of, with_absolute_paths
+from data_utils.parallel import add_pool_options, make_pool, with_absolute_paths
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 
@@ -32,7 +32,7 @@ def _action(options: argparse.Namespace) -> None:
         check_picture(picture)  # before the work, not after
         if not picture.absolute().parent.is_dir() and picture.parent != options.output:  # which is made
             raise UserError(f"--picture {picture}: there is no folder {picture.parent}; make it, or name another")
-    with pool_of(options, options.output, sorted(options.input.glob("*.tfrecord"))) as pool:
+    with make_pool(options, options.output, sorted(options.input.glob("*.tfrecord"))) as pool:
         manifest = pack_dataset(
             options.input,
             options.output,

@@ -21,7 +21,7 @@ from data_utils.completion_log import (
     CompletionLog,
     Done,
     clear_work,
-    digest_of,
+    json_digest,
     prepare_dataset_folder,
     run_units,
 )
@@ -90,12 +90,12 @@ def pack_dataset(
     if output.exists() and input_folder.exists() and output.samefile(input_folder):
         raise UserError(f"--output {output}: is the input; choose another folder")
     source = Source(input_folder)
-    room = source.shape.max_seq_length if max_seq_length is None else max_seq_length
-    checked_choices(room, max_sequences_per_pack, algorithm)
+    max_length = source.shape.max_seq_length if max_seq_length is None else max_seq_length
+    checked_choices(max_length, max_sequences_per_pack, algorithm)
     recipe = {
         "input": source.identity,
         "packs": {
-            "max_seq_length": room,
+            "max_seq_length": max_length,
             "max_sequences_per_pack": max_sequences_per_pack,
             "max_predictions_per_pack": max_predictions_per_pack,
             "algorithm": algorithm,
@@ -107,21 +107,20 @@ def pack_dataset(
         return output / MANIFEST_NAME
     pool = pool or Pool()
     lengths, masked_positions = survey(source, output, pool)
-    counts = histogram(lengths, room)
-    if counts.size > room:
-        longer = int(counts[room:].sum())
-        raise UserError(
-            f"--max-seq-length {room}: {longer:,} records are longer, up to {counts.size} tokens; give that or more"
-        )
-    plan = plan_packing(counts, room, max_sequences_per_pack, algorithm)
+    counts = histogram(lengths, max_length)
+    if counts.size > max_length:
+        longer = int(counts[max_length:].sum())
+        problem = f"{longer:,} records are longer, up to {counts.size} tokens"
+        raise UserError(f"--max-seq-length {max_length}: {problem}; give that or more")
+    plan = plan_packing(counts, max_length, max_sequences_per_pack, algorithm)
     write_plan(output, plan)
     list_path = (output / WORK_FOLDER / "by_length.npy").absolute()
     list_by_length(lengths, counts, seed, list_path)
     assignment = assign(plan, list_path, seed)
     sequences = plan.max_sequences_in_a_pack if isinstance(max_sequences_per_pack, str) else max_sequences_per_pack
     needed = most_in_a_pack(assignment, masked_positions)
-    predictions = predictions_of_pack(source.shape, room, sequences, needed, max_predictions_per_pack)
-    sizes = Sizes(room, predictions, sequences)
+    predictions = predictions_of_pack(source.shape, max_length, sequences, needed, max_predictions_per_pack)
+    sizes = Sizes(max_length, predictions, sequences)
     entries = _write(source, output, recipe, plan, assignment, sizes, pool)
     total = int(masked_positions.sum(dtype=np.int64))
     _finish(source, output, plan, sizes, entries, {"algorithm": algorithm, "seed": seed}, total)
@@ -150,7 +149,7 @@ def pack_held_out(input_folder: Path, output: Path, pool: Pool, overwrite: bool 
 def predictions_of_pack(
     shape: Shape, max_seq_length: int, max_sequences_per_pack: int, needed: int, wanted: Optional[int] = None
 ) -> int:
-    """Return P, the room for the masked positions of a pack.
+    """Return P, the number of masked positions of a pack.
 
     The share of masked tokens hardly depends on a sequence's length, and their number is rounded up. A full pack
     therefore has as many masked positions as a full sequence, plus at most one for each of its sequences: P = Q·S/L +
@@ -191,7 +190,7 @@ def _write(
     files = max(-(-packs // _MAX_PACKS_OF_FILE), min(len(source.paths), packs // _MIN_PACKS_OF_FILE), 1)
     units = work_units(packs, -(-packs // files))
     # Files of another plan, such as another version's, must not be mixed with this one's.
-    made_with = {**recipe, "sizes": sizes._asdict(), "plan": digest_of([plan.packs, plan.repeats])}
+    made_with = {**recipe, "sizes": sizes._asdict(), "plan": json_digest([plan.packs, plan.repeats])}
     completion_log = CompletionLog.begin(output, "pack", made_with)
     digits = max(3, len(str(len(units) - 1)))
     write_file = functools.partial(_write_file, source, assignment, sizes, digits, completion_log)

@@ -36,7 +36,7 @@ class Layout(NamedTuple):
         return sequences, places
 
 
-def holds_one_sequence(input_mask: np.ndarray) -> np.ndarray:
+def is_one_sequence(input_mask: np.ndarray) -> np.ndarray:
     """Return whether each row of ``input_mask`` (R, L) is one or more ones followed by zeros, bool (R,)."""
     mask = np.asarray(input_mask)
     lengths = (mask == 1).sum(axis=1)
@@ -49,7 +49,7 @@ def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:
     Raises:
         ValueError: a sequence is empty, or has padding between its tokens.
     """
-    good = holds_one_sequence(input_mask)
+    good = is_one_sequence(input_mask)
     if not good.all():
         raise ValueError(f"sequence {np.argmin(good)} has an input_mask that is not ones followed by zeros")
     return np.asarray(input_mask).sum(axis=1)
@@ -117,8 +117,8 @@ def pack_arrays(
     """
     layout = lay_out(sequence_lengths(batch["input_mask"]), packs)
     count, columns = len(packs), np.shape(batch["input_mask"])[1]
-    _check_room("tokens", np.bincount(layout.packs, layout.lengths, count), max_seq_length)
-    _check_room("sequences", np.bincount(layout.packs, minlength=count), max_sequences_per_pack)
+    _check_limit("tokens", np.bincount(layout.packs, layout.lengths, count), max_seq_length)
+    _check_limit("sequences", np.bincount(layout.packs, minlength=count), max_sequences_per_pack)
 
     shape = (layout.rows.size, columns)
     tokens = {
@@ -139,12 +139,12 @@ def pack_arrays(
     return packed
 
 
-def _masked_tokens(layout: Layout, batch: Mapping[str, np.ndarray], packs: int, room: int) -> Dict[str, np.ndarray]:
+def _masked_tokens(layout: Layout, batch: Mapping[str, np.ndarray], packs: int, limit: int) -> Dict[str, np.ndarray]:
     """Return the masked positions of all sequences of each pack, shifted to their tokens' new places; (M, P)."""
     weights = np.asarray(batch["masked_lm_weights"], np.float32)[layout.rows]  # (T, Q)
     real = weights > 0
     amounts = real.sum(axis=1)
-    _check_room("masked positions", np.bincount(layout.packs, amounts, packs), room)
+    _check_limit("masked positions", np.bincount(layout.packs, amounts, packs), limit)
     before = _sum_before(amounts, np.arange(amounts.size) - layout.places)
     sequence, column = np.nonzero(real)
     source = layout.rows[sequence], column
@@ -156,12 +156,12 @@ def _masked_tokens(layout: Layout, batch: Mapping[str, np.ndarray], packs: int, 
     }
     packed = {}
     for name, flat in values.items():
-        packed[name] = np.zeros((packs, room), np.float32 if name == "masked_lm_weights" else np.int32)
+        packed[name] = np.zeros((packs, limit), np.float32 if name == "masked_lm_weights" else np.int32)
         packed[name][target] = flat
     return packed
 
 
-def _check_room(what: str, amounts: np.ndarray, room: int) -> None:
-    if amounts.size and amounts.max() > room:
+def _check_limit(what: str, amounts: np.ndarray, limit: int) -> None:
+    if amounts.size and amounts.max() > limit:
         pack = int(np.argmax(amounts))
-        raise ValueError(f"pack {pack} has {int(amounts[pack])} {what}, and room for {room}")
+        raise ValueError(f"pack {pack} has {int(amounts[pack])} {what}, more than the limit of {limit}")

@@ -57,8 +57,8 @@ class PackingPlan:
     @property
     def efficiency(self) -> float:
         """The share of real tokens among all tokens of the packs, 0 to 1; 1 for an empty plan."""
-        room = self.number_of_packs * self.max_sequence_length
-        return self.number_of_tokens / room if room else 1.0
+        capacity = self.number_of_packs * self.max_sequence_length
+        return self.number_of_tokens / capacity if capacity else 1.0
 
     @property
     def packing_factor(self) -> float:

@@ -38,8 +38,8 @@ def before_and_after(plan: PackingPlan, unpacked_max_seq_length: int) -> str:
         No plan with at most 2 sequences in a pack has fewer packs.
     """
     packs, sequences, tokens = plan.number_of_packs, plan.number_of_sequences, plan.number_of_tokens
-    room = sequences * unpacked_max_seq_length, packs * plan.max_sequence_length
-    padding = room[0] - tokens, room[1] - tokens
+    capacity = sequences * unpacked_max_seq_length, packs * plan.max_sequence_length
+    padding = capacity[0] - tokens, capacity[1] - tokens
     sizes = unpacked_max_seq_length, plan.max_sequence_length
     same = sizes[0] == sizes[1]
     rows = [
@@ -49,7 +49,7 @@ def before_and_after(plan: PackingPlan, unpacked_max_seq_length: int) -> str:
         ("sequences in a row", "1.00", f"{plan.packing_factor:.2f}"),
         ("real tokens", f"{tokens:,}", f"{tokens:,}"),
         ("padding tokens", f"{padding[0]:,}", f"{padding[1]:,}"),
-        ("efficiency", _percent(tokens, room[0], 2), _percent(tokens, room[1], 2)),
+        ("efficiency", _percent(tokens, capacity[0], 2), _percent(tokens, capacity[1], 2)),
     ]
     widths = [max(len(row[column]) for row in rows) + 3 * (column > 0) for column in range(3)]
     lines = [f"{label:<{widths[0]}}{old:>{widths[1]}}{new:>{widths[2]}}".rstrip() for label, old, new in rows]

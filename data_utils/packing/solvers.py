@@ -57,7 +57,7 @@ def best_packs(values: np.ndarray, max_sequences: int, exact: bool = False) -> B
     """
     size = values.size
     spaces = np.arange(size + 1)
-    rest = spaces[:, None] - np.arange(1, size + 1)  # (S + 1, S), the space left beside a sequence; negative: none
+    rest = spaces[:, None] - np.arange(1, size + 1)  # (S + 1, S), the space left next to a sequence; negative: none
     best = np.zeros(size + 1)  # (S + 1,), the greatest worth of each space with 0, then 1, 2, … sequences at most
     if exact:
         best[1:] = IMPOSSIBLE
@@ -144,7 +144,7 @@ class _Program:
         self._random = np.random.default_rng(0)
 
     def solve(self, counts: Sequence[int], known: Iterable[Pack]) -> Tuple[List[Pack], List[float], int]:
-        """Find the fewest packs for a histogram; ``known`` packs can hold all its sequences.
+        """Find the fewest packs for a histogram; ``known`` packs have space for all its sequences.
 
         Returns:
             The packs in use, the most used first; how often each is used; and a proven bound on the number of packs.
@@ -182,8 +182,8 @@ class _Program:
         """Solve for the packs known so far; return them, how often each is used (P,), and the duals (L,)."""
         lengths = set(present.tolist())
         packs = [pack for pack in self._packs if lengths.issuperset(pack)]
-        holds = _matrix(packs, self._size)[present - 1]
-        solved = linprog(np.ones(len(packs)), A_ub=-holds, b_ub=-wanted, method="highs-ds")
+        contents = _matrix(packs, self._size)[present - 1]
+        solved = linprog(np.ones(len(packs)), A_ub=-contents, b_ub=-wanted, method="highs-ds")
         if solved.x is None:
             raise ArithmeticError(f"HiGHS found no solution: {solved.message}")
         return packs, solved.x, np.maximum(-solved.ineqlin.marginals, 0.0)

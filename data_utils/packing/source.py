@@ -12,8 +12,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from data_utils.command_line import Progress
-from data_utils.completion_log import WORK_FOLDER, CompletionLog, Done, digest_of, identity_of, run_units
-from data_utils.packing.merge import holds_one_sequence
+from data_utils.completion_log import WORK_FOLDER, CompletionLog, Done, identify_files, json_digest, run_units
+from data_utils.packing.merge import is_one_sequence
 from data_utils.parallel import Pool
 from data_utils.records.decoding import ExampleDecoder, ExampleError
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, pretraining_features
@@ -70,10 +70,10 @@ class Source:
     @functools.cached_property
     def identity(self) -> Dict[str, Any]:
         """A value that changes with the content of the files."""
-        return identity_of(self._files.paths)
+        return identify_files(self._files.paths)
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return _source_of, (str(self.folder.absolute()), digest_of(self.identity))
+        return _open_source, (str(self.folder.absolute()), json_digest(self.identity))
 
     @property
     def manifest(self) -> Optional[Manifest]:
@@ -94,7 +94,7 @@ class Source:
             RecordError: a record is damaged, or its mask or masked positions are invalid.
         """
         batch = self._decode(positions, self._measured)
-        good = holds_one_sequence(batch["input_mask"])
+        good = is_one_sequence(batch["input_mask"])
         if not good.all():
             reason = "has an input_mask that is not ones followed by zeros: not one padded sequence"
             raise self._error(positions, int(np.argmin(good)), reason)
@@ -103,8 +103,8 @@ class Source:
         outside = masked & ((batch["masked_lm_positions"] < 0) | (batch["masked_lm_positions"] >= lengths[:, None]))
         if outside.any():
             row, column = np.argwhere(outside)[0].tolist()
-            found = batch["masked_lm_positions"][row, column]
-            raise self._error(positions, row, f"masks position {found}, and has {lengths[row]} tokens")
+            position = batch["masked_lm_positions"][row, column]
+            raise self._error(positions, row, f"masks position {position}, and has {lengths[row]} tokens")
         return np.stack([lengths, masked.sum(axis=1)], axis=1).astype(np.uint16)
 
     def _decode(
@@ -121,7 +121,7 @@ class Source:
 
 
 @functools.lru_cache(maxsize=1)
-def _source_of(folder: str, identity: str) -> Source:
+def _open_source(folder: str, identity: str) -> Source:
     return Source(Path(folder))
 
 

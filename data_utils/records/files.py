@@ -54,7 +54,7 @@ class RecordFiles:
         self.manifest: Optional[Manifest] = None
         if isinstance(source, (str, Path)):
             folder = Path(source)
-            self.paths = files_of_folder(folder)
+            self.paths = list_record_files(folder)
             self.manifest = load_manifest(folder)
             if self.manifest is not None:
                 check_files(self.manifest, folder)
@@ -76,7 +76,7 @@ class RecordFiles:
             raise UserError(f"{where}: all *.tfrecord files are empty; make the data set again")
 
     def locate(self, position: int) -> Tuple[Path, int]:
-        """Return the file that holds a record, and the record's number in it, counted from 0."""
+        """Return the file that contains a record, and the record's number in it, counted from 0."""
         file = int(np.searchsorted(self._starts, position, side="right")) - 1
         return self.paths[file], position - int(self._starts[file])
 
@@ -102,7 +102,7 @@ class RecordFiles:
         return payloads  # type: ignore[return-value]
 
     def fetch_each(self, positions: np.ndarray) -> List[Union[bytes, RecordError]]:
-        """Return the payloads like :meth:`fetch`, with the error in place of each damaged record."""
+        """Return the payloads like :meth:`fetch`, with the error instead of each damaged record."""
         order = np.argsort(positions, kind="stable")
         ascending = positions[order]
         assert not ascending.size or (ascending[0] >= 0 and ascending[-1] < self.count)
@@ -119,7 +119,7 @@ class RecordFiles:
         return payloads
 
     def _payloads(self, file: int, numbers: np.ndarray) -> Iterator[Union[bytes, RecordError]]:
-        boundaries = self._boundaries_of(file)
+        boundaries = self._file_boundaries(file)
         path, handle = self.paths[file], self._handle(file)
         begins, ends = boundaries[numbers].tolist(), boundaries[numbers + 1].tolist()
         records = numbers.tolist()
@@ -138,7 +138,7 @@ class RecordFiles:
                     yield error
             first = last
 
-    def _boundaries_of(self, file: int) -> np.ndarray:
+    def _file_boundaries(self, file: int) -> np.ndarray:
         boundaries = self._boundaries.get(file)
         if boundaries is None:
             with self._loading:
@@ -192,7 +192,7 @@ class RecordFiles:
         check_checksums(self.manifest, folder)
 
 
-def files_of_folder(folder: Path) -> List[Path]:
+def list_record_files(folder: Path) -> List[Path]:
     """Return the record files of a data set folder, in the order of their names.
 
     Raises:
@@ -201,7 +201,7 @@ def files_of_folder(folder: Path) -> List[Path]:
     if not folder.exists():
         raise UserError(f"{folder}: no such folder; set dataset_dir to the folder with the *.tfrecord files")
     if not folder.is_dir():
-        raise UserError(f"{folder}: is a file; set dataset_dir to the folder that holds it")
+        raise UserError(f"{folder}: is a file; set dataset_dir to the folder that contains it")
     try:
         paths = sorted(folder.glob("*.tfrecord"))
         if paths:
@@ -214,7 +214,7 @@ def files_of_folder(folder: Path) -> List[Path]:
         raise UserError(f"{folder}: has no *.tfrecord files, but {below[0]} does; set dataset_dir to that folder")
     if not others:
         raise UserError(f"{folder}: is empty; set dataset_dir to a folder with *.tfrecord files")
-    holds = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+    content = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
     raise UserError(
-        f"{folder}: has no *.tfrecord files (it holds {holds}); set dataset_dir to the folder with the record files"
+        f"{folder}: has no *.tfrecord files (it has {content}); set dataset_dir to the folder of the record files"
     )

@@ -31,7 +31,7 @@ class RecordError(UserError):
     """A record that cannot be used.
 
     Attributes:
-        path: the file that holds it.
+        path: the file that contains it.
         record: its number in that file, counted from 0.
         reason: what is wrong with it, a clause that follows "record … ".
         fix: what to do.
@@ -69,7 +69,7 @@ def unframe(framed: memoryview, path: Path, record: int) -> bytes:
         raise RecordError(
             path,
             record,
-            f"holds {length + FRAMING_BYTES} bytes, the index says {len(framed)}: cut off, or an old index",
+            f"has {length + FRAMING_BYTES} bytes, the index says {len(framed)}: cut off, or an old index",
             f"{_FRESH_COPY}, or {renew_index(path)}",
         )
     payload = framed[HEADER_BYTES:-4]

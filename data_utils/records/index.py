@@ -1,4 +1,4 @@
-"""Reads and writes the index beside a record file, which says where each record begins.
+"""Reads and writes the index next to a record file, which says where each record begins.
 
 The format is the ``tfrecord`` package's: a text file with a line ``offset length`` for each record, where the length
 includes the framing. ``python -m data_utils.records.index FOLDER`` writes missing indices.
@@ -83,7 +83,7 @@ def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
     if illegal:
         line = text[: text.index(illegal[:1])].count(b"\n") + 1
         raise _misfit(path, record_path, f"line {line} is not 'offset length'")
-    # The text holds digits and blanks only, which this parser always accepts; 20 million lines take about a second.
+    # The text contains digits and blanks only, which this parser always accepts; 20 million lines take about a second.
     numbers = np.fromstring(text, dtype=np.int64, sep=" ") if text.strip() else np.empty(0, np.int64)
     if numbers.size % 2:
         raise _misfit(path, record_path, "a line is not 'offset length'")
@@ -131,7 +131,7 @@ def _index_folder(options: argparse.Namespace) -> None:
     folder: Path = options.folder
     paths = sorted(folder.glob("*.tfrecord"))
     if not paths:
-        raise UserError(f"{folder}: no folder with *.tfrecord files; name the folder that holds them")
+        raise UserError(f"{folder}: no folder with *.tfrecord files; name the folder that contains them")
     for path in paths:
         existing = None if options.force else find_index(path)
         if existing is not None:

@@ -93,7 +93,7 @@ class Manifest:
 
     @property
     def vocabulary_path(self) -> Optional[Path]:
-        """The vocabulary beside the records, if it is there."""
+        """The vocabulary next to the records, if there is one."""
         name = self.vocabulary.get("file")
         path = self.path.with_name(name) if isinstance(name, str) and _is_file_name(name) else None
         return path if path is not None and path.is_file() else None
@@ -169,7 +169,7 @@ def check_files(manifest: Manifest, folder: Path) -> None:
 def check_vocabulary(manifest: Manifest) -> None:
     """Compare the vocabulary next to the records with the manifest; its ids are meaningless with any other one."""
     path, recorded = manifest.vocabulary_path, manifest.vocabulary.get("sha256")
-    if path is not None and recorded is not None and sha256_of(path) != recorded:
+    if path is not None and recorded is not None and file_sha256(path) != recorded:
         raise UserError(
             f"{path}: its SHA-256 is not the one in {manifest.path}, so it is not the vocabulary that the records were"
             " made with; copy it again from the original data set, or make the data set again"
@@ -191,7 +191,7 @@ def check_checksums(manifest: Manifest, folder: Path) -> None:
     """Read every record file that has a checksum in the manifest, and compare the checksums."""
     for file in manifest.files:
         path = folder / file.name
-        if file.sha256 is not None and sha256_of(path) != file.sha256:
+        if file.sha256 is not None and file_sha256(path) != file.sha256:
             raise UserError(f"{path}: its SHA-256 is not that of {manifest.path.name}; copy the file again")
 
 
@@ -207,22 +207,22 @@ def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
             f"{manifest.path}: format is {short(manifest.format)}, this task reads {spec.manifest_format!r}; {fix}"
         )
     for name, value in spec.manifest_settings.items():
-        found = manifest.settings.get(name.rsplit(".", 1)[-1], value)
-        if found != value:
+        given = manifest.settings.get(name.rsplit(".", 1)[-1], value)
+        if given != value:
             raise UserError(
-                f"{manifest.path}: made with {name} {short(found)}, the config says {value}; "
-                f"set {name} to {short(found)}, or dataset_dir to a data set made with {value}"
+                f"{manifest.path}: made with {name} {short(given)}, the config says {value}; "
+                f"set {name} to {short(given)}, or dataset_dir to a data set made with {value}"
             )
     for section, key in (("settings", "vocab_size"), ("vocabulary", "size")):
-        found = getattr(manifest, section).get(key)
-        if found is not None and found > spec.vocab_size:
+        given = getattr(manifest, section).get(key)
+        if given is not None and given > spec.vocab_size:
             raise UserError(
-                f"{manifest.path}: {section}.{key} is {short(found)}, the model has {spec.vocab_size} entries; "
-                f"set bert_config.vocab_size to {short(found)} or more, or dataset_dir to another data set"
+                f"{manifest.path}: {section}.{key} is {short(given)}, the model has {spec.vocab_size} entries; "
+                f"set bert_config.vocab_size to {short(given)} or more, or dataset_dir to another data set"
             )
 
 
-def sha256_of(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file."""
     digest = hashlib.sha256()
     try:
@@ -291,7 +291,7 @@ def _file_entry(path: Path, place: int, entry: Any) -> ManifestFile:
     name = fields.value("name", str)
     if not _is_file_name(name) or not name.endswith(".tfrecord"):
         raise UserError(
-            f"{path}: files[{place}].name is {short(name)}, not that of a *.tfrecord file beside it; {_FIX}"
+            f"{path}: files[{place}].name is {short(name)}, not that of a *.tfrecord file next to it; {_FIX}"
         )
     return ManifestFile(name, fields.integer("records"), fields.integer("bytes"), fields.value("sha256", str, None))
 

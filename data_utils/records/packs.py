@@ -129,7 +129,7 @@ def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pac
     return [[waiting[length].pop() for length in kind] for kind, times in kinds for _ in range(times)]
 
 
-def rows_of(
+def make_rows(
     samples: SampleReader,
     lengths: np.ndarray,
     max_sequences_per_pack: Optional[int],
@@ -151,7 +151,7 @@ def rows_of(
     return PackReader(in_packs(samples.spec, max_sequences_per_pack, cls_positions), samples, lengths, packs)
 
 
-def outputs_of_samples(reader: SampleReader, outputs: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
+def outputs_by_sample(reader: SampleReader, outputs: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
     """Return a model's outputs for each sample from those for the reader's rows, by name."""
     arrays = {name: np.asarray(values) for name, values in outputs.items()}
     if isinstance(reader, PackReader):
@@ -170,7 +170,7 @@ def generated_rows(
 
     Args:
         features_of: function that returns the features of samples of a given length.
-        max_sequences_per_pack, cls_positions: as in :func:`rows_of`.
+        max_sequences_per_pack, cls_positions: as in :func:`make_rows`.
     """
     if max_sequences_per_pack is None:
         return GeneratedReader(features_of(max_seq_length), seed)

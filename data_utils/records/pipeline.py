@@ -108,7 +108,7 @@ def evaluation_dataset(reader: SampleReader, *, batch_size: int, pad_last: bool 
     return _mapped(numbers, reader.spec, leading, read_batch, weighted=pad_last)
 
 
-def identity_of(reader: SampleReader) -> str:
+def identify_samples(reader: SampleReader) -> str:
     """Return a SHA-256 of the number of samples, their features, and some samples spread over the data set.
 
     It does not depend on the location of the data. Data made with another seed, vocabulary or text has another
@@ -126,7 +126,7 @@ def identity_of(reader: SampleReader) -> str:
 
 @contextmanager
 def raise_data_errors(reader: SampleReader) -> Iterator[None]:
-    """Raise the reader's own ``UserError`` in place of TensorFlow's error while reading.
+    """Raise the reader's own ``UserError`` instead of TensorFlow's error while reading.
 
     TensorFlow passes on only the text of an exception in the reader's threads; this recovers the exception.
 

@@ -58,13 +58,13 @@ def find_problem(spec: FeatureSpec, batch: Mapping[str, np.ndarray]) -> Optional
     Args:
         batch: name → ``(records, length)``, int64 or float32, not yet narrowed to int32.
     """
-    found = [_problem_of_feature(feature, batch[feature.name]) for feature in spec.features]
-    if spec.packed and not any(found):
-        found = [_problem_of_packs(batch)]
-    return min((problem for problem in found if problem is not None), default=None, key=lambda problem: problem.row)
+    problems = [_find_feature_problem(feature, batch[feature.name]) for feature in spec.features]
+    if spec.packed and not any(problems):
+        problems = [_find_pack_problem(batch)]
+    return min((problem for problem in problems if problem is not None), default=None, key=lambda problem: problem.row)
 
 
-def _problem_of_feature(feature: Feature, values: np.ndarray) -> Optional[Problem]:
+def _find_feature_problem(feature: Feature, values: np.ndarray) -> Optional[Problem]:
     low, high = values.min(), values.max()
     if feature.below is None:
         if low >= 0 and np.isfinite(high):  # A NaN makes the minimum NaN.
@@ -83,12 +83,12 @@ def _problem_of_feature(feature: Feature, values: np.ndarray) -> Optional[Proble
     return Problem(row, f"{reason}, which {feature.range_setting} {feature.below} allows", fix)
 
 
-def _problem_of_packs(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
+def _find_pack_problem(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
     """Return the first pack whose features disagree on the places of its sequences, which training would mix up."""
     numbers = np.asarray(batch["input_mask"])  # (packs, S)
-    room = batch["next_sentence_weights"].shape[1]
-    starts, expected = _sequence_starts(numbers, room)
-    filled = np.arange(room) < numbers.max(axis=1)[:, None]
+    slots = batch["next_sentence_weights"].shape[1]
+    starts, expected = _sequence_starts(numbers, slots)
+    filled = np.arange(slots) < numbers.max(axis=1)[:, None]
     masked = np.take_along_axis(numbers, np.asarray(batch["masked_lm_positions"], np.int64), axis=1)
     checks = {
         "input_mask that is not 1, 2, … for one sequence after another, then 0": ~_is_in_order(numbers),
@@ -118,11 +118,11 @@ def _is_in_order(numbers: np.ndarray) -> np.ndarray:
     return in_order
 
 
-def _sequence_starts(numbers: np.ndarray, room: int) -> Tuple[np.ndarray, np.ndarray]:
-    """Return each sequence's start in its pack (packs, room) and each token's place in its sequence (packs, S)."""
+def _sequence_starts(numbers: np.ndarray, slots: int) -> Tuple[np.ndarray, np.ndarray]:
+    """Return each sequence's start in its pack (packs, slots) and each token's position in its sequence (packs, S)."""
     columns = np.arange(numbers.shape[1])
     first = np.ones(numbers.shape, bool)
     first[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
     own_start = np.maximum.accumulate(np.where(first, columns, 0), axis=1)
-    starts = np.stack([np.argmax(numbers == number + 1, axis=1) for number in range(room)], axis=1)
+    starts = np.stack([np.argmax(numbers == number + 1, axis=1) for number in range(slots)], axis=1)
     return starts, np.where(numbers > 0, columns - own_start, 0)

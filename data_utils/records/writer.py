@@ -18,9 +18,9 @@ import numpy as np
 
 from data_utils.records.framing import FRAMING_BYTES, masked_crc32c
 from data_utils.records.index import index_path
-from utilities.files import name_full_disk, temporary_beside, write_atomically
+from utilities.files import name_full_disk, temporary_path, write_atomically
 
-TEMPORARY_FILES = ".*.tmp"  # pattern of the names that ``utilities.files.temporary_beside`` returns
+TEMPORARY_FILES = ".*.tmp"  # pattern of the names that ``utilities.files.temporary_path`` returns
 
 # Protobuf tags (field number << 3 | wire type 2, "length-delimited") of
 # tensorflow/core/example/{example,feature}.proto.
@@ -158,7 +158,7 @@ class RecordFile:
         self.records = self.bytes = 0
         self._digest = hashlib.sha256()
         self._lines: List[str] = []
-        self._temporary = temporary_beside(path)
+        self._temporary = temporary_path(path)
         self._stream = open(self._temporary, "wb")  # noqa: SIM115 (closed by `finish` or `__exit__`)
 
     def __enter__(self) -> RecordFile:

@@ -15,7 +15,7 @@ from typing import Any
 
 from data_utils.command_line import positive
 from data_utils.completion_log import CompletionLog, check_dataset_folder, prepare_dataset_folder
-from data_utils.parallel import Pool, pool_of, with_absolute_paths
+from data_utils.parallel import Pool, make_pool, with_absolute_paths
 from data_utils.text.examples import (
     add_example_options,
     add_vocabulary_file_options,
@@ -112,7 +112,7 @@ def _run_steps(options: argparse.Namespace) -> None:
     if options.workers == 1:
         use_one_tokenizer_thread()  # must be set before a vocabulary is trained: one worker uses one core
     given = read_corpus(options.sentences) if options.sentences else source_from_options(options)
-    with pool_of(options, options.output, given.files) as pool:
+    with make_pool(options, options.output, given.files) as pool:
         manifest = _prepare(options, settings, given, vocabulary, pool)
         print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
         if options.pack:

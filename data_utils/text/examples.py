@@ -19,7 +19,7 @@ import numpy as np
 
 from data_utils.command_line import Progress, fraction, natural, positive
 from data_utils.completion_log import WORK_FOLDER, CompletionLog, Done, clear_work, prepare_dataset_folder, run_units
-from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
+from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, write_manifest
 from data_utils.records.writer import entropy_nats
@@ -337,7 +337,7 @@ def _run(options: argparse.Namespace) -> None:
     vocabulary = vocabulary_from_options(options)
     assert vocabulary is not None, "the option is required"
     settings, unit_bytes = settings_from_options(options), unit_bytes_from_options(options)
-    with pool_of(options, options.output, corpus.files) as pool:
+    with make_pool(options, options.output, corpus.files) as pool:
         manifest = write_examples(corpus, vocabulary, options.output, settings, pool, options.overwrite, unit_bytes)
     print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from data_utils.command_line import Progress, natural
 from data_utils.completion_log import CompletionLog, Done, run_units
-from data_utils.parallel import Pool, add_pool_options, pool_of, with_absolute_paths
+from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, RejectedDocument, RejectedDocuments, describe_error
 from data_utils.text.sources import Source, add_source_options, source_from_options, standard_input_copied
 from data_utils.text.units import StreamedUnit, Unit
@@ -196,7 +196,7 @@ def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = F
 def _run(options: argparse.Namespace) -> None:
     with standard_input_copied(options, parts_folder(options.output)):
         source = source_from_options(with_absolute_paths(options))
-        with pool_of(options, options.output.parent, source.files) as pool:
+        with make_pool(options, options.output.parent, source.files) as pool:
             result = extract(source, options.output, pool, options.min_characters, options.max_bad_articles)
     bad = f", {result.set_aside:,} set aside" if result.set_aside else ""
     print(f"{options.output}: {result.counts['documents']:,} documents, {result.counts['words']:,} words{bad}")

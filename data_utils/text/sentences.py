@@ -23,10 +23,10 @@ from data_utils.completion_log import (
     clear_work,
     folder_status,
     has_recipe,
-    identity_of,
+    identify_files,
     mismatch_error,
 )
-from data_utils.parallel import Pool, pool_of, with_absolute_paths
+from data_utils.parallel import Pool, make_pool, with_absolute_paths
 from data_utils.text.documents import (
     DEFAULT_MAX_SET_ASIDE,
     SET_ASIDE_NAME,
@@ -202,7 +202,7 @@ def read_corpus(folder: Path) -> Corpus:
     if missing or not files:
         what = f"{missing[0].name} is missing" if missing else "no .txt files"
         raise UserError(f"--sentences {folder}: {what}; make them with python -m data_utils.text.sentences")
-    return Corpus(files, *counts, identity_of(files))
+    return Corpus(files, *counts, identify_files(files))
 
 
 def add_sentence_options(parser: argparse.ArgumentParser) -> None:
@@ -225,7 +225,7 @@ def _run(options: argparse.Namespace) -> None:
     settings = text_settings_from_options(options)
     with standard_input_copied(options, options.output):
         source = source_from_options(with_absolute_paths(options))
-        with pool_of(options, options.output, source.files) as pool:
+        with make_pool(options, options.output, source.files) as pool:
             corpus = write_sentences(
                 source, options.output, settings, pool, options.max_bad_articles, options.overwrite
             )

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from data_utils.completion_log import identity_of
+from data_utils.completion_log import identify_files
 from data_utils.hub_dataset import hub_stream
 from data_utils.text.compressed import SUFFIXES, is_compressed
 from data_utils.text.documents import (
@@ -90,7 +90,7 @@ class Source:
 
     def identity(self) -> dict[str, Any]:
         """Return values that identify this input in the recipe."""
-        return {**self.kind, **(identity_of(self.files) if self.files else {})}
+        return {**self.kind, **(identify_files(self.files) if self.files else {})}
 
     def for_workers(self) -> Source:
         """Return the source without what only the main process needs."""

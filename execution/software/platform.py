@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Type
 
 from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.parts import Attention, LinearDropoutNorm
@@ -139,25 +139,13 @@ class SoftwarePlatform(Platform):
             return super().linear_gelu(units, approximate, initializer, name)
         return fused.LinearGelu(units, approximate, self._copies, kernel_initializer=initializer, name=name)
 
-    def linear_dropout_norm(
-        self,
-        units: int,
-        use_bias: bool,
-        initializer: str,
-        rate: float,
-        epsilon: float,
-        name: str,
-        dense: Optional[keras.layers.Layer] = None,
-    ) -> LinearDropoutNorm:
-        if not self._fuses or dense is not None:
-            return super().linear_dropout_norm(units, use_bias, initializer, rate, epsilon, name, dense)
-        return fused.LinearDropoutNorm(
-            fused.Product(units, self._copies, use_bias=use_bias, kernel_initializer=initializer, name="dense"),
-            self.dropout(rate, name="dropout"),
-            self.layer_normalization(epsilon, name="norm"),
-            self.outlined,
-            name=name,
-        )
+    def linear_before_norm(
+        self, units: int, use_bias: bool, initializer: str
+    ) -> Tuple[Type[LinearDropoutNorm], keras.layers.Layer]:
+        if not self._fuses:
+            return super().linear_before_norm(units, use_bias, initializer)
+        options = {"use_bias": use_bias, "kernel_initializer": initializer, "name": "dense"}
+        return fused.LinearDropoutNorm, fused.Product(units, self._copies, **options)
 
     def attention(self, rate: float, name: str) -> Attention:
         kind = fused.Attention if self._fuses else Attention

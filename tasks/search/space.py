@@ -102,7 +102,7 @@ def check_space(space: Space, origin: str, task: str, arguments: Sequence[str]) 
 
     Args:
         origin: the file of the space, for messages.
-        task: a name in ``model.architecture.TASKS``.
+        task: a name in ``model.tasks.TASKS``.
         arguments: the arguments of the training command.
 
     Raises:

@@ -14,8 +14,8 @@ from tests import ROOT
 PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
 # Of requirements.txt.
 RUNTIME = {"matplotlib", "numpy", "pydantic", "safetensors", "tensorflow", "transformers", "yaml"}
-PYTORCH = {"peers_pytorch.py", "checkpoint_formats.py"}  # the second only if it is installed
-NEED_PYTORCH = {"pretraining", "fine_tuning_speed", "fine_tuning", "learning pytorch", "checkpoint_formats"}
+PYTORCH = {"peers_pytorch.py"}
+NEED_PYTORCH = {"pretraining", "fine_tuning_speed", "fine_tuning", "learning pytorch"}
 
 
 def imported(path: Path) -> set[str]:

@@ -13,9 +13,9 @@ from data_utils.completion_log import (
     begin_recipe,
     clear_work,
     differences,
-    digest_of,
     folder_status,
-    identity_of,
+    identify_files,
+    json_digest,
     mismatch_error,
 )
 from data_utils.text.documents import SET_ASIDE_NAME, RejectedDocuments
@@ -66,8 +66,8 @@ def test_entries_of_other_settings_are_ignored(tmp_path: Path) -> None:
 
 
 def test_digests_do_not_depend_on_the_order_of_keys() -> None:
-    assert digest_of({"a": 1, "b": [Path("x")]}) == digest_of({"b": ["x"], "a": 1})
-    assert digest_of({"a": 1}) != digest_of({"a": 2})
+    assert json_digest({"a": 1, "b": [Path("x")]}) == json_digest({"b": ["x"], "a": 1})
+    assert json_digest({"a": 1}) != json_digest({"a": 2})
 
 
 RECIPE = {"records": {"length": 128, "seed": 1}, "vocabulary": {"sha256": "ab"}}
@@ -106,15 +106,15 @@ def test_inputs_are_identified_without_reading_them(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     first.write_bytes(b"x" * 100_000)
     second.write_bytes(b"y")
-    before = identity_of([first, second])
+    before = identify_files([first, second])
     assert before["files"] == 2
     assert before["bytes"] == 100_001
     (tmp_path / "moved").mkdir()
     moved = [path.rename(tmp_path / "moved" / path.name) for path in (first, second)]
-    assert identity_of(moved) == before
-    assert identity_of(moved[::-1]) != before
+    assert identify_files(moved) == before
+    assert identify_files(moved[::-1]) != before
     moved[0].write_bytes(b"x" * 99_999 + b"z")
-    assert identity_of(moved) != before
+    assert identify_files(moved) != before
 
 
 def test_rejected_documents_are_written_in_the_order_of_the_input(tmp_path: Path) -> None:

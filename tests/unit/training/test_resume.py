@@ -11,7 +11,7 @@ import pytest
 from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.order import batch_of
-from data_utils.records.pipeline import identity_of, training_dataset
+from data_utils.records.pipeline import identify_samples, training_dataset
 from settings.fields import ResumePolicy
 from settings.loading import load_config
 from settings.schema import leaves
@@ -141,10 +141,10 @@ def test_skipped_batches_are_left_out(reader):
 
 
 def test_data_is_identified_by_its_content(reader):
-    identity = identity_of(reader)
-    assert identity == identity_of(reader) and len(identity) == 64
+    identity = identify_samples(reader)
+    assert identity == identify_samples(reader) and len(identity) == 64
     reader._arrays["input_ids"][0, 0] += 1
-    assert identity_of(reader) != identity
+    assert identify_samples(reader) != identity
 
 
 def test_folder_is_locked_by_one_run(tmp_path):

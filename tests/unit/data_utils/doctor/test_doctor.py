@@ -61,17 +61,12 @@ def test_the_shares_of_a_sound_data_set(tmp_path: Path, examine: Examine) -> Non
     status, lines = examine(write(tmp_path / "set", batch))
     used = batch["masked_lm_weights"] > 0
     shown = np.take_along_axis(batch["input_ids"], batch["masked_lm_positions"], 1)[used]
-    own, rate = (shown == batch["masked_lm_ids"][used]).mean(), used.sum() / batch["input_mask"].sum()
     assert status == 0
     assert lines[1:] == [
         f"{RECORDS:,} good records, 0 bad ones, {batch['input_mask'].sum():,} tokens",
-        f"{rate:.2%} of the tokens are to be predicted, {rate:.1%} expected",
-        f"{(shown == MASK).mean():.2%} of the tokens to predict show [MASK], 80.0% expected",
-        f"{1 - own - (shown == MASK).mean():.2%} of the tokens to predict show another piece, 10.0% expected",
-        f"{own:.2%} of the tokens to predict show themselves, 10.0% expected",
         "0.00% of the pieces are [UNK], at most 5% expected",
+        f"{(shown == MASK).mean():.2%} of the tokens to predict show [MASK], 80.0% expected",
         f"{batch['next_sentence_labels'].mean():.2%} of the second sentences are random ones, 50.0% expected",
-        "0.00% of the records are copies of others, at most 1% expected",
         "The data set is fine.",
     ]
 
@@ -134,8 +129,7 @@ def test_many_bad_records_are_one_line_with_the_first_of_them(tmp_path: Path, ex
     _, lines = examine(write(tmp_path / "set", batch))
     assert counted(lines)[1] == RECORDS // 2 + 1
     wrong = after(lines, "Something is wrong:")
-    assert wrong[0].startswith("- 1,000 records, the first of which has input_ids 1")
-    assert wrong[1] == "- 1 record has masked_lm_positions in the padding"
+    assert wrong[0].startswith("- 1,001 records are bad, the first of which is part_0.tfrecord, record 0 ")
     named = [int(problem.split()[2]) for problem in after(lines, "bad records:")]
     assert named == [0, 2, 4, 6, 7, 8, 10, 12, 14, 16]
 
@@ -207,12 +201,6 @@ def test_repair_keeps_the_good_records_and_nothing_else(
     assert "is the data set itself" in capsys.readouterr().err
 
 
-def mask_one_token(batch: dict[str, np.ndarray]) -> None:
-    batch["masked_lm_weights"][:, 1:] = 0
-    for name in ("masked_lm_positions", "masked_lm_ids"):
-        batch[name][:, 1:] = 0
-
-
 def show_own_pieces(batch: dict[str, np.ndarray]) -> None:
     rows, slots = np.nonzero(batch["masked_lm_weights"])
     batch["input_ids"][rows, batch["masked_lm_positions"][rows, slots]] = batch["masked_lm_ids"][rows, slots]
@@ -230,7 +218,6 @@ def many_unknown(batch: dict[str, np.ndarray]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (mask_one_token, "of the tokens are to be predicted, 1"),
         (show_own_pieces, "0.00% of the tokens to predict show [MASK], 80.0% expected"),
         (few_random_sentences, "of the second sentences are random ones, 50.0% expected"),
         (many_unknown, "of the pieces are [UNK]"),
@@ -249,8 +236,9 @@ def test_copies(tmp_path: Path, examine: Examine) -> None:
     for suffix in ("tfrecord", "index"):
         (folder / f"copy.{suffix}").write_bytes((folder / f"part_1.{suffix}").read_bytes())
     status, lines = examine(folder)
-    wrong = f"{667 / (RECORDS + 667):.2%} of the records are copies of others, at most 1% expected"
-    assert (status, after(lines, "Something is wrong:")) == (1, [f"- {wrong}"])
+    assert status == 1
+    (wrong,) = after(lines, "Something is wrong:")
+    assert "part_1.tfrecord" in wrong and "copy.tfrecord" in wrong
 
 
 def test_a_manifest_that_does_not_fit(tmp_path: Path, examine: Examine) -> None:
