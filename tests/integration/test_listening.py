@@ -20,6 +20,8 @@ from tests import ROOT
 from tests.support.pack_samples import sequence, write
 from tests.support.runs import write_config, write_dataset, write_text
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 300  # seconds, for a busy machine
 PIDFD_GETFD = 438  # the number of this system call, which Python does not offer
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
@@ -31,9 +33,6 @@ from data_utils import parallel
 from data_utils.packing import source
 from data_utils.text import sources
 from {module} import main
-
-pytestmark = pytest.mark.slow
-
 def stay(*_):
     open({mark!r}, "w").close()
     time.sleep(600)

@@ -24,13 +24,13 @@ from tests import ROOT
 from tests.support.real_data import real_data
 from tests.support.saved_checkpoints import OPTIONS, save
 
+pytestmark = pytest.mark.slow
+
 POSITIONS = 26  # not a multiple of 8
 # The sentences mask one piece at a time, without batches and padding; then the same model as a BertForMaskedLM.
 PYTORCH = """
 import json, sys, torch
 from transformers import AutoTokenizer, BertForMaskedLM, BertForPreTraining
-
-pytestmark = pytest.mark.slow
 folder, other, texts, output = sys.argv[1:]
 model, tokenizer = BertForPreTraining.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
 scores = []

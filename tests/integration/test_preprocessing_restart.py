@@ -30,6 +30,8 @@ from tests.support.pack_samples import write as write_sequences
 from tests.support.runs import files_up_to
 from tests.support.wiki_dumps import HEAD, page
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 300  # timeout in seconds, for a busy machine
 OPTIONS = [
     *("--max-seq-length", 32, "--max-predictions", 5, "--vocab-size", 2000, "--duplicate-factor", 2),
@@ -211,9 +213,6 @@ import sys
 from data_utils import parallel
 from data_utils.text import sources
 from data_utils.text.__main__ import main
-
-pytestmark = pytest.mark.slow
-
 parallel.SMALL_BYTES = 0
 sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000
 if __name__ == "__main__":
@@ -251,39 +250,6 @@ def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert content(out) == content(data_set)
     assert not list(out.rglob(".*"))
-
-
-def processes_of(session: int) -> list[Path]:
-    """Return the folders in /proc of a session's processes."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, _, its_session = stat.read_text().rpartition(")")[2].split()[:4]
-            if int(its_session) == session and state != "Z":
-                found.append(stat.parent)
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
-def test_workers_end_with_a_command_that_is_killed(dump: Path, tmp_path: Path) -> None:
-    script = tmp_path / "prepare.py"
-    script.write_text(SMALL_UNITS)
-    command = [sys.executable, str(script), "--dump", str(dump), "--workers", "2", *map(str, OPTIONS)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    output = tmp_path / "out"
-    process = subprocess.Popen([*command, "--output", str(output)], env=environment, start_new_session=True)
-    until = time.monotonic() + PATIENCE
-    while not list(output.glob("corpus/.work/*/000000.json")) and time.monotonic() < until:
-        time.sleep(0.002)
-    process.send_signal(signal.SIGSTOP)
-    running = processes_of(process.pid)
-    assert len(running) >= 4  # the command, the server that forks, two workers
-    process.kill()
-    process.wait()
-    until = time.monotonic() + 10
-    while processes_of(process.pid) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert processes_of(process.pid) == []
 
 
 def test_other_settings_are_refused_until_overwritten(

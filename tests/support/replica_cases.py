@@ -62,8 +62,8 @@ class Case(NamedTuple):
 CASES = [
     Case("LAMB", reduction="sum"),
     Case("AdamW", sharded=True, clipped=True, sparse=True),
-    Case("AdamW", sharded=True, precision=MIXED),
-    Case("AdamW", sharded=True, precision=MIXED, resumed=True),
+    Case("AdamW", precision=MIXED),
+    Case("AdamW", precision=MIXED, resumed=True),
     Case("Muon", sharded=True, pipelined=True, clipped=True, reduction="running_mean", offchip=True),
 ]
 MORE = [
