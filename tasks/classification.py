@@ -147,24 +147,44 @@ class Classification(FineTuning):
         Raises:
             UserError: the task takes another number of texts; if the task is unknown, it may take one or two.
         """
-        is_known = self._config.glue_task is not None or self._config.classification_data is not None
-        counts = [1 + self.benchmark.is_pair] if is_known else [1, 2]
-        if len(texts) not in counts:
-            count = f"{counts[-1]} text{'s' * (counts[-1] > 1)}"
-            raise UserError(f"{self.benchmark.name} takes {count}, not {len(texts)}; quote each of them")
-        logits = self.logits(predict, [tuple(texts)])[0]
+        self.check_texts(len(texts))
+        logits = self.logits(predict, [tuple(texts)])
         if self.benchmark.is_regression:
             low, high = self.benchmark.score_range
-            if math.isinf(high):
-                return [f"{logits[0]:.4g}"]
-            return [f"{float(np.clip(logits[0], low, high)):.2f} on a scale from {low:g} to {high:g}"]
-        weights = np.exp(logits - np.max(logits))
-        probabilities = weights / weights.sum()
+            score = self._scores(logits)[0]
+            return [f"{score:.4g}" if math.isinf(high) else f"{score:.2f} on a scale from {low:g} to {high:g}"]
+        probabilities = softmax(logits)[0]
         order = np.argsort(-probabilities, kind="stable")[:MOST_SHOWN].tolist()
         names = [label.name for label in self.benchmark.labels]
         width = max(len(names[number]) for number in order)
         shares = [(names[number], float(probabilities[number])) for number in order]
         return [f"{name:<{width}}  {share:7.2%}  {'█' * round(share * BAR_WIDTH)}".rstrip() for name, share in shares]
+
+    def check_texts(self, given: int) -> None:
+        """Raise ``UserError`` unless a sample has this number of texts; if the task is unknown, one or two."""
+        is_known = self._config.glue_task is not None or self._config.classification_data is not None
+        counts = [1 + self.benchmark.is_pair] if is_known else [1, 2]
+        if given not in counts:
+            count = f"{counts[-1]} text{'s' * (counts[-1] > 1)}"
+            raise UserError(f"{self.benchmark.name} takes {count}, not {given}; quote each of them")
+
+    @property
+    def predicted_columns(self) -> Tuple[str, ...]:
+        """The columns that predictions add to a table."""
+        return ("prediction",) if self.benchmark.is_regression else ("prediction", "probability")
+
+    def predicted_rows(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
+        """Return for each sample its class and the probability of it, or its score."""
+        logits = self.logits(predict, texts)
+        if self.benchmark.is_regression:
+            return [{"prediction": float(f"{score:.6g}")} for score in self._scores(logits).tolist()]
+        names, classes = [label.name for label in self.benchmark.labels], predicted(self.benchmark, logits).tolist()
+        shares = softmax(logits).max(axis=1).tolist()
+        return [{"prediction": names[n], "probability": round(share, 6)} for n, share in zip(classes, shares)]
+
+    def _scores(self, logits: np.ndarray) -> np.ndarray:
+        """Return the scores of a regression, ``(N,)``, within their range."""
+        return np.clip(predicted(self.benchmark, logits), *self.benchmark.score_range)
 
     def _predictions(self, predict: Predict, examples: Examples) -> np.ndarray:
         return predicted(self.benchmark, self.logits(predict, examples.texts))
@@ -243,6 +263,12 @@ def report_truncation(origin: str, samples: int, features: Features, max_seq_len
     if features.unknown > MANY_UNKNOWN:
         share = f"{features.unknown:.0%}"
         logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Return probabilities over the last axis."""
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
 def class_order(start: Optional[InitialWeights], benchmark: BenchmarkTask) -> Optional[np.ndarray]:

@@ -1,14 +1,20 @@
-"""``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]`` classifies with a trained model."""
+"""``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]`` classifies with a trained model.
+
+With ``--file reviews.csv --output predictions.csv`` it classifies the rows of a table.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from model.tasks import CLASSIFICATION, TASKS
 from tasks import prediction_config, restored, task_class
+from tasks.file_predictions import FILE, OUTPUT, TEXT, check_files, check_rows, write_predictions
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 
@@ -17,16 +23,19 @@ if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command 
 
 CHECKPOINT = "--checkpoint"
 USUAL_LENGTH = 128
+FILE_PACKING = {"max_sequences_per_pack": 3}  # as in configs/packed.json: short texts share a row
 
 
 def classify(options: argparse.Namespace) -> List[str]:
-    """Return the lines to print.
+    """Return the lines to print; with a file, write its predictions.
 
     Raises:
-        UserError: there is no such checkpoint, it is not a classifier, or the task needs another number of texts.
+        UserError: there is no such checkpoint, it is not a classifier, the task needs another number of texts, or the
+            file cannot be used.
     """
+    check_options(options)
     from checkpoints.pretrained.opening import open_pretrained
-    from training.evaluation import Predictor
+    from training.evaluation import EVALUATION_BATCH_SIZE, Predictor
 
     if options.glue_task not in (None, *BENCHMARK_TASKS):
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
@@ -46,11 +55,35 @@ def classify(options: argparse.Namespace) -> List[str]:
         or trained.get("max_seq_length")
         or min(USUAL_LENGTH, start.architecture["max_position_embeddings"]),
         vocab_file=options.vocab_file,
+        packing=FILE_PACKING if options.file else {},
     )
     model, built, platform = restored(start, name, config)
+    if options.file:
+        own = config.classification_data
+        columns = options.text or (own.text if own else ["text"])
+        model.check_texts(len(columns))
+        count = check_rows(options.file, columns, options.output, model.predicted_columns)
+        predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
+        write_predictions(options.file, columns, options.output, partial(model.predicted_rows, predictor))
+        return [f"predictions for {count:,} rows: {options.output}"]
     built.model.run_eagerly = True  # tracing a graph takes longer than one prediction
     lines: List[str] = model.describe(Predictor(built.model, 1, platform), options.texts)
     return lines
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Raise ``UserError`` unless the options name either texts, or a file to read and a new file to write."""
+    if options.file is None:
+        if options.text or options.output:
+            raise UserError(f"{TEXT if options.text else OUTPUT} needs {FILE}; name the table of the texts")
+        if not options.texts:
+            raise UserError(f"there is no text to classify; write one, or name a table with {FILE}")
+        return
+    if options.texts:
+        raise UserError(f"{FILE}: leave out the texts of the command line, or the file")
+    if options.output is None:
+        raise UserError(f"{OUTPUT} is not set; name the file of the predictions")
+    check_files(options.file, options.output)
 
 
 def trained_task(start: Pretrained) -> str:
@@ -76,7 +109,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         help="a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, or a Hugging Face"
         " folder",
     )
-    parser.add_argument("texts", nargs="+", metavar="TEXT", help="one text or two, depending on the task")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="one text or two, depending on the task")
+    parser.add_argument(
+        FILE, type=Path, metavar="TABLE", help="classify the rows of a table instead (.csv, .tsv, .jsonl)"
+    )
+    what = "its column of texts, or two for pairs [as in training, else text]"
+    parser.add_argument(TEXT, nargs="+", metavar="COLUMN", help=what)
+    what = "new table with the rows and their predictions (.csv, .tsv, .jsonl)"
+    parser.add_argument(OUTPUT, type=Path, metavar="TABLE", help=what)
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
     parser.add_argument(
         "--max-seq-length", type=int, metavar="N", help=f"tokens at most [as in training, else {USUAL_LENGTH}]"

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from model.architecture import Architecture
 from model.losses import ACCURACY, correct, pack_counts, pack_sums
 from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
-from tasks.classification import class_names
+from tasks.classification import class_names, softmax
 from tasks.fine_tuning import FineTuning
 from training.initial_weights import InitialWeights
 from training.task import Predict
@@ -49,6 +49,14 @@ PREDICTIONS = {True: "cluener_predict.json", False: "test_predictions.txt"}  # b
 GENERATED_LABELS = (OUTSIDE, "B-PER", "I-PER", "B-LOC", "I-LOC")  # of random data
 _WORDS = re.compile(r"\w+|[^\w\s]")
 _IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
+
+
+class Entity(NamedTuple):
+    """An entity of a text: its type, the least certain word's probability, and its words."""
+
+    kind: str
+    probability: float
+    text: str
 
 
 class TagObjective:
@@ -148,24 +156,57 @@ class TokenClassification(FineTuning):
 
     def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
         """Return a line for each entity of a text: its type, the least certain word's probability, and its words."""
-        if len(texts) != 1:
-            raise UserError(f"token classification takes 1 text, not {len(texts)}; quote it")
-        text = texts[0]
-        words = [word for word in text if word.strip()] if _IDEOGRAPH.search(text) else _WORDS.findall(text)
-        if not words:
+        self.check_texts(len(texts))
+        found = self.entities(predict, texts)[0]
+        return [f"{entity.kind}  {entity.probability:7.2%}  {entity.text}" for entity in found] or ["no entities"]
+
+    def check_texts(self, given: int) -> None:
+        """Raise ``UserError`` unless a sample is one text."""
+        if given != 1:
+            raise UserError(f"token classification takes 1 text, not {given}; quote it")
+
+    @property
+    def predicted_columns(self) -> Tuple[str, ...]:
+        """The columns that predictions add to a table."""
+        return ("entities",)
+
+    def predicted_rows(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
+        """Return the entities of each text."""
+        found = self.entities(predict, [text for (text,) in texts])
+        return [
+            {"entities": [{**entity._asdict(), "probability": round(entity.probability, 6)} for entity in entities]}
+            for entities in found
+        ]
+
+    def entities(self, predict: Predict, texts: Sequence[str]) -> List[List[Entity]]:
+        """Return the entities of each text in their order.
+
+        Raises:
+            UserError: a text has no words.
+        """
+        sentences = [split_words(text) for text in texts]
+        if not all(sentences):
             raise UserError("the text has no words")
-        encoded = self._encoded([words])
-        report_truncation("the text", encoded, self._config.max_seq_length)
+        encoded = self._encoded(sentences)
+        report_truncation("the text" if len(texts) == 1 else "the texts", encoded, self._config.max_seq_length)
         logits = self._logits(predict, encoded)
-        weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        shares = (weights.max(axis=-1) / weights.sum(axis=-1))[0]
-        share_by_word = dict(zip(encoded.words.tolist(), shares[encoded.columns].tolist()))
-        joint = "" if _IDEOGRAPH.search(text) else " "
-        lines = []
-        for kind, first, last in find_entities(encoded.tags(logits.argmax(axis=-1), self.label_names, [words])[0]):
-            share = min(share_by_word[word] for word in range(first, last + 1))
-            lines.append(f"{kind}  {share:7.2%}  {joint.join(words[first : last + 1])}")
-        return lines or ["no entities"]
+        shares = softmax(logits).max(axis=-1)[encoded.rows, encoded.columns].tolist()
+        share_of_word = dict(zip(zip(encoded.rows.tolist(), encoded.words.tolist()), shares))
+        entities = []
+        tags = encoded.tags(logits.argmax(axis=-1), self.label_names, sentences)
+        for row, (text, words) in enumerate(zip(texts, sentences)):
+            joint = "" if _IDEOGRAPH.search(text) else " "
+            entities.append(
+                [
+                    Entity(
+                        kind,
+                        min(share_of_word[row, word] for word in range(first, last + 1)),
+                        joint.join(words[first : last + 1]),
+                    )
+                    for kind, first, last in find_entities(tags[row])
+                ]
+            )
+        return entities
 
     def _read(self, split: str) -> Optional[Sentences]:
         config = self._config
@@ -204,6 +245,11 @@ class TokenClassification(FineTuning):
             "unknown_pieces_share": encoded.unknown,
             **self.vocabulary_facts(),
         }
+
+
+def split_words(text: str) -> List[str]:
+    """Return the words of a text; characters, if it has ideographs."""
+    return [word for word in text if word.strip()] if _IDEOGRAPH.search(text) else _WORDS.findall(text)
 
 
 def label_names(start: Optional[InitialWeights], train: Optional[Sentences], generated: bool) -> List[str]:

@@ -235,6 +235,11 @@ def test_own_pairs_from_csv_to_a_classified_sentence(root: Path, capsys: pytest.
     assert said[0] == said[1] and said[0].startswith("hot ")
     assert classify(["--checkpoint", str(folder), "the film"]) == 2
     assert "own takes 2 texts, not 1" in capsys.readouterr().err
+    assert (
+        classify(["--checkpoint", str(folder), "--file", str(root / "new.csv"), "--output", str(root / "out.csv")]) == 0
+    )
+    with open(root / "out.csv", encoding="utf-8", newline="") as file:
+        assert [row["prediction"] for row in csv.DictReader(file)] == hidden  # with the columns of the training
 
     again = ["--do-training", "false", "--pretrained-ckpt-path", str(root / "exported-own"), "--name", "again"]
     run(config, *again, "--classification-data.classes", '["so, so", "hot", "cold"]')

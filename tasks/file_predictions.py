@@ -1,0 +1,112 @@
+"""Adds a trained model's predictions to a table of texts: CSV, TSV or JSON Lines in, any of these out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+
+from data_utils.classification.own import filled
+from data_utils.classification.tasks import FieldError
+from utilities.errors import UserError
+from utilities.files import replacing
+from utilities.tables import REPAIR, Row, check_columns, read_table
+
+FILE, TEXT, OUTPUT = "--file", "--text", "--output"
+SUFFIXES = (".csv", ".tsv", ".jsonl")
+ROWS = 4096  # Limits the memory of predictions.
+
+# Returns the columns to add for each sample of one or two texts.
+Columns = Callable[[Sequence[Tuple[str, ...]]], List[Dict[str, Any]]]
+
+
+def check_files(source: Path, output: Path) -> None:
+    """Check that ``output`` is a new file in a folder that exists, with a suffix that is known.
+
+    Raises:
+        UserError: it is not.
+    """
+    if output.suffix.lower() not in SUFFIXES:
+        raise UserError(f"{OUTPUT}: {output} must end with {', '.join(SUFFIXES)}")
+    if output.resolve() == source.resolve():
+        raise UserError(f"{OUTPUT}: {output} is the file to read; name another one")
+    if output.exists():
+        raise UserError(f"{OUTPUT}: {output} exists already; remove it, or name another file")
+    if not output.parent.is_dir():
+        raise UserError(f"{OUTPUT}: there is no folder {output.parent}; create it, or correct the path")
+
+
+def check_rows(source: Path, columns: Sequence[str], output: Path, added: Sequence[str]) -> int:
+    """Check every row before the first prediction, and return their number.
+
+    Args:
+        columns: the columns of the texts.
+        added: the columns that predictions add.
+
+    Raises:
+        UserError: the file cannot be read, a text is missing, or a row cannot be written in the format of ``output``.
+    """
+    check_columns(source, columns)
+    read, header, count = filled(*columns), None, 0
+    for number, row in rows_of_file(source):
+        header, count = header or list(row), count + 1
+        try:
+            read(row)
+        except FieldError as problem:
+            raise UserError(f"{source}: line {number}: {problem}; {REPAIR}") from None
+        twice = next((name for name in added if name in row), None)
+        if twice is not None:
+            raise UserError(f"{source}: line {number}: has a column {twice}, which predictions add; rename it")
+        if output.suffix.lower() == ".jsonl":
+            continue
+        if set(row) != set(header):
+            raise UserError(
+                f"{source}: line {number}: has other fields than the first row; name an {OUTPUT} that ends with .jsonl"
+            )
+        if output.suffix.lower() == ".tsv" and any(mark in cell(text) for text in row.values() for mark in "\t\n\r"):
+            raise UserError(
+                f"{source}: line {number}: has a text with a tab or a line break; name an {OUTPUT} that ends with .csv"
+            )
+    return count
+
+
+def write_predictions(source: Path, columns: Sequence[str], output: Path, predict: Columns) -> None:
+    """Write the rows of a file that :func:`check_rows` has checked, with the columns of their predictions."""
+    read, rows, header = filled(*columns), rows_of_file(source), None
+    suffix = output.suffix.lower()
+    with replacing(output) as binary:
+        stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
+        table = csv.writer(stream, lineterminator="\n")
+        while True:
+            part = [row for _, row in islice(rows, ROWS)]
+            if not part:
+                break
+            for row, prediction in zip(part, predict([read(row) for row in part])):
+                whole = {**row, **prediction}
+                if suffix == ".jsonl":
+                    stream.write(json.dumps(whole, ensure_ascii=False) + "\n")
+                    continue
+                lines = [] if header else [list(whole)]
+                header = header or list(whole)
+                lines.append([cell(whole[name]) for name in header])
+                if suffix == ".csv":
+                    table.writerows(lines)
+                else:
+                    stream.writelines("\t".join(line) + "\n" for line in lines)
+        stream.flush()
+        stream.detach()  # closing it would close the file before it is on the disk
+
+
+def rows_of_file(source: Path) -> Iterator[Tuple[int, Row]]:
+    """Yield the number of the line and the row."""
+    return ((number, row) for number, row in read_table(source) if row is not None)
+
+
+def cell(value: Any) -> str:
+    """Return a value of JSON Lines as it is written in CSV and TSV; a text stays as it is."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,141 @@
+"""``tasks.classify --file`` predicts what Hugging Face's PyTorch models do, and what the command prints for a text."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data_utils.token_classification import find_entities
+from tasks import file_predictions
+from tasks.classify import main as classify
+from tests import ROOT
+from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, sentence, write_pieces
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
+)
+
+CLASSES = {"single": ["bad", "good", "so, so"], "pair": ["no", "yes"]}
+TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
+SAMPLES = 11
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("predictions")
+    write_pieces(root / "vocab.txt", PIECES)
+    chance = random.Random(5)
+    texts = [[sentence(chance, chance.choice(GOOD)), sentence(chance, chance.choice(BAD))] for _ in range(SAMPLES)]
+    (root / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
+    with open(root / "texts.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows(
+            [["id", "first", "second", "remark"], *([n, *pair, f'a, "b"\n{n}'] for n, pair in enumerate(texts))]
+        )
+    command = [sys.executable, "-m", "tests.support.pytorch_predictions", str(root)]
+    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return root
+
+
+@pytest.fixture(autouse=True)
+def several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_predictions, "ROWS", 4)
+
+
+def expected(root: Path, name: str) -> list[Any]:
+    return json.loads((root / "expected.json").read_text())[name]
+
+
+def command(root: Path, name: str, columns: list[str], source: Path, output: Path) -> list[str]:
+    checkpoint = ["--checkpoint", str(root / name), "--max-seq-length", "32"]
+    return [*checkpoint, "--file", str(source), "--text", *columns, "--output", str(output)]
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("name, columns", [("single", ["first"]), ("pair", ["first", "second"])])
+def test_classes_and_their_probabilities(
+    root: Path, name: str, columns: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out.csv"
+    assert classify(command(root, name, columns, root / "texts.csv", output)) == 0
+    source, found, wanted = rows_of(root / "texts.csv"), rows_of(output), np.array(expected(root, name))
+    assert [{key: row[key] for key in source[0]} for row in found] == source
+    assert [row["prediction"] for row in found] == [CLASSES[name][n] for n in wanted.argmax(axis=1)]
+    assert [float(row["probability"]) for row in found] == pytest.approx(wanted.max(axis=1).tolist(), abs=1e-5)
+    capsys.readouterr()
+    texts = [found[0][column] for column in columns]
+    assert classify(["--checkpoint", str(root / name), "--max-seq-length", "32", *texts]) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith(found[0]["prediction"]) and f"{float(found[0]['probability']):.2%}" in line
+
+
+def test_values_from_json_lines(root: Path, tmp_path: Path) -> None:
+    texts = json.loads((root / "texts.json").read_text())
+    rows = [{"text": first, "more": [n]} for n, (first, _) in enumerate(texts)]
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert classify(command(root, "number", ["text"], source, output)) == 0
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [{"text": row["text"], "more": row["more"]} for row in found] == rows
+    assert [row["prediction"] for row in found] == pytest.approx([v for (v,) in expected(root, "number")], abs=2e-5)
+
+
+def test_entities(root: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    assert classify(command(root, "entities", ["first"], root / "texts.csv", output)) == 0
+    count = 0
+    for line, tokens in zip(output.read_text().splitlines(), expected(root, "entities")):
+        row, shares = json.loads(line), np.array(tokens)[1:-1]  # without [CLS] and [SEP]; each word is one piece
+        words = row["first"].split()
+        found = find_entities([TAGS[number] for number in shares.argmax(axis=1)])
+        assert [(one["kind"], one["text"]) for one in row["entities"]] == [
+            (kind, " ".join(words[first : last + 1])) for kind, first, last in found
+        ]
+        certain = [float(shares.max(axis=1)[first : last + 1].min()) for _, first, last in found]
+        assert [one["probability"] for one in row["entities"]] == pytest.approx(certain, abs=1e-5)
+        count += len(found)
+    assert count > SAMPLES  # otherwise the test would say little
+
+
+def test_what_cannot_be_done_is_one_line(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = root / "texts.csv"
+    empty, blank, taken = (tmp_path / name for name in ("empty.csv", "blank.csv", "taken.csv"))
+    empty.write_text("first\n")
+    blank.write_text(f"first,n\n{FILLING[0]},1\n ,2\n")
+    taken.write_text("first,prediction\na,b\n")
+    cases = [
+        (["first"], table, taken, "--output"),
+        (["first"], table, table, "--output"),
+        (["first"], table, tmp_path / "out.xlsx", "--output"),
+        (["first"], table, tmp_path / "nowhere" / "out.csv", "--output"),
+        (["third"], table, tmp_path / "out.csv", "third"),
+        (["first"], table, tmp_path / "out.tsv", "line 2"),  # line breaks
+        (["first"], empty, tmp_path / "out.csv", "empty.csv"),
+        (["first"], blank, tmp_path / "out.csv", "line 3: first"),
+        (["first"], taken, tmp_path / "out.csv", "prediction"),
+        (["first"], tmp_path / "none.csv", tmp_path / "out.csv", "none.csv"),
+    ]
+    for columns, source, output, named in cases:
+        assert classify(command(root, "single", columns, source, output)) == 2
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert error.startswith("error: ") and named in error
+        assert not (tmp_path / output.name).exists() or output == taken
+    checkpoint = ["--checkpoint", str(root / "single")]
+    for arguments in ([], ["a", "--output", "b.csv"], ["--file", str(table)], ["a", "--file", str(table)]):
+        assert classify([*checkpoint, *arguments]) == 2
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1
