@@ -21,8 +21,6 @@ from tests.support.bert_pairs import (
     with_spans,
 )
 
-pytestmark = pytest.mark.slow
-
 CLASSES = {SQUAD: 2, CLASSIFICATION: 3, TOKEN_CLASSIFICATION: 5}
 FORMS = [
     (task, form, replace)

@@ -25,8 +25,6 @@ from tests.support.bert_pairs import (
 )
 from tests.support.packs import LENGTH, SEQUENCES, in_packs, of_sequence, packed_model, run, sequences
 
-pytestmark = pytest.mark.slow
-
 LENGTHS = (5, 23, 20, 48, 11, 7, 9, 21, 30, 6)
 PACKS = ((1, 0, 2), (3,), (4, 5, 6, 7), (8, 9))  # full, one sequence, as many as fit, and one with padding
 IN_BOTH_PRECISIONS = pytest.mark.parametrize(

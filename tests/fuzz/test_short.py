@@ -11,8 +11,6 @@ from tests.fuzz.__main__ import suite_of
 from tests.fuzz.harness import REFUSED, check_line, limited, outcome_of, run_suite
 from tests.support.config_files import TINY, changed, run_command, write
 
-pytestmark = pytest.mark.slow
-
 SHORT = {"configs": 300, "records": 80, "checkpoints": 50, "pretrained": 50}
 
 

@@ -257,6 +257,7 @@ def test_own_numbers(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert float(capsys.readouterr().out) > 1
 
 
+@pytest.mark.long
 def test_regression_in_packs(root: Path) -> None:
     write_stsb(root)
     config = write_config(root, "stsb", num_epochs=10, max_seq_length=32, global_batch={"micro_batch_size": 4})
