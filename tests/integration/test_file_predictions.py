@@ -21,6 +21,8 @@ from tasks.classify import main as classify
 from tests import ROOT
 from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, sentence, write_pieces
 
+pytestmark = pytest.mark.slow
+
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
 )

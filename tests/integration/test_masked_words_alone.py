@@ -61,6 +61,8 @@ ALONE = ("--use-next-sentence", "false")
 PYTORCH = """
 import json, sys, numpy as np, torch
 from transformers import AutoTokenizer, BertForMaskedLM
+
+pytestmark = pytest.mark.slow
 folder, texts, output = sys.argv[1:]
 model, loading = BertForMaskedLM.from_pretrained(folder, output_loading_info=True)
 assert not any(loading.values()), loading

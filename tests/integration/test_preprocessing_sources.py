@@ -22,6 +22,8 @@ from tests import ROOT
 from tests.integration.test_preprocessing_restart import Stopped, content, stopping
 from tests.support.real_data import real_data
 
+pytestmark = pytest.mark.slow
+
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 OPTIONS = ["--max-seq-length", 32, "--max-predictions", 5, "--vocab-size", 2000, "--duplicate-factor", 2]

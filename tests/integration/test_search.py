@@ -37,6 +37,8 @@ PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
 folder = Path(flags["output-dir"]) / flags["name"]
 with open(Path(sys.argv[0]).parent / "started", "a") as started:
