@@ -21,11 +21,12 @@ from tasks.classify import main as classify
 from tests import ROOT
 from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, sentence, write_pieces
 
-pytestmark = pytest.mark.slow
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
+    ),
+]
 
 CLASSES = {"single": ["bad", "good", "so, so"], "pair": ["no", "yes"]}
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
