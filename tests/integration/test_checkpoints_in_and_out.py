@@ -13,7 +13,7 @@ from transformers import BertConfig, BertTokenizerFast
 from checkpoints.export.__main__ import main as export
 from checkpoints.pretrained.opening import open_pretrained
 from data_utils.tokenizer import load_tokenizer
-from settings import derived as figures
+from settings import metadata
 from tests import ROOT
 from tests.support.checkpoint_writers import google, safetensors
 from tests.support.hf_models import hugging_face
@@ -63,7 +63,7 @@ def test_a_recipe_of_base_takes_weights_of_another_size(
     known: bool, root: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     if not known:  # as of a model that only its download tells the size of
-        monkeypatch.setattr(figures, "_SETTINGS_FILES", ())
+        monkeypatch.setattr(metadata, "_SETTINGS_FILES", ())
     changes = {
         "extends": str(ROOT / "configs" / "squad" / "squad_base.json"),
         "pretrained_ckpt_path": str(exported),

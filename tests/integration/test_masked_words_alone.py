@@ -70,32 +70,32 @@ model, tokenizer = model.eval(), AutoTokenizer.from_pretrained(folder)
 scores = []
 for text in json.load(open(texts)):
     ids, total = tokenizer(text, return_tensors="pt")["input_ids"], 0.0
-    for place in range(1, ids.shape[1] - 1):
+    for index in range(1, ids.shape[1] - 1):
         masked = ids.clone()
-        masked[0, place] = tokenizer.mask_token_id
+        masked[0, index] = tokenizer.mask_token_id
         with torch.no_grad():
-            total += torch.log_softmax(model(masked).logits[0, place].double(), -1)[ids[0, place]].item()
+            total += torch.log_softmax(model(masked).logits[0, index].double(), -1)[ids[0, index]].item()
     scores.append(total)
 json.dump(scores, open(output, "w"))
 """
 
 
 @pytest.fixture(scope="module")
-def dataset(place) -> Path:
+def dataset(root) -> Path:
     arguments = [
-        "--text", str(write_text(place / "text.txt")), "--output", str(place / "data"), "--workers", "1",
+        "--text", str(write_text(root / "text.txt")), "--output", str(root / "data"), "--workers", "1",
         "--vocab-size", str(TEXT_VOCABULARY), "--max-seq-length", str(TEXT_SEQUENCE),
         "--max-predictions", str(TEXT_PREDICTIONS), "--duplicate-factor", "2", "--no-next-sentence", "--pack", "3",
         "--whole-word-masking",
     ]  # fmt: skip
     assert prepare(arguments) == 0
-    return place / "data"
+    return root / "data"
 
 
 @pytest.fixture(scope="module")
-def run(place, dataset) -> Path:
-    config = write_config(place / "alone.json", total_num_train_samples=16 * 24)
-    return trained(config, place / "runs", "--dataset-dir", str(dataset), *ALONE)
+def run(root, dataset) -> Path:
+    config = write_config(root / "alone.json", total_num_train_samples=16 * 24)
+    return trained(config, root / "runs", "--dataset-dir", str(dataset), *ALONE)
 
 
 def test_rows_are_single_segments(dataset, capsys):
@@ -147,38 +147,38 @@ def test_a_run_has_one_loss_and_no_pooler(run):
     assert read_json(run / "resolved_config.json")["config"]["use_next_sentence"] is False
 
 
-def test_packs_and_stages_with_a_pooler(place, dataset):
-    stages = {"pipeline_stages": [["emb", "hid"], ["hid", "enc_out", "pool", "heads"]]}
+def test_packs_and_stages_with_a_pooler(root, dataset):
+    stages = {"pipeline_stages": [["emb", "hid"], ["enc_out", "pool", "heads"]]}
     stages["pipeline_device_mapping"] = [0, 0]
     rows = {"micro_batch_size": 4, "grad_acc_steps_per_replica": 4}
     packing = {"max_sequences_per_pack": 3}
-    config = write_config(place / "packed.json", packing=packing, ipu_config=stages, global_batch=rows)
-    run = trained(config, place / "runs", "--dataset-dir", str(dataset / "packed"), *ALONE)
+    config = write_config(root / "packed.json", packing=packing, ipu_config=stages, global_batch=rows)
+    run = trained(config, root / "runs", "--dataset-dir", str(dataset / "packed"), *ALONE)
     assert metrics(run)[-1]["metrics"]["sequences_per_pack"] > 1
     assert "nsp_loss" not in metrics(run)[-1]["metrics"]
 
 
-def test_a_resumed_run_is_the_same(place, dataset, run, monkeypatch):
-    (place / "stopped").mkdir()
-    config = write_config(place / "stopped" / "alone.json", total_num_train_samples=16 * 24)
+def test_a_resumed_run_is_the_same(root, dataset, run, monkeypatch):
+    (root / "stopped").mkdir()
+    config = write_config(root / "stopped" / "alone.json", total_num_train_samples=16 * 24)
     arguments = ("--dataset-dir", str(dataset), *ALONE)
     with at_step(monkeypatch, 8, terminate):
-        train(config, place / "stopped", *arguments)
-    outcome = train(config, place / "stopped", *arguments, "--resume", "true")
+        train(config, root / "stopped", *arguments)
+    outcome = train(config, root / "stopped", *arguments, "--resume", "true")
     assert outcome.status == 0, outcome.errors
-    assert_same_run(place / "stopped" / "alone", run)
+    assert_same_run(root / "stopped" / "alone", run)
 
 
-def test_data_without_next_sentences_is_refused_for_next_sentence_prediction(place, dataset):
-    outcome = train(write_config(place / "refused.json"), place / "runs", "--dataset-dir", str(dataset))
+def test_data_without_next_sentences_is_refused_for_next_sentence_prediction(root, dataset):
+    outcome = train(write_config(root / "refused.json"), root / "runs", "--dataset-dir", str(dataset))
     assert outcome.status == 2
     assert "use_next_sentence" in outcome.error and "manifest.json" in outcome.error
 
 
 @pytest.fixture(scope="module")
-def exported(place, run) -> Path:
-    assert export(str(run), place / "exported").head.model == "BertForMaskedLM"
-    return place / "exported"
+def exported(root, run) -> Path:
+    assert export(str(run), root / "exported").head.model == "BertForMaskedLM"
+    return root / "exported"
 
 
 @pytest.mark.skipif(
@@ -197,22 +197,22 @@ def test_the_export_is_a_masked_lm_of_pytorch(exported, run, tmp_path):
         np.testing.assert_allclose(scores, [[expected[0], expected[1]], [expected[0], expected[2]]], rtol=0, atol=1e-4)
 
 
-def test_a_masked_lm_of_hugging_face_is_continued(place, dataset, exported, caplog):
-    config = write_config(place / "continued.json", bert_config=None, optimizer_opts=STILL)
+def test_a_masked_lm_of_hugging_face_is_continued(root, dataset, exported, caplog):
+    config = write_config(root / "continued.json", bert_config=None, optimizer_opts=STILL)
     arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(exported), *ALONE)
-    continued = variables(trained(config, place / "runs", *arguments), "weights")
+    continued = variables(trained(config, root / "runs", *arguments), "weights")
     assert not [record for record in caplog.records if "random numbers" in record.getMessage()]
     assert not [name for name in continued if "pool" in name]
     (table,) = (value for name, value in continued.items() if name.startswith("emb/") and "word" in name)
     np.testing.assert_allclose(table, load_file(exported / "model.safetensors")[WORD_TABLE], atol=1e-8)
 
 
-def test_fine_tuning_starts_the_pooler_at_random(place, run, caplog):
-    folder = place / "glue"
+def test_fine_tuning_starts_the_pooler_at_random(root, run, caplog):
+    folder = root / "glue"
     folder.mkdir()
     write_sst2(folder)
-    config = write_config(place / "sst2.json", bert_config=None, glue_task="sst2", dataset_dir=str(folder))
-    arguments = ("--pretrained-ckpt-path", str(run), "--output-dir", str(place / "runs"), "--num-epochs", "1")
+    config = write_config(root / "sst2.json", bert_config=None, glue_task="sst2", dataset_dir=str(folder))
+    arguments = ("--pretrained-ckpt-path", str(run), "--output-dir", str(root / "runs"), "--num-epochs", "1")
     outcome = run_command("classification", config, *arguments, "--total-num-train-samples", "none")
     assert outcome.status == 0, outcome.errors
     random = [record.getMessage() for record in caplog.records if "random numbers" in record.getMessage()]
