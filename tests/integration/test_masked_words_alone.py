@@ -57,12 +57,12 @@ from tests.support.runs import (
 )
 from tests.support.runs import write_text_config as write_config
 
+pytestmark = pytest.mark.slow
+
 ALONE = ("--use-next-sentence", "false")
 PYTORCH = """
 import json, sys, numpy as np, torch
 from transformers import AutoTokenizer, BertForMaskedLM
-
-pytestmark = pytest.mark.slow
 folder, texts, output = sys.argv[1:]
 model, loading = BertForMaskedLM.from_pretrained(folder, output_loading_info=True)
 assert not any(loading.values()), loading

@@ -31,13 +31,13 @@ from tests import ROOT
 from tests.support.fine_tuning_runs import PIECES, write_config, write_pieces, write_sst2
 from tests.support.runs import evaluations, events, metrics, read_json, run_command, state, write_json
 
+pytestmark = pytest.mark.slow
+
 # Trains for num_epochs epochs; its accuracy is one millionth of the seed. A run whose micro batch is 3 fails, one of 4
 # is killed, one of 5 stops to learn after an evaluation.
 PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
-
-pytestmark = pytest.mark.slow
 
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:] if "=" in word)
 folder = Path(flags["output-dir"]) / flags["name"]
