@@ -32,6 +32,7 @@ from tasks.search.space import SET_BY_SEARCH, Space, flag, suggest
 from utilities.errors import UserError
 from utilities.files import read_json_object, read_steps
 from utilities.history import History
+from utilities.metric_names import is_loss
 from utilities.secrets import mask_value
 
 SECONDS_BETWEEN_CHECKS = 1.0
@@ -94,7 +95,7 @@ def open_study(storage: optuna.storages.BaseStorage, name: str, metric: str, pru
     return optuna.create_study(
         storage=storage,
         study_name=name,
-        direction="minimize" if metric.endswith("loss") else "maximize",
+        direction="minimize" if is_loss(metric) else "maximize",
         pruner=optuna.pruners.MedianPruner() if prunes else optuna.pruners.NopPruner(),
         load_if_exists=True,
     )
