@@ -18,8 +18,9 @@ HEADS = "heads"  # masked-LM head (tied to the word embedding) and, with a poole
 QA_HEAD = "qa_head"  # span head
 GLUE_HEAD = "glue_head"  # sequence classifier
 TOKEN_HEAD = "token_head"  # classifier of each token
+EMBEDDING_HEAD = "embedding_head"  # pooling of each sequence's tokens, without weights
 
-BLOCK_NAMES = (EMB, HID, ENC_OUT, POOL, HEADS, QA_HEAD, GLUE_HEAD, TOKEN_HEAD)
+BLOCK_NAMES = (EMB, HID, ENC_OUT, POOL, HEADS, QA_HEAD, GLUE_HEAD, TOKEN_HEAD, EMBEDDING_HEAD)
 
 QKV = "qkv"  # query, key and value
 PROJECTION = "projection"  # attention's output
@@ -39,6 +40,7 @@ class Architecture:
         embedding_serialization_factor: number of slices in which the tied embedding is looked up and
             multiplied; divides ``vocab_size``. Changes no parameter and no result.
         use_next_sentence: whether the heads of pre-training include the next-sentence head.
+        pooling: how the embedding head makes a vector of a sequence: ``mean`` of its tokens, or ``cls``.
         sparsity_ratio: share of the blocks of sparse matrices that do not exist; 0: all matrices are dense.
         sparsity_block_size: rows and columns of a block.
         sparse_parts: which of ``SPARSE_PARTS`` are sparse.
@@ -65,6 +67,7 @@ class Architecture:
     use_cls_layer: bool = False
     use_prediction_bias: bool = True
     use_next_sentence: bool = True
+    pooling: str = "mean"
     embedding_serialization_factor: int = 1
     sparsity_ratio: float = 0.0
     sparsity_block_size: int = 16
@@ -119,7 +122,7 @@ def block_parameters(architecture: Architecture, block: str, num_labels: int = 2
         return rows * h + 2 * h
     if block == HID:
         return _layer_parameters(architecture)
-    if block == ENC_OUT:
+    if block in (ENC_OUT, EMBEDDING_HEAD):
         return 0
     if block == POOL:
         return h * h + h
@@ -192,6 +195,8 @@ def block_flops(
         return 2 * h * num_labels * sequences
     if block == TOKEN_HEAD:
         return 2 * s * h * num_labels
+    if block == EMBEDDING_HEAD:
+        return 2 * s * h * sequences if architecture.pooling == "mean" else 0
     assert block in (EMB, ENC_OUT), block
     return 0
 

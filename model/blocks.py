@@ -189,6 +189,36 @@ class ClassifierBlock(Block):
         return []
 
 
+class EmbeddingBlock(Block):
+    """``embedding_head``: one vector for each sequence, computed in float32; it has no weights.
+
+    Args:
+        pooling: ``mean`` averages the hidden states of a sequence's tokens, ``cls`` takes that of its [CLS].
+    """
+
+    reads = ("hidden", "input_mask")
+    pack_reads = ("cls_positions",)
+    writes = ("embeddings",)
+
+    def __init__(self, pooling: str, name: str = "embedding_head"):
+        super().__init__(name=name)
+        self._pooling = pooling
+
+    def call(self, inputs: Tensors) -> Tensors:
+        hidden, positions = tf.cast(inputs["hidden"], tf.float32), inputs.get("cls_positions")  # (B, S, H), (B, N)
+        if self._pooling == "cls":
+            return {"embeddings": hidden[:, 0] if positions is None else gather_positions(hidden, positions)}
+        count = 1 if positions is None else positions.shape[1]
+        numbers = tf.range(1, count + 1)[None, :, None]
+        is_part = tf.cast(tf.equal(inputs["input_mask"][:, None, :], numbers), tf.float32)  # (B, N, S)
+        tokens = tf.maximum(tf.reduce_sum(is_part, axis=-1, keepdims=True), 1.0)
+        means = tf.matmul(is_part, hidden) / tokens  # (B, N, H), zeros where a pack has fewer sequences
+        return {"embeddings": means[:, 0] if positions is None else means}
+
+    def hidden_layers(self) -> Sequence[keras.layers.Layer]:
+        return []
+
+
 class PassBlock(Block):
     """A block that a published config names although its task does not need it: hidden states pass unchanged."""
 

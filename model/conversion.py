@@ -7,10 +7,22 @@ from typing import List, Optional, Sequence, Tuple
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.layer_replacement import Conversion, Rule, WeightMapping
-from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TOKEN_HEAD, Architecture
+from model.architecture import (
+    EMB,
+    EMBEDDING_HEAD,
+    ENC_OUT,
+    GLUE_HEAD,
+    HEADS,
+    HID,
+    POOL,
+    QA_HEAD,
+    TOKEN_HEAD,
+    Architecture,
+)
 from model.blocks import (
     Block,
     ClassifierBlock,
+    EmbeddingBlock,
     EmbeddingsBlock,
     EncoderBlock,
     GatherBlock,
@@ -231,10 +243,12 @@ def convert(
     blocks: List[Block] = [EmbeddingsBlock(layers.embeddings(bert.embeddings), name=EMB)]
     for number, layer in enumerate(bert.encoder.layer):
         blocks.append(EncoderBlock(layers.encoder_layer(layer), platform, name=f"{HID}_{number}"))
-    return blocks + [_tail_block(name, names, source, layers) for name in names], layers.conversion
+    return blocks + [_tail_block(name, names, source, architecture, layers) for name in names], layers.conversion
 
 
-def _tail_block(name: str, tail: Sequence[str], source: keras.Model, layers: SourceLayers) -> Block:
+def _tail_block(
+    name: str, tail: Sequence[str], source: keras.Model, architecture: Architecture, layers: SourceLayers
+) -> Block:
     """Return a block after the encoder layers; one that the model does not need passes hidden states unchanged."""
     if name == ENC_OUT and HEADS in tail:
         return GatherBlock(name=name)
@@ -249,4 +263,6 @@ def _tail_block(name: str, tail: Sequence[str], source: keras.Model, layers: Sou
         return SpanHeadBlock(layers.span(source), name=name)
     if name in (GLUE_HEAD, TOKEN_HEAD):
         return ClassifierBlock(layers.classifier(source), "pooled" if name == GLUE_HEAD else "hidden", name=name)
+    if name == EMBEDDING_HEAD:
+        return EmbeddingBlock(architecture.pooling, name=name)
     return PassBlock(name=name)

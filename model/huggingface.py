@@ -10,7 +10,7 @@ from transformers import BertConfig, TFPreTrainedModel
 from transformers.models.bert import modeling_tf_bert
 
 from model.architecture import Architecture
-from model.tasks import MASKED_LM, PRETRAINING, TASKS
+from model.tasks import MASKED_LM, PRETRAINING, SENTENCE_EMBEDDING, TASKS
 
 __all__ = ["BertConfig", "build_hf_model", "hugging_face_config", "modeling_tf_bert", "transformers"]
 
@@ -48,6 +48,7 @@ def build_hf_model(task: str, architecture: Architecture, seed: int, labels: int
     config.num_labels = labels
     without_next_sentence = task == PRETRAINING and not architecture.use_next_sentence
     name = MASKED_LM if without_next_sentence else TASKS[task].hugging_face
-    model = getattr(transformers, f"TF{name}")(config)
+    options = {"add_pooling_layer": False} if task == SENTENCE_EMBEDDING else {}
+    model = getattr(transformers, f"TF{name}")(config, **options)
     model.build()
     return model

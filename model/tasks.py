@@ -8,12 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, List, Tuple
 
-from model.architecture import EMB, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TOKEN_HEAD
+from model.architecture import (
+    EMB,
+    EMBEDDING_HEAD,
+    ENC_OUT,
+    GLUE_HEAD,
+    HEADS,
+    HID,
+    POOL,
+    QA_HEAD,
+    TOKEN_HEAD,
+)
 
 PRETRAINING = "pretraining"
 SQUAD = "squad"
 CLASSIFICATION = "classification"
 TOKEN_CLASSIFICATION = "token_classification"
+SENTENCE_EMBEDDING = "sentence_embedding"
 
 MASKED_WORDS_ALONE = (ENC_OUT, HEADS)  # the head layout of pre-training without next-sentence prediction
 MASKED_LM = "BertForMaskedLM"  # Hugging Face's class with these heads
@@ -83,6 +94,14 @@ TASKS: Dict[str, TaskFacts] = {
         pipeline="token-classification",
         head_layouts=((TOKEN_HEAD,),),
         has_test_set=True,
+    ),
+    SENTENCE_EMBEDDING: TaskFacts(
+        program="run_sentence_embedding.py",
+        description="Train BERT to embed sentences, on your own pairs of texts, and evaluate it.",
+        title="sentence embedding",
+        hugging_face="BertModel",
+        pipeline="sentence-similarity",
+        head_layouts=((EMBEDDING_HEAD,),),
     ),
 }
 

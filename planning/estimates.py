@@ -14,6 +14,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from model.architecture import (
     EMB,
+    EMBEDDING_HEAD,
     GLUE_HEAD,
     HEADS,
     HID,
@@ -201,6 +202,8 @@ def block_activations(run: Planned, block: str) -> float:
         return HALF * tokens * 2 * 2
     if block == GLUE_HEAD:
         return HALF * batch * number_of_labels(config)
+    if block == EMBEDDING_HEAD:
+        return SINGLE * (tokens + batch * len(config.embedding.text)) * h
     return HALF * batch * masked_positions(config, task) * h
 
 

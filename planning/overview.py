@@ -19,6 +19,7 @@ from settings.derived import (
     max_learning_rate,
     number_of_ipus,
     number_of_labels,
+    own_files,
     options_come_from_checkpoint,
     packing_factor,
     runs_on_ipus,
@@ -70,14 +71,14 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
 def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
     """Yield a note for each missing folder or file of the data set that the run would need."""
     config = loaded.config
-    own = config.classification_data
+    section, own = own_files(config, loaded.task)
     if (config.dataset_dir is None and own is None) or config.generated_dataset:
         return
     folder = Path(config.dataset_dir or "")
     needed = {"dataset_dir": folder}
     for key in ("train_file", "validation_file", "test_file") if own is not None and folder.is_dir() else ():
-        file = getattr(own, key)
-        needed.update({f"classification_data.{key}": folder / file} if file is not None else {})
+        file = getattr(own, key, None)
+        needed.update({f"{section}.{key}": folder / file} if file is not None else {})
     if loaded.task == SQUAD and folder.is_dir() and config.do_training:
         needed["squad.train_file"] = folder / config.squad.train_file
     if loaded.task == SQUAD and folder.is_dir() and config.do_validation:

@@ -18,11 +18,11 @@ from model.architecture import (
     model_flops_per_sample,
     total_parameters,
 )
-from model.tasks import CLASSIFICATION, PRETRAINING, expected_blocks
+from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
 from settings.metadata import manifest_count, saved_architecture
 from settings.problems import TYPED, with_origin
 from settings.schema import TrainingConfig
-from settings.sections import BertConfig
+from settings.sections import BertConfig, OwnFiles
 from utilities.environment import is_graphcore
 
 # Sizes of Devlin et al. 2019, section 3, by the beginning of the names of released models.
@@ -202,6 +202,13 @@ def _named_sizes(model_name: str) -> Optional[BertConfig]:
     return None
 
 
+def own_files(config: TrainingConfig, task: str) -> Tuple[str, Optional[OwnFiles]]:
+    """Return the name and the values of the section that describes the user's own files; None if there are none."""
+    if task == SENTENCE_EMBEDDING:
+        return "embedding", config.embedding
+    return "classification_data", config.classification_data
+
+
 def number_of_labels(config: TrainingConfig) -> int:
     """Return the number of the classifier's outputs for the config's task; 1 for a regression."""
     own = config.classification_data
@@ -243,6 +250,7 @@ def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
     return Architecture(
         embedding_serialization_factor=factor,
         use_next_sentence=config.use_next_sentence,
+        pooling=config.embedding.pooling,
         **shape,
         **options,
         **sparsity_options(config),

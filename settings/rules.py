@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Callable, Iterator, List, Tuple
 
-from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TASKS
+from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS
 from settings import model_rules
-from settings.derived import PUBLISHED_SAMPLES, packing_factor, starts_from_checkpoint
+from settings.derived import PUBLISHED_SAMPLES, own_files, packing_factor, starts_from_checkpoint
 from settings.problems import FieldError
 from settings.schema import TrainingConfig
+from settings.sections import ClassificationData
 from utilities.secrets import mask
 
 Rule = Callable[[TrainingConfig, str], Iterator[FieldError]]  # yields the violations of a rule
@@ -145,16 +146,17 @@ def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 
 
 def own_data(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield the problems of ``classification_data``."""
-    own, section = config.classification_data, "classification_data"
+    """Yield the problems of ``classification_data`` and ``embedding``."""
+    section, own = own_files(config, task)
+    if config.classification_data is not None and task != CLASSIFICATION:
+        fix = "remove classification_data, or use run_seq_classification.py"
+        yield FieldError(["classification_data.train_file"], f"{task} has no such data", fix)
+        return
     if own is None:
         return
     trains = config.do_training and not config.generated_dataset
     validates = config.do_validation and not config.generated_dataset
-    if task != CLASSIFICATION:
-        fix = "remove classification_data, or use run_seq_classification.py"
-        yield FieldError([f"{section}.train_file"], f"{task} has no such data", fix)
-    elif config.glue_task is not None:
+    if task == CLASSIFICATION and config.glue_task is not None:
         fix = "give --glue-task none, or remove classification_data"
         yield FieldError(["glue_task", f"{section}.train_file"], "a run has one task", fix)
     elif own.train_file is None and (trains or (validates and own.validation_file is None)):
@@ -162,7 +164,14 @@ def own_data(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     elif validates and own.validation_file is None and not own.validation_fraction:
         fields = [f"{section}.validation_file", f"{section}.validation_fraction", "do_validation"]
         yield FieldError(fields, "there is nothing to score", "set one of the first two, or do_validation to false")
-    elif config.do_test and own.test_file is None:
+    if isinstance(own, ClassificationData):
+        yield from _own_classes(config, own, section)
+    elif task == SENTENCE_EMBEDDING:
+        yield from _texts_to_embed(config)
+
+
+def _own_classes(config: TrainingConfig, own: ClassificationData, section: str) -> Iterator[FieldError]:
+    if config.do_test and own.test_file is None:
         yield FieldError([f"{section}.test_file", "do_test"], "there is nothing to predict", "set test_file")
     if own.classes is not None and own.regression:
         yield FieldError(
@@ -172,6 +181,24 @@ def own_data(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         fix = "name each class once, or set label to the column of the classes"
         fields = [f"{section}.classes", f"{section}.label"]
         yield FieldError(fields, "a classifier needs two classes or more, all different", fix)
+
+
+def _texts_to_embed(config: TrainingConfig) -> Iterator[FieldError]:
+    count, samples = len(config.embedding.text), config.packing.max_sequences_per_pack or 1
+    shortest = 3 * count  # tokens: [CLS] a [SEP]
+    if config.max_seq_length < shortest:
+        reason = f"the {count} texts of a sample share a row, and each has at least 3 tokens"
+        yield FieldError(["max_seq_length", "embedding.text"], reason, f"set max_seq_length to {shortest} or more")
+    if config.embedding.label is not None:
+        if count > 2:
+            fix = "remove label, or the third column"
+            yield FieldError(["embedding.label", "embedding.text"], "only pairs have a similarity", fix)
+    elif config.do_training and count == 2 and config.global_batch.micro_batch_size * samples < 2:
+        yield FieldError(
+            ["global_batch.micro_batch_size", "embedding.label"],
+            "the wrong answers are those of the other pairs of the micro batch, and there is no other",
+            "set micro_batch_size to 32, say, or name a third column in embedding.text or the label",
+        )
 
 
 def several_seeds(config: TrainingConfig, task: str) -> Iterator[FieldError]:

@@ -37,6 +37,7 @@ from settings.sections import (
     BertConfig,
     ClassificationData,
     Data,
+    Embedding,
     Evaluation,
     Execution,
     GlobalBatch,
@@ -178,6 +179,7 @@ class TrainingConfig(Section):
     )
 
     squad: Squad = Field(default_factory=Squad, description="Question answering.")
+    embedding: Embedding = Field(default_factory=Embedding, description="Sentence embeddings.")
 
     ipu_config: IpuConfig = Field(default_factory=IpuConfig, description="Pipeline and IPU settings.")
     execution: Execution = Field(default_factory=Execution, description="Where and how the run executes.")

@@ -32,6 +32,7 @@ from settings.fields import (
     Size,
     Stages,
     Text,
+    TextColumns,
     Workers,
 )
 
@@ -312,8 +313,8 @@ class Squad(Section):
     )
 
 
-class ClassificationData(Section):
-    """Your own files to classify: CSV, TSV (without quoting) or JSON Lines, by their endings .csv, .tsv and .jsonl."""
+class OwnFiles(Section):
+    """Files of your own: CSV, TSV (without quoting) or JSON Lines, by their endings .csv, .tsv and .jsonl."""
 
     train_file: Optional[PathText] = Field(
         None, description="Rows to train on, in dataset_dir, or in the current folder if that is unset."
@@ -321,19 +322,42 @@ class ClassificationData(Section):
     validation_file: Annotated[Optional[PathText], MAY_CHANGE] = Field(
         None, description="Rows to score. Unset: validation_fraction of train_file."
     )
-    test_file: Annotated[Optional[PathText], MAY_CHANGE] = Field(
-        None, description="Rows to predict with do_test; labels are not read."
-    )
     validation_fraction: BelowOne = Field(
         0.1, description="Fraction of train_file's rows, and of each class, held out if there is no validation_file."
     )
     validation_seed: Seed = Field(0, description="Seed of the choice of these rows, whatever the seed of the run.")
+
+
+class ClassificationData(OwnFiles):
+    """Your own files to classify: CSV, TSV (without quoting) or JSON Lines, by their endings .csv, .tsv and .jsonl."""
+
+    test_file: Annotated[Optional[PathText], MAY_CHANGE] = Field(
+        None, description="Rows to predict with do_test; labels are not read."
+    )
     text: Columns = Field(["text"], description="Column of the text, or the two columns of a pair.")
     label: Text = Field("label", description="Column of the class, or of the number.")
     classes: Optional[Names] = Field(
         None, description="Names of the classes in the order of the outputs. Unset: those in train_file, sorted."
     )
     regression: bool = Field(False, description="Predict a number, not a class.")
+
+
+class Embedding(OwnFiles):
+    """Sentence embeddings, trained on files of your own: CSV, TSV or JSON Lines."""
+
+    text: TextColumns = Field(
+        ["anchor", "positive"],
+        description="Columns of the two texts of a pair; a third one has a wrong answer to the first (hard negative).",
+    )
+    label: Optional[Text] = Field(
+        None,
+        description="Column of the pair's similarity, -1 to 1, which the cosine shall equal. Unset: the second text is "
+        "the right answer to the first, and the other answers of the micro batch are wrong (in-batch negatives).",
+    )
+    pooling: Literal["mean", "cls"] = Field(
+        "mean", description="Embedding of a text: the mean of its tokens' hidden states, or the hidden state of [CLS]."
+    )
+    scale: Positive = Field(20.0, description="Factor on the cosines before the softmax over the answers.")
 
 
 class Packing(Section):

@@ -44,7 +44,7 @@ def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: An
     Only the commands train with several ``seeds`` and in several processes, and have ``--plan`` and ``--schema``.
 
     Args:
-        task: ``pretraining``, ``squad``, ``classification`` or ``token_classification``.
+        task: ``pretraining``, ``squad``, ``classification``, ``token_classification`` or ``sentence_embedding``.
         config: a config: its path, its values as a dict, or an object; or a list of a config and overlays.
         overrides: values that take precedence, such as ``seed=1``, ``evaluation={"every": "epoch"}`` or
             ``**{"optimizer_opts.name": "LAMB"}``; they are checked as those of the flags are.

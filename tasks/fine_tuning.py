@@ -28,6 +28,7 @@ class FineTuning:
         name: name of the task.
         outputs: names of the model's outputs.
         reads_cls: whether the model has one output for each sample, computed from its [CLS], not one for each token.
+        texts: number of sequences of a sample.
         labels: number of the classifier's outputs, if the model has one.
         label_names: names of these outputs, stored in checkpoints, if the config does not determine them.
         tokenizer_settings: the vocabulary and case that belong to the trained model; None with generated data.
@@ -39,6 +40,7 @@ class FineTuning:
     name: str
     outputs: Tuple[str, ...]
     reads_cls = False
+    texts = 1
     labels = 2
     label_names: Sequence[str] = ()
 
@@ -57,8 +59,8 @@ class FineTuning:
     def build(self, platform: Platform, fill: InitializeSource) -> BuiltModel:
         """Return Hugging Face's BERT with the task's head, converted unless ``replace_layers`` is false."""
         config, features = self._config, self.features(self._config.max_seq_length, labels=False)
-        if config.packing.max_sequences_per_pack is not None:
-            features = in_packs(features, config.packing.max_sequences_per_pack, self.reads_cls)
+        if self.sequences_per_row is not None:
+            features = in_packs(features, self.sequences_per_row, self.reads_cls)
         return build_model(
             config, self.name, self._architecture, features.shapes, self.outputs, platform, fill, self.labels
         )
@@ -69,20 +71,25 @@ class FineTuning:
 
     def generated(self) -> SampleReader:
         """Return random samples as rows of the batch."""
-        config = self._config
-        count = config.packing.max_sequences_per_pack
-        reader = generated_rows(self.features, config.max_seq_length, count, config.seed, self.reads_cls)
+        config, count = self._config, self.sequences_per_row
+        reader = generated_rows(self.features, config.max_seq_length, count, config.seed, self.reads_cls, self.texts)
         self._facts = {"records": reader.count}
         return reader
 
-    def rows(self, samples: SampleReader, lengths: np.ndarray) -> SampleReader:
-        """Return samples of ``lengths`` tokens as rows of the batch."""
-        config = self._config
-        return make_rows(samples, lengths, config.packing.max_sequences_per_pack, config.seed, self.reads_cls)
+    @property
+    def sequences_per_row(self) -> Optional[int]:
+        """The most sequences in a row of the batch; None if each row is one sequence, padded."""
+        count = self._config.packing.max_sequences_per_pack
+        return count if self.texts == 1 else self.texts * (count or 1)
+
+    def rows(self, samples: SampleReader, lengths: np.ndarray, texts: Optional[int] = None) -> SampleReader:
+        """Return sequences of ``lengths`` tokens as rows of the batch; by default those of a sample stay together."""
+        count, texts = self.sequences_per_row, texts or self.texts
+        return make_rows(samples, lengths, count, self._config.seed, self.reads_cls, texts)
 
     def predicted(self, predict: Predict, samples: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
-        """Return the model's outputs for each sample, by name."""
-        reader = self.rows(samples, lengths)
+        """Return the model's outputs for each sequence, by name."""
+        reader = self.rows(samples, lengths, texts=1)
         return outputs_by_sample(reader, predict(reader))
 
     @property

@@ -1,4 +1,4 @@
-"""Completes the config of a classification with what the user's own files contain: the classes.
+"""Checks the columns of the user's own files, and completes the config with what they contain: the classes.
 
 Plans and errors of a config appear before TensorFlow is loaded, so this module does not import it.
 """
@@ -9,9 +9,10 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from model.tasks import CLASSIFICATION
+from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING
+from settings.derived import own_files
 from settings.schema import TrainingConfig
-from settings.sections import ClassificationData
+from settings.sections import ClassificationData, Embedding, OwnFiles
 from utilities.errors import UserError
 from utilities.tables import check_columns, distinct_values
 
@@ -21,7 +22,7 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
 
     Args:
         config: the config as files and flags give it.
-        task: a name in ``model.tasks.TASKS``; only classification has data of the user's own.
+        task: a name in ``model.tasks.TASKS``; classification and sentence embedding read the user's own files.
 
     Returns:
         Values by dotted name, for :func:`settings.loading.resolve`.
@@ -29,8 +30,8 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
     Raises:
         UserError: one of the user's files is not in the format of its suffix, or lacks a column.
     """
-    own = config.classification_data
-    if task != CLASSIFICATION or own is None:
+    section, own = own_files(config, task)
+    if task not in (CLASSIFICATION, SENTENCE_EMBEDDING) or own is None:
         return {}
     for field, columns in _columns(config, own).items():
         path = _path(config, own, field)
@@ -38,23 +39,26 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
             try:
                 check_columns(path, columns)
             except UserError as error:
-                flags = ", ".join(f"--classification-data.{key}" for key in (field.replace("_", "-"), "text", "label"))
+                start = f"--{section.replace('_', '-')}"
+                flags = ", ".join(f"{start}.{key}" for key in (field.replace("_", "-"), "text", "label"))
                 raise UserError(f"{error} ({flags})") from error
     path = _path(config, own, "train_file")
-    if path is None or own.regression or own.classes is not None:
+    if path is None or not isinstance(own, ClassificationData) or own.regression or own.classes is not None:
         return {}
     return {"classification_data.classes": distinct_values(path, own.label)}
 
 
-def _columns(config: TrainingConfig, own: ClassificationData) -> Dict[str, List[str]]:
+def _columns(config: TrainingConfig, own: OwnFiles) -> Dict[str, List[str]]:
     """Return the columns that the run reads from each of the user's files."""
+    assert isinstance(own, (ClassificationData, Embedding))
+    labels = [] if own.label is None else [own.label]
     scored = "train_file" if own.validation_file is None else "validation_file"
     read = {"train_file": config.do_training, scored: config.do_validation}
-    columns = {field: [*own.text, own.label] for field, is_read in read.items() if is_read}
+    columns = {field: [*own.text, *labels] for field, is_read in read.items() if is_read}
     return {**columns, "test_file": own.text} if config.do_test else columns
 
 
-def _path(config: TrainingConfig, own: ClassificationData, field: str) -> Optional[Path]:
+def _path(config: TrainingConfig, own: OwnFiles, field: str) -> Optional[Path]:
     """Return the path of one of the user's files; None if it does not exist, or random data is used."""
     path = os.path.join(config.dataset_dir or "", getattr(own, field) or "")
     return Path(path) if os.path.isfile(path) and not config.generated_dataset else None

@@ -222,8 +222,8 @@ def _architecture_of_weights(config: TrainingConfig, start: InitialWeights) -> A
     if start.architecture["vocab_size"] % factor:
         logger.warning("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
         factor = 1
-    next_sentence = {"use_next_sentence": config.use_next_sentence}
-    own = {"embedding_serialization_factor": factor, **next_sentence, **sparsity_options(config)}
+    heads = {"use_next_sentence": config.use_next_sentence, "pooling": config.embedding.pooling}
+    own = {"embedding_serialization_factor": factor, **heads, **sparsity_options(config)}
     return Architecture(**{**start.architecture, **own})
 
 

@@ -28,7 +28,7 @@ _DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
 # Fields that describe how a run computes or changes its model; the weights that are read here are dense and whole.
 _RUN_FIELDS = (
     "embedding_serialization_factor", "sparsity_ratio", "sparsity_block_size", "sparse_parts", "sparsity_kernel",
-    "use_next_sentence",
+    "use_next_sentence", "pooling",
 )  # fmt: skip
 
 

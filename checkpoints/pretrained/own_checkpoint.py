@@ -43,11 +43,11 @@ from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 from keras_extensions.layer_replacement import ResolvedMapping
-from model.architecture import HID, Architecture
+from model.architecture import EMB, HID, Architecture
 from model.blocks import Block, block_inputs, run_blocks
 from model.conversion import convert
 from model.huggingface import build_hf_model
-from model.tasks import SQUAD, TASKS
+from model.tasks import SENTENCE_EMBEDDING, SQUAD, TASKS
 from sparsity.patterns import dense_matrix
 from utilities.errors import UserError
 
@@ -103,7 +103,8 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
     saved, integers = _variables(open_tensorflow(prefix)), _variables(open_tensorflow(prefix, integers=True))
     saved = _with_dense_matrices(saved, integers)
     blocks = {name.split("/", 1)[0] for name in saved}
-    task = next((task for task, model in TASKS.items() if model.head in blocks), None)
+    without_head = SENTENCE_EMBEDDING if EMB in blocks else None  # that task's head has no weights
+    task = next((task for task, model in TASKS.items() if model.head in blocks), without_head)
     if task is None:
         raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but not of this project; name another")
     origins: Dict[str, Sequence[Name]] = {}

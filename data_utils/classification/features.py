@@ -1,6 +1,6 @@
 """Makes model inputs of texts: [CLS] a [SEP] or [CLS] a [SEP] b [SEP], padded to one length.
 
-N samples · S max_seq_length
+N samples · K texts of a sample · S max_seq_length
 """
 
 from __future__ import annotations
@@ -42,24 +42,31 @@ def classification_features(max_seq_length: int, vocab_size: int, classes: int, 
     return fine_tuning_features("classification", max_seq_length, vocab_size, *((label,) if labels else ()))
 
 
-def text_features(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_seq_length: int) -> Features:
-    """Tokenise samples and cut the longer text of a pair first (Devlin et al.'s ``run_classifier``).
+def text_features(
+    tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_seq_length: int, apart: bool = False
+) -> Features:
+    """Tokenise samples and cut the longest text of a sample first (Devlin et al.'s ``run_classifier``).
 
     Args:
-        texts: either one text for each sample, or two.
+        texts: the texts of each sample, one or two; any number if they are ``apart``.
+        apart: whether each text is a row of its own, [CLS] a [SEP], so that there are N·K rows. All texts of a sample
+            together still have at most S tokens.
     """
-    shape = (len(texts), max_seq_length)
+    count = len(texts[0]) if apart else 1  # rows of a sample
+    shape = (len(texts) * count, max_seq_length)
     arrays = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
     cut = unknown = 0
     for begin in range(0, len(texts), CHUNK):
         part = texts[begin : begin + CHUNK]
         columns = [_encoded(tokenizer, [text[column] for text in part]) for column in range(len(part[0]))]
-        lengths = np.array([[len(ids) for ids in column] for column in columns]).T  # (n, 1 or 2)
-        kept = kept_lengths(lengths, max_seq_length - 1 - len(columns))
+        lengths = np.array([[len(ids) for ids in column] for column in columns]).T  # (n, K)
+        kept = kept_lengths(lengths, max_seq_length - count - len(columns))
+        cut += int(np.sum(lengths.sum(axis=1) > kept.sum(axis=1)))
+        if apart:
+            columns, kept = [list(chain.from_iterable(zip(*columns)))], kept.reshape(-1, 1)
         rows = _joined(tokenizer, columns, kept)
         for name, values in _padded(rows, kept, max_seq_length, tokenizer.token_to_id(PADDING)).items():
-            arrays[name][begin : begin + CHUNK] = values
-        cut += int(np.sum(lengths.sum(axis=1) > kept.sum(axis=1)))
+            arrays[name][begin * count : (begin + CHUNK) * count] = values
         unknown += sum(row.count(tokenizer.token_to_id(UNKNOWN)) for row in rows)
     return Features(arrays, cut, unknown / int(arrays["input_mask"].sum()))
 
@@ -69,20 +76,20 @@ def _encoded(tokenizer: Tokenizer, texts: List[str]) -> List[List[int]]:
 
 
 def kept_lengths(lengths: np.ndarray, limit: int) -> np.ndarray:
-    """Return how many pieces of each text, of ``lengths`` (N, 1) or (N, 2), are kept: at most ``limit`` of a sample.
+    """Return how many pieces of each text, of ``lengths`` (N, K), are kept: at most ``limit`` of a sample.
 
-    The longer text loses its last piece, or the second one if both are equally long, until they fit.
+    The longest text loses its last piece, or the last one of those that are equally long, until they fit.
 
     Example:
         >>> kept_lengths(np.array([[9, 2], [9, 8], [3, 9]]), limit=7).tolist()
         [[5, 2], [4, 3], [3, 4]]
     """
-    if lengths.shape[1] == 1:
-        return np.minimum(lengths, limit)
-    first, second = lengths.T
-    share = limit - limit // 2
-    kept_first = np.minimum(first, np.maximum(share, limit - second))
-    return np.stack([kept_first, np.minimum(second, limit - kept_first)], axis=1)
+    ascending = np.sort(lengths, axis=1)
+    shorter = np.cumsum(ascending, axis=1) - ascending  # (N, K) pieces of all shorter texts
+    level = ((limit - shorter) // np.arange(lengths.shape[1], 0, -1)).max(axis=1, keepdims=True)
+    kept, is_cut = np.minimum(lengths, level), lengths > level
+    spare = limit - kept.sum(axis=1, keepdims=True)
+    return kept + (is_cut & (np.cumsum(is_cut, axis=1) <= spare))
 
 
 def _joined(tokenizer: Tokenizer, columns: List[List[List[int]]], kept: np.ndarray) -> List[List[int]]:

@@ -21,7 +21,6 @@ from utilities.tables import REPAIR, Line, Row, json_rows, listed, read_table, s
 logger = logging.getLogger(__name__)
 
 LARGEST_SCORE = float(np.finfo(np.float32).max)
-OWN_REPAIR = "correct it there, or set classification_data (--classification-data.text, .label) to what the file has"
 
 
 class Examples(NamedTuple):
@@ -84,28 +83,34 @@ def _own_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: boo
     """Return the samples of a user's own file, or of the part of it that the split takes."""
     path = folder / split.files[0].name
     if not path.is_file():
-        flags = "--classification-data.train-file, .validation-file, .test-file; dataset_dir is their folder"
-        raise UserError(f"classification_data: there is no file {path}; correct its path ({flags})")
+        flags = f"{_flags(task)}.train-file, .validation-file, .test-file; dataset_dir is their folder"
+        raise UserError(f"{task.section}: there is no file {path}; correct its path ({flags})")
     examples = _collect(task, read_table(path), str(path), with_labels)
-    if examples.labels is not None and split.part is not None:
-        examples = _part(examples, split.part(examples.labels))
+    if split.part is not None:
+        unlabelled = np.zeros(len(examples.texts), np.float32)
+        examples = _part(task, examples, split.part(unlabelled if examples.labels is None else examples.labels))
     labels = set() if examples.labels is None else set(examples.labels.tolist())
     absent = [label.name for number, label in enumerate(task.labels) if number not in labels]
     if split is task.train and absent:
-        fix = "add such rows, or take it out of classification_data.classes"
+        fix = f"add such rows, or take it out of {task.section}.classes"
         raise UserError(f"{path}: {task.label_field}: no row to train on has the class {absent[0]}; {fix}")
     return examples
 
 
-def _part(examples: Examples, chosen: np.ndarray) -> Examples:
+def _part(task: BenchmarkTask, examples: Examples, chosen: np.ndarray) -> Examples:
     """Return the samples for which ``chosen``, ``(N,)`` bool, is true."""
-    assert examples.labels is not None
     if not chosen.any():
-        fix = "change classification_data.validation_fraction, or name a validation_file"
+        fix = f"change {task.section}.validation_fraction, or name a validation_file"
         raise UserError(f"{examples.origin}: has too few rows to hold out a part of them for validation; {fix}")
     rows = np.flatnonzero(chosen).tolist()
     texts, ids = ([column[row] for row in rows] for column in (examples.texts, examples.ids))
-    return Examples(texts, examples.labels[chosen], ids, examples.origin)
+    labels = None if examples.labels is None else examples.labels[chosen]
+    return Examples(texts, labels, ids, examples.origin)
+
+
+def _flags(task: BenchmarkTask) -> str:
+    """Return the beginning of the flags of the user's own files."""
+    return f"--{task.section.replace('_', '-')}"
 
 
 def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_labels: bool) -> Examples:
@@ -131,7 +136,8 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             ids.append(int(identity) if is_number else identity)
         except FieldError as problem:
             columns = f" (the columns are {listed(row)})" if problem.field.split(".")[0] not in row else ""
-            repair = OWN_REPAIR if task.benchmark == OWN else REPAIR
+            fields = f"set {task.section} ({_flags(task)}.text, .label) to what the file has"
+            repair = f"correct it there, or {fields}" if task.benchmark == OWN else REPAIR
             raise UserError(f"{origin}: line {number}: {problem}{columns}; {repair}") from None
     for kind, numbers in left_out.items():
         logger.warning("%s: %s lines %s are left out (line %s first)", origin, f"{len(numbers):,}", kind, numbers[0])

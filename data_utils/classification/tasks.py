@@ -95,6 +95,7 @@ class BenchmarkTask:
         undecided: label values of rows on which annotators did not agree; training and validation leave these out.
         broken_lines: whether the benchmark's own files have lines that lack fields; these are left out.
         score_range: lowest and highest score of a regression.
+        section: section of the config that describes the user's own files.
     """
 
     name: str
@@ -114,6 +115,7 @@ class BenchmarkTask:
     undecided: FrozenSet[str] = frozenset()
     broken_lines: bool = False
     score_range: Tuple[float, float] = (0.0, 5.0)
+    section: str = "classification_data"
 
     @property
     def classes(self) -> int:

@@ -1,6 +1,8 @@
 """Puts several samples of a task into one row of the batch, and splits a model's outputs by sample again.
 
-W samples · M packs · N samples in a pack at most · S tokens of a pack · P masked positions in a pack at most
+A sample is one sequence, or K texts that are a sequence each and stay together.
+
+W sequences · M packs · N sequences in a pack at most · S tokens of a pack · P masked positions in a pack at most
 """
 
 from __future__ import annotations
@@ -37,23 +39,29 @@ class PackReader:
     """Reads samples of another reader and merges them into packs.
 
     Args:
-        spec: the packs' features. One with a number for each sample is filled by its kind: places are counted in the
-            pack, weights are 1 for a sample, labels are copied.
-        samples: reads one sample in each row, padded.
-        lengths: ``(W,)`` tokens of each sample.
-        packs: the numbers of the samples in each pack.
+        spec: the packs' features. One with a number for each sequence is filled by its kind: places are counted in the
+            pack, weights are 1 for a sequence, labels are copied.
+        samples: reads one sequence in each row, padded.
+        lengths: ``(W,)`` tokens of each sequence.
+        packs: the numbers of the sequences in each pack.
+        texts: K.
 
     Attributes:
         count: M.
-        samples: W.
+        samples: W / K.
     """
 
     def __init__(
-        self, spec: FeatureSpec, samples: SampleReader, lengths: np.ndarray, packs: Sequence[Sequence[int]]
+        self,
+        spec: FeatureSpec,
+        samples: SampleReader,
+        lengths: np.ndarray,
+        packs: Sequence[Sequence[int]],
+        texts: int = 1,
     ) -> None:
         self.spec = spec
         self.count = len(packs)
-        self.samples = samples.count
+        self.samples = samples.count // texts
         self.failures: Deque[UserError] = deque()
         self._reader = samples
         self._lengths = lengths
@@ -80,20 +88,20 @@ class PackReader:
         return batch
 
     def of_samples(self, values: np.ndarray) -> np.ndarray:
-        """Return a model's outputs for each sample from those for packs.
+        """Return a model's outputs for each sequence from those for packs.
 
         Args:
-            values: ``(M, N, …)`` from a model that reads the [CLS] of each sample, otherwise ``(M, S, …)``.
+            values: ``(M, N, …)`` from a model that reads the [CLS] of each sequence, otherwise ``(M, S, …)``.
 
         Returns:
-            ``(W, …)``, or ``(W, S, …)`` with 0 after the end of a sample.
+            ``(W, …)``, or ``(W, S, …)`` with 0 after the end of a sequence.
         """
         layout = lay_out(self._lengths, self._packs)
         if "cls_positions" in self.spec.shapes:
-            given = np.empty((self.samples, *values.shape[2:]), values.dtype)
+            given = np.empty((len(self._lengths), *values.shape[2:]), values.dtype)
             given[layout.rows] = values[layout.packs, layout.places]
             return given
-        given = np.zeros((self.samples, *values.shape[1:]), values.dtype)
+        given = np.zeros((len(self._lengths), *values.shape[1:]), values.dtype)
         sample, column = layout.tokens(values.shape[1])
         given[layout.rows[sample], column] = values[layout.packs[sample], layout.starts[sample] + column]
         return given
@@ -135,20 +143,27 @@ def make_rows(
     max_sequences_per_pack: Optional[int],
     seed: int,
     cls_positions: bool = False,
+    texts: int = 1,
 ) -> SampleReader:
     """Return a reader of the samples as rows of the batch.
 
     Args:
-        samples: reads one sample in each row, padded.
-        lengths: ``(W,)`` tokens of each sample.
-        max_sequences_per_pack: N; None gives each sample a row of its own.
+        samples: reads one sequence in each row, padded.
+        lengths: ``(W,)`` tokens of each sequence.
+        max_sequences_per_pack: N, a multiple of K; None gives each sequence a row of its own.
         seed: determines which samples share a pack.
-        cls_positions: whether the model reads the [CLS] of each sample.
+        cls_positions: whether the model reads the [CLS] of each sequence.
+        texts: K, the number of consecutive sequences that are a sample.
     """
     if max_sequences_per_pack is None:
         return samples
-    packs = pack_samples(lengths, samples.spec.features[0].length, max_sequences_per_pack, seed)
-    return PackReader(in_packs(samples.spec, max_sequences_per_pack, cls_positions), samples, lengths, packs)
+    width, of_samples = samples.spec.features[0].length, lengths.reshape(-1, texts).sum(axis=1)
+    if max_sequences_per_pack == texts > 1:
+        packs = np.arange(len(of_samples))[:, None].tolist()  # in the order of the data
+    else:
+        packs = pack_samples(of_samples, width, max_sequences_per_pack // texts, seed)
+    packs = [[texts * sample + text for sample in pack for text in range(texts)] for pack in packs]
+    return PackReader(in_packs(samples.spec, max_sequences_per_pack, cls_positions), samples, lengths, packs, texts)
 
 
 def outputs_by_sample(reader: SampleReader, outputs: Mapping[str, np.ndarray]) -> Dict[str, np.ndarray]:
@@ -165,21 +180,22 @@ def generated_rows(
     max_sequences_per_pack: Optional[int],
     seed: int,
     cls_positions: bool = False,
+    texts: int = 1,
 ) -> SampleReader:
     """Return random fine-tuning samples as rows of the batch; packs are full.
 
     Args:
-        features_of: function that returns the features of samples of a given length.
-        max_sequences_per_pack, cls_positions: as in :func:`make_rows`.
+        features_of: function that returns the features of sequences of a given length.
+        max_sequences_per_pack, cls_positions, texts: as in :func:`make_rows`.
     """
     if max_sequences_per_pack is None:
         return GeneratedReader(features_of(max_seq_length), seed)
-    places = max(1, min(max_sequences_per_pack, max_seq_length // SHORTEST_SAMPLE))
+    places = max(1, min(max_sequences_per_pack, max_seq_length // SHORTEST_SAMPLE) // texts) * texts
     length = max_seq_length // places
     packs = np.arange(POOL_SAMPLES // places * places).reshape(-1, places).tolist()
     samples = GeneratedReader(features_of(length), seed, len(packs) * places)
     spec = in_packs(features_of(max_seq_length), max_sequences_per_pack, cls_positions)
-    return PackReader(spec, samples, np.full(samples.count, length), packs)
+    return PackReader(spec, samples, np.full(samples.count, length), packs, texts)
 
 
 def generated_packs(
