@@ -10,6 +10,7 @@ import numpy as np
 from checkpoints.pretrained.model_folder import count_word_pieces
 from checkpoints.pretrained.own_checkpoint import encoder_names
 from checkpoints.pretrained.pretrained import Pretrained, resize_vocabulary
+from checkpoints.pretrained.sentence_transformers import embedding_settings
 from checkpoints.pretrained.weights import (
     CLASSIFIER,
     NEXT_SENTENCE,
@@ -38,6 +39,7 @@ class Head(NamedTuple):
 
 
 ENCODER = Head("BertModel", "AutoModel", "feature-extraction")
+EMBEDDING = Head("BertModel", "AutoModel", "sentence-similarity")
 MASKED_LM = Head("BertForMaskedLM", "AutoModelForMaskedLM", "fill-mask")
 _TRAINED: Dict[str, Head] = {  # by class
     facts.hugging_face: Head(facts.hugging_face, facts.hugging_face.replace("Bert", "AutoModel"), facts.pipeline)
@@ -94,6 +96,8 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
     if encoder_only:
         weights = {name: weight for name, weight in weights.items() if name.startswith("bert.")}
     head = _choose_head(weights, _named_classes(start))
+    if head is ENCODER and embedding_settings(start) is not None:
+        head = EMBEDDING
     _refuse_incomplete(start, set(weights))
     notes = _notes(start, set(weights))
     rows, trained_rows = _rows(start, vocabulary), weights[WORD_TABLE].shape[0]
@@ -108,7 +112,7 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
             value = resize_vocabulary(weight, rows, vocabulary, f"{start.key}: {start.origin}")
         else:
             value = weight.value()
-        exported_name = name[len("bert.") :] if head is ENCODER else name  # like Hugging Face without a head
+        exported_name = name[len("bert.") :] if head.model == ENCODER.model else name  # Hugging Face's without a head
         arrays[exported_name] = np.ascontiguousarray(value)
     return Exported(arrays, rows, head, notes)
 

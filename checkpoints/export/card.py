@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from checkpoints.export.arrays import Head
+from checkpoints.export.arrays import EMBEDDING, Head
 from checkpoints.pretrained.pretrained import Pretrained
 from model.huggingface import BertConfig
 from model.tasks import TASKS
@@ -63,7 +63,8 @@ def _read_run(start: Pretrained) -> Optional[RunData]:
 
 
 def _header(head: Head) -> str:
-    lines = ["---", "library_name: transformers"]
+    library = "sentence-transformers" if head is EMBEDDING else "transformers"
+    lines = ["---", f"library_name: {library}"]
     if head.pipeline:
         lines.append(f"pipeline_tag: {head.pipeline}")
     return "\n".join([*lines, "tags:", "- bert", "---"])
@@ -75,6 +76,9 @@ def _purpose(start: Pretrained) -> str:
 
 
 def _usage(name: str, head: Head, with_tokenizer: bool, with_tensorflow: bool) -> str:
+    if head is EMBEDDING and with_tokenizer:
+        loading = ["from sentence_transformers import SentenceTransformer", "", f'model = SentenceTransformer("{name}")']
+        return "\n".join(["```python", *loading, 'embeddings = model.encode(["a text", "another one"])', "```"])
     classes = ["AutoTokenizer"] * with_tokenizer + [head.auto]
     lines = [f"from transformers import {', '.join(sorted(classes))}", ""]
     if with_tokenizer:

@@ -17,6 +17,7 @@ from checkpoints.pretrained.formats import VOCABULARY_DIGEST
 from checkpoints.pretrained.model_folder import CONFIG, HDF5, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.sentence_transformers import embedding_settings, write_modules
 from checkpoints.pretrained.weights import CLASSIFIER
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.tokenizer import (
@@ -91,6 +92,9 @@ def export(
             metadata[VOCABULARY_DIGEST] = sha256(temporary / VOCABULARY_NAME)
         save_file(exported.arrays, str(temporary / SAFETENSORS), metadata=metadata)
         shutil.copymode(temporary / CONFIG, temporary / SAFETENSORS)  # safetensors ignores the user's umask
+        settings = embedding_settings(start)
+        if settings is not None:
+            write_modules(temporary, settings, config.hidden_size)
         if tensorflow:
             notes += _write_hdf5(temporary, exported.head)
         card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None, tensorflow)

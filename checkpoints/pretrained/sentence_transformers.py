@@ -1,0 +1,93 @@
+"""The files by which sentence-transformers knows how a model makes embeddings: reads and writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from checkpoints.pretrained.pretrained import Pretrained
+from model.tasks import SENTENCE_EMBEDDING
+from utilities.errors import UserError
+from utilities.files import parse_json, read_json_object
+from utilities.tables import read_text
+
+MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
+POOLING_MODES = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
+_MODE = "pooling_mode_"
+_FOLDERS = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}  # of the modules
+
+
+class EmbeddingSettings(NamedTuple):
+    """How a model makes the embedding of a text.
+
+    Attributes:
+        pooling: ``mean`` or ``cls``.
+        normalize: whether embeddings are scaled to length 1.
+        length: tokens of a text at most; None if unknown.
+    """
+
+    pooling: str = "mean"
+    normalize: bool = False
+    length: Optional[int] = None
+
+
+def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
+    """Return the settings of a checkpoint; None if it was not trained for embeddings, as far as is known.
+
+    Raises:
+        UserError: the checkpoint is a folder of sentence-transformers with modules or a pooling that are not known here.
+    """
+    if start.own:
+        if start.settings.get("task") != SENTENCE_EMBEDDING:
+            return None
+        config = start.settings.get("config") or {}
+        pooling = (config.get("embedding") or {}).get("pooling", EmbeddingSettings().pooling)
+        return EmbeddingSettings(pooling, length=config.get("max_seq_length"))
+    if start.folder is None or not (start.folder / MODULES).is_file():
+        return None
+    modules = _read_modules(start.folder / MODULES)
+    pooling, path = EmbeddingSettings().pooling, start.folder / LENGTH
+    if "Pooling" in modules:
+        pooling = _read_pooling(start.folder / modules["Pooling"] / "config.json")
+    length = read_json_object(path).get("max_seq_length") if path.is_file() else None
+    return EmbeddingSettings(pooling, "Normalize" in modules, length if isinstance(length, int) else None)
+
+
+def _read_modules(path: Path) -> Dict[str, str]:
+    """Return the folder of each module by its kind."""
+    try:
+        modules = {module["type"].rsplit(".", 1)[-1]: str(module["path"]) for module in parse_json(read_text(path))}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: is not a list of modules ({error}); download it again") from error
+    unknown = [kind for kind in modules if kind not in _FOLDERS]
+    if unknown:
+        raise UserError(f"{path}: has a module {unknown[0]}, known are {', '.join(_FOLDERS)}; name another model")
+    return modules
+
+
+def _read_pooling(path: Path) -> str:
+    modes = [name for name, is_on in read_json_object(path).items() if name.startswith(_MODE) and is_on is True]
+    for pooling, mode in POOLING_MODES.items():
+        if modes == [mode]:
+            return pooling
+    known = " and ".join(POOLING_MODES.values())
+    raise UserError(f"{path}: pools by {', '.join(modes) or 'nothing'}, known are {known}; name another model")
+
+
+def write_modules(folder: Path, settings: EmbeddingSettings, hidden_size: int) -> None:
+    """Write the files with which sentence-transformers loads a Hugging Face folder."""
+    kinds = [kind for kind in _FOLDERS if kind != "Normalize" or settings.normalize]
+    modules: List[Dict[str, Any]] = [
+        {"idx": number, "name": str(number), "path": _FOLDERS[kind], "type": f"sentence_transformers.models.{kind}"}
+        for number, kind in enumerate(kinds)
+    ]
+    modes = {mode: name == settings.pooling for name, mode in POOLING_MODES.items()}
+    files = {
+        MODULES: modules,
+        LENGTH: {"max_seq_length": settings.length, "do_lower_case": False},  # the tokenizer lower-cases
+        f"{_FOLDERS['Pooling']}/config.json": {"word_embedding_dimension": hidden_size, **modes},
+    }
+    for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
