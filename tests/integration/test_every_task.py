@@ -72,10 +72,18 @@ def squad(root: Path) -> Path:
     return fine_tuning(root, 200, 80, 5, squad=section, optimizer_opts=optimizer)
 
 
+def sentence_embedding(root: Path) -> Path:
+    fine_tuning_runs.write_texts_to_embed(root)
+    write_pieces(root / "vocab.txt", PIECES)
+    section = {"train_file": "texts.csv", "text": ["film", "right"]}
+    return fine_tuning(root, 40, 32, 5, embedding=section)
+
+
 TASKS: dict[str, tuple[Callable[[Path], Path], str, float]] = {
     "pretraining": (pretraining, "mlm_accuracy", 0.1),  # one of 50 words is right by chance
     "classification": (classification, "accuracy", 0.9),  # the more frequent class has about 0.5
     "token_classification": (token_classification, "f1", 0.9),
+    "sentence_embedding": (sentence_embedding, "recall_at_1", 0.5),  # one of 24 answers is right by chance
     "squad": (squad, "exact_match", 50),  # one of about 55 words is right by chance
 }
 

@@ -14,7 +14,7 @@ from model.architecture import Architecture
 from model.blocks import Block, assemble
 from model.conversion import convert
 from model.huggingface import build_hf_model
-from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION
+from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
 
 Arrays = Dict[str, np.ndarray]
 
@@ -29,6 +29,7 @@ OUTPUTS = {
     SQUAD: ("start_logits", "end_logits"),
     CLASSIFICATION: ("logits",),
     TOKEN_CLASSIFICATION: ("logits",),
+    SENTENCE_EMBEDDING: ("embeddings",),
 }
 
 

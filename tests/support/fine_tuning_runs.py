@@ -129,6 +129,17 @@ def write_own_numbers(root: Path) -> None:
     (root / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
+def write_texts_to_embed(root: Path) -> None:
+    """Write CSV of triples, in which one word of the film's text is in its answer, and a score of the two answers."""
+    chance, rows = random.Random(6), []
+    for _ in range(240):
+        right, wrong = chance.sample([*GOOD, *BAD], 2)
+        scored = (right in GOOD) == (wrong in GOOD)
+        rows.append([f"film {right}", sentence(chance, right), sentence(chance, wrong), 0.8 if scored else -0.5])
+    with open(root / "texts.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([["film", "right", "wrong", "score"], *rows])
+
+
 def article(chance: random.Random, title: str) -> dict[str, Any]:
     """Return two contexts of 20 to 90 words, each with one name, and two questions about it."""
     paragraphs = []

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import run_pretraining
+import run_sentence_embedding
 import run_seq_classification
 import run_squad
 import run_token_classification
@@ -39,6 +40,7 @@ COMMANDS = {
     "squad": run_squad,
     "classification": run_seq_classification,
     "token_classification": run_token_classification,
+    "sentence_embedding": run_sentence_embedding,
 }
 
 BATCH = 16

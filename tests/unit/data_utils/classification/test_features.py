@@ -39,6 +39,13 @@ def test_the_longer_text_is_cut_first() -> None:
         expected = [cut_one_by_one(a, b, most) for a, b in lengths.tolist()]
         assert kept_lengths(lengths, most).tolist() == expected
     assert kept_lengths(np.array([[3], [9]]), 5).tolist() == [[3], [5]]
+    lengths = np.random.default_rng(0).integers(0, 12, (300, 3))
+    for most in range(3, 34, 5):
+        expected = [list(row) for row in lengths.tolist()]
+        for row in expected:
+            while sum(row) > most:
+                row[max(range(3), key=lambda text: (row[text], text))] -= 1  # of the longest ones the last
+        assert kept_lengths(lengths, most).tolist() == expected
 
 
 def test_pairs_by_hand(vocabulary: Path) -> None:
@@ -55,6 +62,16 @@ def test_pairs_by_hand(vocabulary: Path) -> None:
     segments = [[0] * 5 + [1] * 3 + [0], [0] * 3 + [1] + [0] * 5, [0] * 5 + [1] * 4]
     assert features.arrays["segment_ids"].tolist() == segments
     assert features.cut == 1 and features.unknown == 0
+
+
+def test_texts_apart_share_the_length_of_their_sample(vocabulary: Path) -> None:
+    tokenizer = load_tokenizer(str(vocabulary), True)
+    samples = [("a b c d", "the", "a b c"), ("a", "b c", "")]
+    features = text_features(tokenizer, samples, 12, apart=True)
+    expected = text_features(tokenizer, [("a b c",), ("the",), ("a b",), ("a",), ("b c",), ("",)], 12)
+    for name, values in expected.arrays.items():
+        np.testing.assert_array_equal(features.arrays[name], values)
+    assert features.lengths.reshape(2, 3).sum(axis=1).tolist() == [12, 9] and features.cut == 1
 
 
 def test_unknown_pieces_are_counted(vocabulary: Path) -> None:

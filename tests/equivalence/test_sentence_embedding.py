@@ -1,0 +1,205 @@
+"""Embeddings, their losses and gradients equal PyTorch's, of padded rows, of packs, and of a real model."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from checkpoints.export.hf_folder import export
+from checkpoints.pretrained.opening import open_pretrained
+from checkpoints.pretrained.sentence_transformers import embedding_settings
+from checkpoints.pretrained.weights import from_tensorflow
+from data_utils.classification.features import text_features
+from data_utils.records.arrays import ArrayReader
+from data_utils.records.features import SCORE, Feature, fine_tuning_features
+from data_utils.records.packs import make_rows
+from data_utils.tokenizer import load_tokenizer
+from execution.software.precision import Numerics
+from keras_extensions.backend import tf
+from model.architecture import Architecture
+from model.huggingface import build_hf_model
+from model.losses import ACCURACY, LOSS, SEQUENCES_PER_PACK
+from model.tasks import SENTENCE_EMBEDDING
+from tasks.embed import main as embed
+from tasks.sentence_embedding import RankingObjective, SimilarityObjective, recalls
+from tests import ROOT
+from tests.support.bert_pairs import (
+    architecture,
+    assert_same_gradients,
+    hugging_face,
+    on_cpu,
+    pair_of,
+    source_with_random_weights,
+)
+from tests.support.fine_tuning_runs import BAD, GOOD, PIECES, sentence, write_pieces
+from tests.support.real_data import real_data
+from tests.support.runs import read_json
+
+PYTORCH = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
+)
+SAMPLES, LENGTH = 7, 32
+OBJECTIVES = {
+    "pairs": (2, RankingObjective(2, 20.0)),
+    "triples": (3, RankingObjective(3, 20.0)),
+    "scores": (2, SimilarityObjective()),
+}
+
+
+def pytorch(*arguments: str) -> None:
+    """Run PyTorch's side; with TensorFlow in one process, both may use the same libraries in other versions."""
+    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "tests.support.pytorch_embeddings", *arguments]
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root, chance = tmp_path_factory.mktemp("embeddings"), random.Random(3)
+    write_pieces(root / "vocab.txt", PIECES)
+    texts = [[sentence(chance, chance.choice([*GOOD, *BAD])) for _ in range(3)] for _ in range(SAMPLES)]
+    scores = [round(chance.uniform(-1, 1), 2) for _ in texts]
+    (root / "samples.json").write_text(json.dumps({"texts": texts, "scores": scores}), encoding="utf-8")
+    (root / "texts.txt").write_text("".join(f"{text}\n" for row in texts for text in row), encoding="utf-8")
+    return root
+
+
+@pytest.fixture(scope="module")
+def expected(root: Path) -> dict[str, np.ndarray]:
+    pytorch(str(root))
+    return dict(np.load(root / "expected.npz"))
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
+
+
+@PYTORCH
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_embeddings_of_files_equal_pytorch(root: Path, expected: dict, pooling: str, tmp_path: Path) -> None:
+    """The folder ``cls`` has the files of sentence-transformers, which say how to pool, and to normalize."""
+    arguments = ["--checkpoint", str(root / pooling), "--file", str(root / "texts.txt"), "--max-seq-length", "32"]
+    assert embed([*arguments, "--output", str(tmp_path / "found.npy")]) == 0
+    found, theirs = np.load(tmp_path / "found.npy"), expected[f"{pooling}/embeddings"]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, unit(theirs) if pooling == "cls" else theirs, atol=1e-5)
+    other = {"mean": "cls", "cls": "mean"}[pooling]
+    assert embed([*arguments, "--output", str(tmp_path / "other.npy"), "--pooling", other]) == 0
+    assert np.abs(np.load(tmp_path / "other.npy") - found).max() > 0.01
+
+
+@PYTORCH
+def test_an_exported_folder_keeps_how_embeddings_are_made(root: Path, expected: dict, tmp_path: Path) -> None:
+    export(str(root / "cls"), tmp_path / "again")
+    settings = embedding_settings(open_pretrained(str(tmp_path / "again"), "x"))
+    assert settings == ("cls", True, LENGTH)
+    assert [module["path"] for module in json.loads((tmp_path / "again" / "modules.json").read_text())] == [
+        "", "1_Pooling", "2_Normalize"
+    ]  # fmt: skip
+    arguments = ["--file", str(root / "texts.txt"), "--output", str(tmp_path / "found.npy")]
+    assert embed(["--checkpoint", str(tmp_path / "again"), *arguments]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "found.npy"), unit(expected["cls/embeddings"]), atol=1e-5)
+
+
+def batch_of(root: Path, texts: int, samples_in_a_row: int) -> dict[str, np.ndarray]:
+    """Return all samples as one micro batch; with more than one in a row, the last row is not full."""
+    content = read_json(root / "samples.json")
+    rows = [tuple(sample[:texts]) for sample in content["texts"]]
+    width = LENGTH * samples_in_a_row
+    features = text_features(load_tokenizer(str(root / "vocab.txt"), True), rows, width, apart=True)
+    arrays = {**features.arrays, "labels": np.repeat(content["scores"], texts)}
+    spec = fine_tuning_features(SENTENCE_EMBEDDING, width, 64, Feature("labels", 1, SCORE))
+    reader = make_rows(
+        ArrayReader(spec, arrays), features.lengths, texts * samples_in_a_row, 0, cls_positions=True, texts=texts
+    )
+    assert reader.count < SAMPLES or samples_in_a_row == 1
+    return reader.read(np.arange(reader.count))
+
+
+@PYTORCH
+@pytest.mark.parametrize("samples_in_a_row", [1, 2])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_loss_and_gradients_equal_pytorch(root: Path, expected: dict, name: str, samples_in_a_row: int) -> None:
+    texts, objective = OBJECTIVES[name]
+    start, data = open_pretrained(str(root / "mean"), "x"), batch_of(root, texts, samples_in_a_row)
+    a = Architecture(**start.architecture)
+    source = build_hf_model(SENTENCE_EMBEDDING, a, seed=0)
+    start.initialize_source(source)
+    pair = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, {key: value.shape[1:] for key, value in data.items()})
+    tensors = {key: tf.constant(value) for key, value in data.items()}
+    with tf.GradientTape() as tape:
+        sums, counts = objective.sums(pair(data), tensors), objective.counts(tensors)
+        loss = sums[LOSS] / counts[LOSS]
+    assert counts[LOSS] == SAMPLES and sums.keys() == counts.keys()
+    assert (SEQUENCES_PER_PACK in sums) == (samples_in_a_row > 1)
+    np.testing.assert_allclose(loss, expected[f"{name}/loss"], rtol=1e-5)
+    theirs = []
+    for variable in source.trainable_variables:
+        weight, is_transposed = from_tensorflow(variable.name)
+        gradient = expected[f"{name}/{weight}"]
+        theirs.append(gradient.T if is_transposed else gradient)
+    assert_same_gradients(pair, tape.gradient(loss, pair.model.trainable_variables), theirs)
+
+
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_padded_rows_and_packs_equal_hugging_face(root: Path, pooling: str, replace: bool) -> None:
+    a, data = architecture(pooling=pooling), batch_of(root, 3, 2)
+    source = source_with_random_weights(a, SENTENCE_EMBEDDING)
+    packs = pair_of(
+        source, a, on_cpu(), SENTENCE_EMBEDDING, {key: value.shape[1:] for key, value in data.items()}, replace=replace
+    )
+    in_packs = packs(data)["embeddings"].numpy()  # (rows, 6, H)
+    shapes = {name: (LENGTH,) for name in ("input_ids", "input_mask", "segment_ids")}
+    padded = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, shapes, replace=replace)
+    for row, mask in enumerate(data["input_mask"]):
+        for number in range(1, mask.max() + 1):
+            tokens = {name: np.zeros((1, LENGTH), np.int32) for name in shapes}
+            length = int((mask == number).sum())
+            tokens["input_ids"][0, :length], tokens["input_mask"][0, :length] = data["input_ids"][row, mask == number], 1
+            hidden = hugging_face(source, tokens).last_hidden_state.numpy()[0, :length]
+            theirs = hidden[0] if pooling == "cls" else hidden.mean(axis=0)
+            np.testing.assert_allclose(in_packs[row, number - 1], theirs, atol=1e-5)
+            np.testing.assert_allclose(padded(tokens)["embeddings"][0], theirs, atol=1e-5)
+
+
+def test_mixed_precision_is_close(root: Path) -> None:
+    data, losses = batch_of(root, 3, 1), []
+    tensors = {key: tf.constant(value) for key, value in data.items()}
+    source = source_with_random_weights(architecture(), SENTENCE_EMBEDDING)
+    for precision in ("float32", "mixed_bfloat16"):
+        shapes = {key: value.shape[1:] for key, value in data.items()}
+        pair = pair_of(source, architecture(), on_cpu(numerics=Numerics(precision)), SENTENCE_EMBEDDING, shapes)
+        outputs = pair(data)
+        assert outputs["embeddings"].dtype == tf.float32
+        losses.append(float(OBJECTIVES["triples"][1].sums(outputs, tensors)[LOSS]))
+    assert losses[1] == pytest.approx(losses[0], rel=0.02) and losses[0] != losses[1]
+
+
+def test_accuracy_and_recalls_by_hand() -> None:
+    vectors = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 2, 3, 0]].reshape(4, 2, 4)
+    batch = {"input_mask": tf.ones((4, 8), tf.int32) * 2, "cls_positions": tf.zeros((4, 2), tf.int32)}
+    sums = RankingObjective(2, 20.0).sums({"embeddings": tf.constant(vectors)}, batch)
+    assert float(sums[ACCURACY]) == 3  # no answer is near the fourth question
+    right = np.array([0, 1, 1, 2])
+    questions = np.array([[1.0, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]])
+    answers = np.concatenate([np.eye(3), np.tile([[0.6, 0.8, 0]], (11, 1))])
+    assert recalls(questions, answers, right) == {"recall_at_1": 0.75, "recall_at_10": 0.75}
+
+
+@PYTORCH
+@pytest.mark.slow
+def test_a_real_model_equals_pytorch(root: Path, tmp_path: Path) -> None:
+    model = real_data("all-minilm-l6-v2")
+    pytorch(str(root), str(model))
+    assert embed(["--checkpoint", str(model), "--file", str(root / "texts.txt"), "--output", str(tmp_path / "a.npy")]) == 0
+    np.testing.assert_allclose(np.load(tmp_path / "a.npy"), np.load(root / "real.npy"), atol=1e-5)
