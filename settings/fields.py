@@ -160,7 +160,9 @@ PathText = Annotated[
 ]
 Names = Annotated[List[Text], Kind("list[str]", "a list of texts")]
 Columns = Annotated[List[Text], Field(min_length=1, max_length=2), Kind("list[str]", "a list of one or two texts")]
-TextColumns = Annotated[List[Text], Field(min_length=2, max_length=3), Kind("list[str]", "a list of two or three texts")]
+TextColumns = Annotated[
+    List[Text], Field(min_length=2, max_length=3), Kind("list[str]", "a list of two or three texts")
+]
 Devices = Annotated[
     List[CountOrZero], Field(min_length=1), Kind("list[int]", "a list of IPU numbers, each a whole number, 0 or more")
 ]

@@ -1,4 +1,4 @@
-"""``python -m tasks.embed --checkpoint RUN --file texts.csv --output embeddings.npy`` embeds texts with a trained model.
+"""``python -m tasks.embed --checkpoint RUN --file texts.csv --output embeddings.npy`` embeds the texts of a file.
 
 The output is a NumPy array with a row for each text, float32.
 """
@@ -20,7 +20,6 @@ from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.tables import FORMATS, REPAIR, check_columns, read_text
-
 
 
 def embed(options: argparse.Namespace) -> List[str]:

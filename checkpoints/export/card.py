@@ -77,7 +77,11 @@ def _purpose(start: Pretrained) -> str:
 
 def _usage(name: str, head: Head, with_tokenizer: bool, with_tensorflow: bool) -> str:
     if head is EMBEDDING and with_tokenizer:
-        loading = ["from sentence_transformers import SentenceTransformer", "", f'model = SentenceTransformer("{name}")']
+        loading = [
+            "from sentence_transformers import SentenceTransformer",
+            "",
+            f'model = SentenceTransformer("{name}")',
+        ]
         return "\n".join(["```python", *loading, 'embeddings = model.encode(["a text", "another one"])', "```"])
     classes = ["AutoTokenizer"] * with_tokenizer + [head.auto]
     lines = [f"from transformers import {', '.join(sorted(classes))}", ""]

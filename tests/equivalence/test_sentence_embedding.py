@@ -159,13 +159,16 @@ def test_padded_rows_and_packs_equal_hugging_face(root: Path, pooling: str, repl
         source, a, on_cpu(), SENTENCE_EMBEDDING, {key: value.shape[1:] for key, value in data.items()}, replace=replace
     )
     in_packs = packs(data)["embeddings"].numpy()  # (rows, 6, H)
-    shapes = {name: (LENGTH,) for name in ("input_ids", "input_mask", "segment_ids")}
+    shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (LENGTH,))
     padded = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, shapes, replace=replace)
     for row, mask in enumerate(data["input_mask"]):
         for number in range(1, mask.max() + 1):
             tokens = {name: np.zeros((1, LENGTH), np.int32) for name in shapes}
             length = int((mask == number).sum())
-            tokens["input_ids"][0, :length], tokens["input_mask"][0, :length] = data["input_ids"][row, mask == number], 1
+            tokens["input_ids"][0, :length], tokens["input_mask"][0, :length] = (
+                data["input_ids"][row, mask == number],
+                1,
+            )
             hidden = hugging_face(source, tokens).last_hidden_state.numpy()[0, :length]
             theirs = hidden[0] if pooling == "cls" else hidden.mean(axis=0)
             np.testing.assert_allclose(in_packs[row, number - 1], theirs, atol=1e-5)
@@ -201,5 +204,6 @@ def test_accuracy_and_recalls_by_hand() -> None:
 def test_a_real_model_equals_pytorch(root: Path, tmp_path: Path) -> None:
     model = real_data("all-minilm-l6-v2")
     pytorch(str(root), str(model))
-    assert embed(["--checkpoint", str(model), "--file", str(root / "texts.txt"), "--output", str(tmp_path / "a.npy")]) == 0
-    np.testing.assert_allclose(np.load(tmp_path / "a.npy"), np.load(root / "real.npy"), atol=1e-5)
+    output = tmp_path / "found.npy"
+    assert embed(["--checkpoint", str(model), "--file", str(root / "texts.txt"), "--output", str(output)]) == 0
+    np.testing.assert_allclose(np.load(output), np.load(root / "real.npy"), atol=1e-5)

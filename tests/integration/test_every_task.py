@@ -83,7 +83,7 @@ TASKS: dict[str, tuple[Callable[[Path], Path], str, float]] = {
     "pretraining": (pretraining, "mlm_accuracy", 0.1),  # one of 50 words is right by chance
     "classification": (classification, "accuracy", 0.9),  # the more frequent class has about 0.5
     "token_classification": (token_classification, "f1", 0.9),
-    "sentence_embedding": (sentence_embedding, "recall_at_1", 0.5),  # one of 24 answers is right by chance
+    "sentence_embedding": (sentence_embedding, "recall_at_10", 0.9),  # 10 of 24 answers have 0.42 by chance
     "squad": (squad, "exact_match", 50),  # one of about 55 words is right by chance
 }
 

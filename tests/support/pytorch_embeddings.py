@@ -2,10 +2,10 @@
 
     python -m tests.support.pytorch_embeddings FOLDER [MODEL]
 
-FOLDER has ``vocab.txt`` and ``samples.json``: ``texts``, three for each sample, and ``scores`` of the first two. It gets
-two models with random weights, ``mean`` and ``cls``, the latter with the files of sentence-transformers, and
-``expected.npz``: by model, the embeddings of all texts; by loss, its value and its gradients by the weights' names. With
-another MODEL, a folder, it only gets the embeddings of that model in ``real.npy``, of mean tokens and of length 1.
+FOLDER has ``vocab.txt`` and ``samples.json``: ``texts``, three for each sample, and ``scores`` of the first two. It
+gets two models with random weights, ``mean`` and ``cls``, the latter with the files of sentence-transformers, and
+``expected.npz``: by model, the embeddings of all texts; by loss, its value and its gradients by the weights' names.
+With another MODEL, a folder, it only gets the embeddings of that model in ``real.npy``, of mean tokens and of length 1.
 
 The losses are those of the papers, written out: cross-entropy of 20 × cosine over all answers of the batch (van den
 Oord et al. 2018; Reimers and Gurevych 2019), and the squared difference of cosine and score.

@@ -232,7 +232,7 @@ def test_tokenizer_settings(google_folder, tmp_path):
 
 
 def test_the_architecture_that_a_config_describes(source, google_folder, tmp_path):
-    run_fields = ("embedding_serialization_factor", "sparse_parts", "use_next_sentence")
+    run_fields = ("embedding_serialization_factor", "sparse_parts", "use_next_sentence", "pooling")
     expected = {
         name: value
         for name, value in vars(architecture()).items()
