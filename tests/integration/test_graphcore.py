@@ -1,7 +1,7 @@
-"""Pre-training, SQuAD and classification through a strict double of Graphcore's packages, from files to checkpoints.
+"""All tasks but entities through a strict double of Graphcore's packages, from files to checkpoints.
 
-The configs are published ones for smaller models, with unchanged IPU settings. The calls of Graphcore's packages are
-compared with the config, according to its published documentation.
+The configs are published ones for smaller models with unchanged IPU settings; sentence embeddings have two stages. The
+calls of Graphcore's packages are compared with the config, according to its published documentation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests import ROOT
-from tests.support.fine_tuning_runs import write_squad, write_sst2
+from tests.support.fine_tuning_runs import PIECES, write_pieces, write_squad, write_sst2, write_texts_to_embed
 from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY
 from tests.support.runs import evaluations, last_checkpoint, metrics, read_json, write_dataset, write_json
 from tests.support.squad_files import write_vocabulary
@@ -117,6 +117,24 @@ def classification(root: Path) -> str:
     )
 
 
+def sentence_embedding(root: Path) -> str:
+    write_texts_to_embed(root)
+    return write(
+        root / "embed.json",
+        "sentence_embedding/base.json",
+        dataset_dir=str(root),
+        vocab_file=str(write_pieces(root / "pieces.txt", PIECES)),
+        bert_model_name=None,
+        bert_config={**SIZES, "num_hidden_layers": 2, "vocab_size": 40},
+        embedding={"train_file": "texts.csv", "text": ["film", "right"]},
+        max_seq_length=32,
+        global_batch={"micro_batch_size": 4, "replicas": 2, "grad_acc_steps_per_replica": 4},
+        ipu_config={"pipeline_stages": ["emb hid", "hid embedding_head"], "pipeline_device_mapping": [0, 1]},
+        optimizer_opts={"learning_rate": {"max_learning_rate": 0.01}},
+        num_epochs=4,
+    )
+
+
 class Run:
     """The calls of a run, and its folder."""
 
@@ -156,7 +174,11 @@ class Run:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     root = tmp_path_factory.mktemp("graphcore")
-    configs = {"pretraining": pretraining(root), "squad": squad(root), "classification": classification(root)}
+    writers = {
+        "pretraining": pretraining, "squad": squad, "classification": classification,
+        "sentence_embedding": sentence_embedding,
+    }  # fmt: skip
+    configs = {task: write_config(root) for task, write_config in writers.items()}
     runs = [["pretraining", "--config", packed(root)], *([task, "--config", configs[task]] for task in configs)]
     runs.append(["pretraining", "--config", configs["pretraining"], "--name", "compiled", "--compile-only"])
     record = root / "record.json"
@@ -167,7 +189,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     assert ended.returncode == 0 and record.exists(), (ended.stdout + ended.stderr)[-4000:]
     found = read_json(record)
     assert all(one["status"] == 0 for one in found), (ended.stdout + ended.stderr)[-4000:]
-    folders = [root / "runs" / name for name in ("packed", "pretrain", "squad", "glue", "compiled")]
+    folders = [root / "runs" / name for name in ("packed", "pretrain", "squad", "glue", "embed", "compiled")]
     names = ["packed", *configs, "compiled"]
     return {name: Run(one, folder) for name, one, folder in zip(names, found, folders, strict=True)}
 
@@ -178,6 +200,14 @@ def test_blocks_are_in_their_stages(runs: dict[str, Run]) -> None:
     base = {"emb": 0, **{f"hid_{number}": 1 + number // 4 for number in range(12)}, "qa_head": 4, "objective": 4}
     assert runs["squad"].stages == base
     assert not runs["classification"].called("set_pipeline_stage_assignment")
+
+
+def test_sentence_embeddings_are_trained_and_scored(runs: dict[str, Run]) -> None:
+    run = runs["sentence_embedding"]
+    assert run.stages == {"emb": 0, "hid_0": 0, "hid_1": 1, "embedding_head": 1, "objective": 1}
+    losses = [period["metrics"]["loss"] for period in run.periods]
+    assert losses[0] == pytest.approx(math.log(4), rel=0.3) and losses[-1] < losses[0]
+    assert set(read_json(run.folder / "scores.json")) == {"recall_at_1", "recall_at_10"}
 
 
 def test_pipeline_as_the_config_has_it(runs: dict[str, Run]) -> None:

@@ -22,7 +22,10 @@ from tests.support.graphcore.computing import graphcore
 from tests.support.graphcore.double import Settings
 from tests.support.graphcore.training_path import missing_names, training_path
 
-ENTRIES = {"pretraining": "run_pretraining", "squad": "run_squad", "classification": "run_seq_classification"}
+ENTRIES = {
+    "pretraining": "run_pretraining", "squad": "run_squad", "classification": "run_seq_classification",
+    "sentence_embedding": "run_sentence_embedding",
+}  # fmt: skip
 
 
 def plain(value: Any) -> Any:
