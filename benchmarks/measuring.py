@@ -24,15 +24,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from utilities.commands import make_parser, run_main
 from utilities.environment import environment_facts
-from utilities.errors import EXIT_USER_ERROR, UserError
+from utilities.errors import UserError
 from utilities.files import PROJECT
-from utilities.secrets import shown_line
 
 NOTHING = "–"
 LAST_LINES = 15
 FRAMEWORKS = ("TF", "TORCH")  # as Transformers calls them
-EXIT_INTERRUPTED = 130
 GFLOPS, GFLOPS_WINDOWS, GFLOPS_SECONDS = "gflops", 6, 0.5
 
 Values = dict[str, float]
@@ -86,9 +85,7 @@ def benchmark(
             parser.add_argument("--rounds", type=at_least_one, default=rounds, metavar="N", help="of measurements")
         parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
 
-        @command_line
-        def main(words: Sequence[str] | None = None) -> int:
-            options = parser.parse_args(words)
+        def measure_and_report(options: argparse.Namespace) -> int:
             report = measure(options)
             facts = machine_facts()
             print("\n\n".join([machine(facts), *report.parts]))
@@ -96,6 +93,7 @@ def benchmark(
                 write_json(options.json, {"machine": facts, "measurements": report.content})
             return 0 if report.reached else 1
 
+        main = functools.partial(run_main, parser, measure_and_report)
         main.parser = parser  # type: ignore[attr-defined]
         return main
 
@@ -105,32 +103,11 @@ def benchmark(
 def module_parser(main: Callable[..., Any], arguments: Mapping[str, Mapping[str, Any]]) -> argparse.ArgumentParser:
     """Return a parser for the module of ``main``, whose docstring is the description."""
     name = Path(main.__code__.co_filename).stem
-    text = sys.modules[main.__module__].__doc__
-    parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.{name}", description=text, formatter_class=HelpFormatter
-    )
+    parser = make_parser(f"benchmarks.{name}", sys.modules[main.__module__].__doc__ or "")
+    parser.formatter_class = HelpFormatter
     for flag, settings in arguments.items():
         parser.add_argument(flag, **settings)
     return parser
-
-
-def command_line(main: Callable[..., int]) -> Callable[..., int]:
-    """Decorate a command: an error that the user can fix is one line and status 2, an interruption status 130."""
-
-    @functools.wraps(main)
-    def run(arguments: Sequence[str] | None = None) -> int:
-        try:
-            return main(arguments)
-        except UserError as error:
-            if "--debug" in (sys.argv[1:] if arguments is None else arguments):
-                raise
-            print(f"error: {shown_line(str(error))}", file=sys.stderr)
-            return EXIT_USER_ERROR
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            return EXIT_INTERRUPTED
-
-    return run
 
 
 def write_json(path: Path | None, content: Any) -> None:
@@ -148,7 +125,7 @@ def real_data_root() -> Path:
 
 
 def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: str = "") -> None:
-    """Check the requirements of a benchmark before it starts, and print them on one line.
+    """Check the requirements of a benchmark before it starts.
 
     Args:
         packages: of requirements-bench.txt.
@@ -165,9 +142,6 @@ def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: 
     for path in data:
         if not path.exists():
             raise UserError(f"{path} does not exist; set BERT_REAL_DATA to the folder of real data{hint}")
-    needed = dict.fromkeys([*packages, *map(str, data)])
-    if needed:
-        print(f"requirements are available: {', '.join(needed)}", file=sys.stderr)
 
 
 # --- Processes ---

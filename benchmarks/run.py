@@ -6,7 +6,7 @@ The file has the form of Graphcore's examples-utils, which runs it too, on any s
 
 from __future__ import annotations
 
-import importlib.util
+import argparse
 import os
 import re
 import shlex
@@ -21,12 +21,13 @@ import yaml
 from benchmarks.measuring import (
     NOTHING,
     at_least_one,
-    command_line,
     machine,
     machine_facts,
     markdown,
     module_parser,
 )
+from utilities.commands import run_main
+from utilities.environment import graphcore_installed
 from utilities.errors import UserError
 from utilities.files import PROJECT
 from utilities.secrets import mask
@@ -41,7 +42,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--system": {"choices": SYSTEMS, "help": "run the entries for this system; default: that of this machine"},
     "--repeat": {"type": at_least_one, "default": 1, "help": "processes of each; the table has medians"},
     "--list": {"action": "store_true", "help": "print the commands, and run nothing"},
-    "--debug": {"action": "store_true", "help": "show the traceback of an error"},
 }
 
 
@@ -112,15 +112,13 @@ def run(command: Sequence[str], entry: dict[str, Any]) -> dict[str, float]:
 
 def detect_system(facts: dict[str, Any]) -> str:
     """Return ``ipu``, ``gpu`` or ``cpu``."""
-    if importlib.util.find_spec("ipu_tensorflow_addons") is not None:
+    if graphcore_installed():
         return "ipu"
     return "gpu" if facts["gpus"] else "cpu"
 
 
-@command_line
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 1 if a benchmark failed, 2 after an error that the user can fix."""
-    options = module_parser(commands, ARGUMENTS).parse_args(arguments)
+def measure(options: argparse.Namespace) -> int:
+    """Run or list the entries; return 1 if a benchmark failed."""
     facts = machine_facts()
     measured: dict[str, dict[str, float]] = {}
     failed = False
@@ -148,4 +146,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_main(module_parser(measure, ARGUMENTS), measure))
