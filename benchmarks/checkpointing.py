@@ -19,7 +19,7 @@ from benchmarks import measuring
 from benchmarks.measuring import Column, Goal, Report
 from benchmarks.ours import training
 from benchmarks.samples import pretraining_spec
-from benchmarks.settings import MICRO_BATCH, SEED, SIZES, architecture_of
+from benchmarks.settings import MICRO_BATCH, SEED, architecture_of
 from checkpoints.state import TrainingState
 from checkpoints.writer import CheckpointWriter, Rotation
 from data_utils.records.arrays import GeneratedReader
@@ -27,7 +27,8 @@ from execution.interface import Update
 from keras_extensions.backend import keras
 from model.tasks import PRETRAINING
 
-EVERY = 10
+SIZE, MICRO_BATCHES = "mini", 4
+STEPS, EVERY = 20, 10  # steps of a period, and from one checkpoint to the next
 WITHOUT, WITH = "without checkpoints", "with checkpoints"
 SECONDS, PROCESSOR, PAUSE = "seconds", "processor_seconds", "pause"
 
@@ -58,19 +59,12 @@ class PeriodClock(keras.callbacks.Callback):
             self.values[PAUSE] = sum(self._pauses) / len(self._pauses)
 
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--size": {"choices": SIZES, "default": "mini", "help": "of the model"},
-    "--micro-batches": {"type": measuring.at_least_one, "default": 4, "help": f"of {MICRO_BATCH} samples, per step"},
-    "--steps": {"type": measuring.at_least_one, "default": 20, "help": "of a period"},
-}
-
-
-@measuring.benchmark(ARGUMENTS, rounds=5)
+@measuring.benchmark({}, rounds=5)
 def main(options: argparse.Namespace) -> Report:
     Path("runs").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="checkpointing-", dir="runs") as folder:  # on the disk of the runs
-        reader, update = GeneratedReader(pretraining_spec(), SEED), Update(options.micro_batches)
-        made = training(PRETRAINING, architecture_of(options.size), reader, MICRO_BATCH, update=update)
+        reader, update = GeneratedReader(pretraining_spec(), SEED), Update(MICRO_BATCHES)
+        made = training(PRETRAINING, architecture_of(SIZE), reader, MICRO_BATCH, update=update)
         state = TrainingState(made.blocks, made.optimizer)
         writer = CheckpointWriter(Path(folder), state, lambda step: {}, "benchmark", rotation=Rotation(2))
 
@@ -80,11 +74,11 @@ def main(options: argparse.Namespace) -> Report:
             return clock.values
 
         period(writer, EVERY)  # compiles, and makes the first files
-        variants = {WITHOUT: partial(period, None, options.steps), WITH: partial(period, writer, options.steps)}
+        variants = {WITHOUT: partial(period, None, STEPS), WITH: partial(period, writer, STEPS)}
         measured = measuring.alternate(variants, options.rounds, options.json, mirrored=True)
         newest = sorted(Path(folder).glob("step-*"))[-1]
         megabytes = sum(path.stat().st_size for path in newest.iterdir()) / 1e6
-    samples = options.steps * options.micro_batches * MICRO_BATCH
+    samples = STEPS * MICRO_BATCHES * MICRO_BATCH
     cost, processor = ([1 - r for r in measured.ratios(WITHOUT, WITH, name)] for name in (SECONDS, PROCESSOR))
     columns = [
         Column("samples/s", lambda kind: [samples / seconds for seconds in measured.values(kind, SECONDS)], "{:.1f}"),
@@ -93,7 +87,7 @@ def main(options: argparse.Namespace) -> Report:
         measured.column("training waits, ms", PAUSE, "{:.0f}", 1000),
     ]
     about = (
-        f"BERT-{options.size}, {options.micro_batches * MICRO_BATCH} samples a step, a checkpoint of {megabytes:.0f} MB"
+        f"BERT-{SIZE}, {MICRO_BATCHES * MICRO_BATCH} samples a step, a checkpoint of {megabytes:.0f} MB"
         f" every {EVERY} steps; median (min–max) of {options.rounds} pairs of periods."
     )
     goal = Goal("cost of checkpoints", 0.05, measuring.median_of(cost), at_least=False, form="{:.1%}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +18,6 @@ from benchmarks import measuring
 from benchmarks.measuring import Goal, Measured, Report
 from benchmarks.pretraining import (
     AUTO,
-    FIT,
     FLOAT32,
     MEMORY,
     OURS,
@@ -32,7 +30,7 @@ from benchmarks.pretraining import (
     speed_tables,
 )
 from benchmarks.real_tasks import Classification, Squad
-from benchmarks.samples import SQUAD_TRAINING, WORDS, Arrays, batches_of, unpadded
+from benchmarks.samples import SQUAD_TRAINING, WORDS, Arrays, iterate_batches, unpadded
 from benchmarks.settings import SEED, SIZES, VOCABULARY, Trainer, architecture_of
 from data_utils.classification.features import classification_features
 from data_utils.squad.windows import Geometry, squad_features
@@ -40,7 +38,6 @@ from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SQUAD
 
 WARM_UP = 6
-PADDED = "ours-padded"
 MOST = 8192  # samples to prepare
 AIM = 1.5
 Prepared = tuple[Trainer, float]  # how to train a number of steps, and the samples in a step
@@ -80,9 +77,7 @@ TASKS = {
 }
 
 
-def _ours(
-    precision: str, packed: bool, task: Task, architecture: Architecture, samples: Arrays, steps: int
-) -> Prepared:
+def _ours(precision: str, task: Task, architecture: Architecture, samples: Arrays, steps: int) -> Prepared:
     from benchmarks.ours import cpu_platform, trainer
     from data_utils.records.arrays import ArrayReader
     from data_utils.records.packs import make_rows, sequences_per_pack
@@ -90,36 +85,25 @@ def _ours(
     features = squad_features if task.name == SQUAD else partial(classification_features, classes=2)
     padded = ArrayReader(features(task.length, VOCABULARY), samples)
     lengths = samples["input_mask"].sum(axis=1)
-    reader = make_rows(padded, lengths, task.most_in_pack if packed else None, SEED, task.name == CLASSIFICATION)
+    reader = make_rows(padded, lengths, task.most_in_pack, SEED, task.name == CLASSIFICATION)
     in_a_row = sequences_per_pack(reader)
     rows = max(1, round(task.batch / in_a_row))
     platform = cpu_platform(precision=precision)
     return trainer(task.name, architecture, reader, rows, steps, platform), rows * in_a_row
 
 
-def _batches(task: Task, samples: Arrays) -> Iterator[Arrays]:
-    return batches_of(samples, task.batch, unpadded)
-
-
-def _tensorflow(task: Task, architecture: Architecture, samples: Arrays, steps: int) -> Prepared:
-    from benchmarks.peers_tensorflow import with_fit
-
-    return with_fit(task.name, architecture, partial(_batches, task, samples)), task.batch
-
-
 def _pytorch(task: Task, architecture: Architecture, samples: Arrays, steps: int, **way: bool) -> Prepared:
     from benchmarks.peers_pytorch import Way, trainer
 
-    return trainer(task.name, architecture, _batches(task, samples), Way(**way)), task.batch
+    batches = iterate_batches(samples, task.batch, unpadded)
+    return trainer(task.name, architecture, batches, Way(**way)), task.batch
 
 
 COMPETITORS = {
-    OURS: Competitor("**this project**, packed, precision auto", partial(_ours, AUTO, True)),
-    OURS_FLOAT32: Competitor("this project, packed, float32", partial(_ours, FLOAT32, True)),
-    PADDED: Competitor("this project, padded to the full length, precision auto", partial(_ours, AUTO, False)),
-    FIT: Competitor("HF TensorFlow, `fit` as shipped", _tensorflow),
+    OURS: Competitor("**this project**, packed, precision auto", partial(_ours, AUTO)),
+    OURS_FLOAT32: Competitor("this project, packed, float32", partial(_ours, FLOAT32)),
     **{
-        name: Competitor(f"PyTorch, fused AdamW, {title}", partial(_pytorch, **way), "TORCH")
+        name: Competitor(f"PyTorch, {title}", partial(_pytorch, **way), "TORCH")
         for name, (title, way) in PYTORCH.items()
     },
 }

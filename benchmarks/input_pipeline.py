@@ -12,7 +12,6 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,10 +25,10 @@ TITLES = {PIPELINE: "input pipeline alone", TRAINING: "BERT-base trains"}
 TARGET = 20.0
 RECORDS, FILES = 40_000, 4
 MICRO_BATCHES = 32  # of an update
-WARM_UP = 10
+WARM_UP, UPDATES = 10, 150  # to read
 
 
-def measure(updates: int) -> measuring.Values:
+def measure() -> measuring.Values:
     """Return the samples that the pipeline delivers per second, and per second of the processor, in this process."""
     from benchmarks.samples import pretraining_spec
     from data_utils.records.arrays import GeneratedReader
@@ -48,7 +47,7 @@ def measure(updates: int) -> measuring.Values:
             micro_batch_size=MICRO_BATCH,
             micro_batches_per_update=MICRO_BATCHES,
             seed=0,
-            num_updates=WARM_UP + updates,
+            num_updates=WARM_UP + UPDATES,
             reader_threads=options.reader_threads,
             prefetch=options.prefetch,
         )
@@ -56,26 +55,20 @@ def measure(updates: int) -> measuring.Values:
         for _ in range(WARM_UP):
             next(elements)
         begun, used = time.perf_counter(), time.process_time()
-        for _ in range(updates):
+        for _ in range(UPDATES):
             next(elements)
         seconds, used = time.perf_counter() - begun, time.process_time() - used
-    samples = updates * MICRO_BATCHES * MICRO_BATCH
+    samples = UPDATES * MICRO_BATCHES * MICRO_BATCH
     return {SPEED: samples / seconds, BY_CORE: samples / used}
 
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--updates": {"type": measuring.at_least_one, "default": 150, "help": "to read"},
-    "--steps": {"type": measuring.at_least_one, "default": SIZES["base"].steps, "help": "to train"},
-}
-
-
-@measuring.benchmark(ARGUMENTS, rounds=3)
+@measuring.benchmark({}, rounds=3)
 def main(options: argparse.Namespace) -> Report:
     def train() -> measuring.Values:
-        job = {"competitor": pretraining.OURS, "size": "base", "warm_up": 1, "steps": options.steps}
+        job = {"competitor": pretraining.OURS, "size": "base", "warm_up": 1, "steps": SIZES["base"].steps}
         return measuring.in_process(pretraining.measure, measuring.only("TF"), **job, started=time.time())
 
-    variants = {PIPELINE: partial(measuring.in_process, measure, updates=options.updates), TRAINING: train}
+    variants = {PIPELINE: partial(measuring.in_process, measure), TRAINING: train}
     measured = measuring.alternate(variants, options.rounds, options.json)
     columns = [
         measured.column("samples/s", SPEED, "{:,.2f}"),

@@ -32,7 +32,7 @@ from transformers import (
 from benchmarks.fine_tuning import ADAMW, Recipe, make_task
 from benchmarks.measuring import Values, gflops
 from benchmarks.real_tasks import Scores
-from benchmarks.samples import INPUTS, LABELS, Arrays, hugging_face_samples, rows_of
+from benchmarks.samples import INPUTS, LABELS, Arrays, hugging_face_samples, select_rows
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
@@ -57,34 +57,32 @@ class Way(NamedTuple):
     """Options of training with PyTorch.
 
     Attributes:
-        tuned: with fused AdamW and, in pre-training, the masked-LM head on the masked positions only; else as shipped.
         bfloat16: computation in ``torch.autocast``; weights stay float32.
         compiled: the loss is compiled by ``torch.compile``.
     """
 
-    tuned: bool = True
     bfloat16: bool = False
     compiled: bool = False
 
 
 def trainer(task: str, architecture: Architecture, batches: Iterator[Arrays], way: Way) -> Trainer:
-    """Train a model of random weights, with dropout and attention as shipped (scaled dot-product).
+    """Train a model of random weights, with fused AdamW, dropout and attention as shipped (scaled dot-product).
+
+    In pre-training, the masked-LM head is on the masked positions only.
 
     Args:
-        batches: by Hugging Face's names, or for tuned pre-training by this project's, every masked position real.
+        batches: by Hugging Face's names; for pre-training by this project's, every masked position real.
     """
     torch.set_num_threads(usable_cores())
     torch.manual_seed(SEED)
     model = MODELS[task](config_of(architecture))
     assert model.config._attn_implementation == "sdpa"
     model.train()
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, **({"fused": True} if way.tuned else {})
-    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
 
     def loss_of(batch: Batch) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=way.bfloat16):
-            return _masked_positions_loss(model, batch) if "masked_lm_ids" in batch else model(**batch).loss
+            return _masked_positions_loss(model, batch) if task == PRETRAINING else model(**batch).loss
 
     loss_of_batch = torch.compile(loss_of) if way.compiled else loss_of
 
@@ -163,7 +161,7 @@ def pretraining_losses(
     model.train()
     for step in range(steps):
         rows = np.arange(step * batch, (step + 1) * batch) % len(samples["labels"])
-        loss = model(**_tensors(rows_of(samples, rows))).loss
+        loss = model(**_tensors(select_rows(samples, rows))).loss
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()

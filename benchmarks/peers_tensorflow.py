@@ -1,4 +1,4 @@
-"""Hugging Face's TensorFlow BERT, its optimizer and its data, as in its documentation, and tuned by hand.
+"""Pre-training of Hugging Face's TensorFlow BERT with its optimizer, in a loop written for speed.
 
 B micro batch · S sequence · P masked positions · H hidden · V vocabulary
 """
@@ -8,55 +8,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from transformers import (
-    AdamWeightDecay,
-    TFBertForPreTraining,
-    TFBertForQuestionAnswering,
-    TFBertForSequenceClassification,
-    TFPreTrainedModel,
-)
+from transformers import AdamWeightDecay, TFBertForPreTraining
 
 from benchmarks.measuring import Values, gflops
-from benchmarks.ours import Clock
 from benchmarks.samples import Arrays
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
 from model.huggingface import hugging_face_config
-from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
-
-MODELS = {
-    PRETRAINING: TFBertForPreTraining,
-    SQUAD: TFBertForQuestionAnswering,
-    CLASSIFICATION: TFBertForSequenceClassification,
-}
 
 
-def with_fit(task: str, architecture: Architecture, batches: Callable[[], Iterator[Arrays]]) -> Trainer:
-    """Train as shipped: ``compile`` without a loss (the model brings its own) and ``fit``."""
-    model = _model(task, architecture)
-    model.compile(optimizer=_optimizer())
-    dataset = _dataset(batches, fixed=task == PRETRAINING)
-    clock = Clock()
-
-    def train(steps: int) -> float:
-        model.fit(dataset, steps_per_epoch=steps, verbose=0, callbacks=[clock])
-        return clock.seconds
-
-    return train
-
-
-def on_masked_positions(xla: bool, architecture: Architecture, batches: Callable[[], Iterator[Arrays]]) -> Trainer:
-    """Pre-train in a loop of the user's own: a ``tf.function``, the masked-LM head on the masked positions only.
+def trainer(architecture: Architecture, batches: Callable[[], Iterator[Arrays]]) -> Trainer:
+    """Pre-train in a compiled ``tf.function``, with the masked-LM head on the masked positions only.
 
     Args:
-        xla: whether the function has ``jit_compile``.
+        architecture: of the model, whose weights are random.
         batches: by this project's names, every masked position real.
     """
-    model = _model(PRETRAINING, architecture)
+    keras.utils.set_random_seed(SEED)
+    model = TFBertForPreTraining(hugging_face_config(architecture))
     model.build()
     optimizer = _optimizer()
-    data = iter(_dataset(batches, fixed=True))
+    signature = {name: tf.TensorSpec(values.shape, values.dtype) for name, values in next(batches()).items()}
+    data = iter(tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(tf.data.AUTOTUNE))
 
     def loss_of(batch: dict[str, tf.Tensor]) -> tf.Tensor:
         inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["input_mask"]}
@@ -67,7 +41,7 @@ def on_masked_positions(xla: bool, architecture: Architecture, batches: Callable
         words_loss = tf.reduce_mean(cross_entropy(batch["masked_lm_ids"], words))
         return words_loss + tf.reduce_mean(cross_entropy(batch["next_sentence_labels"][:, 0], next_sentence))
 
-    @tf.function(jit_compile=xla)
+    @tf.function(jit_compile=True)
     def step(batch):
         with tf.GradientTape() as tape:
             loss = loss_of(batch)
@@ -85,11 +59,6 @@ def on_masked_positions(xla: bool, architecture: Architecture, batches: Callable
     return train
 
 
-def _model(task: str, architecture: Architecture) -> TFPreTrainedModel:
-    keras.utils.set_random_seed(SEED)
-    return MODELS[task](hugging_face_config(architecture))
-
-
 def product_rate(shape: tuple[int, int, int], bfloat16: bool) -> Values:
     """Return the rate of products (rows, inner) × (inner, columns) on all cores."""
     rows, inner, columns = shape
@@ -103,16 +72,3 @@ def _optimizer() -> keras.optimizers.Optimizer:
     """Return AdamW with the usual exclusions from decay."""
     excluded = ["LayerNorm", "layer_norm", "bias"]
     return AdamWeightDecay(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY, exclude_from_weight_decay=excluded)
-
-
-def _dataset(batches: Callable[[], Iterator[Arrays]], fixed: bool) -> tf.data.Dataset:
-    """Return the batches as a dataset.
-
-    Args:
-        fixed: whether all have the same shapes; else only the number of rows is the same.
-    """
-    signature = {
-        name: tf.TensorSpec(values.shape if fixed else (len(values), *[None] * (values.ndim - 1)), values.dtype)
-        for name, values in next(batches()).items()
-    }
-    return tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(tf.data.AUTOTUNE)

@@ -40,6 +40,8 @@ from optimization.optimizers import AdamW
 SEQUENTIAL = "sequential"
 SCHEDULES = (SEQUENTIAL, "grouped", "interleaved")
 SECONDS, BOUND, DOUBLED = "seconds", "bound", "doubled"
+LAYERS, HIDDEN, VOCABULARY = 4, 256, 4096
+MICRO_BATCHES = 16  # of an update
 CORES = 2  # one for each stage
 Stamp = tuple[Job, float, float]  # a job, its start and its end
 
@@ -90,11 +92,9 @@ def timed_stage(clock: JobClock) -> Callable[..., Stage]:
     return make
 
 
-def make_update(
-    model: Any, batch: dict[str, tf.Tensor], schedule: str, micro_batches: int
-) -> Callable[[], list[Stamp]]:
+def make_update(model: Any, batch: dict[str, tf.Tensor], schedule: str) -> Callable[[], list[Stamp]]:
     """Return a function that does one update under a schedule and returns its stamps."""
-    clock, update = JobClock(), Update(micro_batches)
+    clock, update = JobClock(), Update(MICRO_BATCHES)
     rule = UpdateRule(AdamW(1e-5), SpanObjective(), update, model.trainable_variables)
     devices, order = ["/CPU:0", "/CPU:1"], make_schedule(schedule, 2)
     engine = PipelineEngine(model, devices, order, rule, DropoutSeeds(), SEED, True, timed_stage(clock))
@@ -132,7 +132,7 @@ def doubled(stamps: list[Stamp]) -> float:
 
 
 def report(measured: Measured) -> list[str]:
-    """Return times, ratios within a round, bounds, and why a ratio is above its bound."""
+    """Return times, ratios within a round, and bounds."""
     columns = [
         measured.column("update, s", SECONDS),
         Column("× sequence", lambda name: measured.ratios(SEQUENTIAL, name, SECONDS)),
@@ -145,27 +145,7 @@ def report(measured: Measured) -> list[str]:
         " (sums of gradients, the optimizer) is done meanwhile; two cores allow 2 at most. On a CPU a stage can do two"
         " jobs at once, a forward pass and a backward pass. The last column is the share of the update in which it did."
     )
-    return [measuring.table("schedule", {name: name for name in SCHEDULES}, columns), text, *above_bounds(measured)]
-
-
-def above_bounds(measured: Measured) -> list[str]:
-    """Return a sentence for each schedule that was faster than its bound, with the reason.
-
-    With stages that do two jobs at once for a share d of an update, an update takes at least 1 / (1 + d) of the time
-    that it takes with one job at a time, and two cores take at least half of the time of one.
-    """
-    sentences = []
-    for name in SCHEDULES[1:]:
-        ratio = statistics.median(measured.ratios(SEQUENTIAL, name, SECONDS))
-        bound, share = (statistics.median(measured.values(name, value)) for value in (BOUND, DOUBLED))
-        if ratio > bound:
-            raised = min(bound * (1 + share), CORES)
-            reason = (
-                f"for {share:.0%} of the update a stage did two jobs at once, which raises the bound to {raised:.2f}"
-            )
-            noise = "; the rest is noise, so repeat it on an idle machine" if ratio > raised else ""
-            sentences.append(f"{name}: {ratio:.2f} × is above the bound of {bound:.2f}: {reason}{noise}.")
-    return sentences
+    return [measuring.table("schedule", {name: name for name in SCHEDULES}, columns), text]
 
 
 def draw(stamps: dict[str, list[Stamp]], path: Path) -> None:
@@ -189,25 +169,22 @@ def draw(stamps: dict[str, list[Stamp]], path: Path) -> None:
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--hidden": {"type": int, "default": 256, "metavar": "N", "help": "width of the model"},
-    "--layers": {"type": int, "default": 4, "metavar": "N", "help": "encoder layers"},
-    "--micro-batches": {"type": int, "default": 16, "metavar": "N", "help": "of an update"},
     "--picture": {"type": Path, "metavar": "FILE", "help": "SVG or PNG of the timelines"},
 }
 
 
 @measuring.benchmark(ARGUMENTS, rounds=3)
 def main(options: argparse.Namespace) -> Report:
-    sizes = small_architecture(options.layers, options.hidden, 4096)
-    half = ["hid"] * (options.layers // 2)
+    sizes = small_architecture(LAYERS, HIDDEN, VOCABULARY)
+    half = ["hid"] * (LAYERS // 2)
     # In float32, because the stages are compiled with XLA, which has no fast bfloat16 products on CPUs.
     platform = cpu_platform(threads=1, device_mapping=(0, 1), pipeline_devices=2, precision="float32")
     spec = squad_features(SEQUENCE_LENGTH, sizes.vocab_size)
     model, _ = build(SQUAD, sizes, spec.shapes, platform, stages=[["emb", *half], [*half, "qa_head"]])
-    rows = GeneratedReader(spec, SEED).read(np.arange(options.micro_batches * MICRO_BATCH))
-    split = (options.micro_batches, MICRO_BATCH, -1)
+    rows = GeneratedReader(spec, SEED).read(np.arange(MICRO_BATCHES * MICRO_BATCH))
+    split = (MICRO_BATCHES, MICRO_BATCH, -1)
     batch = {name: tf.constant(values.reshape(split)) for name, values in rows.items()}  # (micro batches, B, …)
-    updates = {name: make_update(model, batch, name, options.micro_batches) for name in SCHEDULES}
+    updates = {name: make_update(model, batch, name) for name in SCHEDULES}
     stamps = {name: update() for name, update in updates.items()}  # compiles
     bounds: dict[str, float] = {}
 
@@ -216,7 +193,7 @@ def main(options: argparse.Namespace) -> Report:
         stamps[name] = updates[name]()
         seconds = time.perf_counter() - begun
         if name == SEQUENTIAL:  # the first of a round
-            least = shortest(stamps[name], options.micro_batches)
+            least = shortest(stamps[name], MICRO_BATCHES)
             bounds.update({other: min(seconds / shortest_time, CORES) for other, shortest_time in least.items()})
         return {SECONDS: seconds, BOUND: bounds[name], DOUBLED: doubled(stamps[name])}
 

@@ -37,6 +37,8 @@ WORKERS = {LITTLE_ONE: 1, LITTLE_TWO: 2, ONE: 1, TWO: 2}
 SPEED, SCALING = "speed", "scaling"
 COMPARED = {SPEED: (CLASSIC, OURS), SCALING: tuple(WORKERS)}
 SECONDS, PROCESSOR, MEMORY = "seconds", "processor_seconds", "memory_mb"
+WIKIPEDIA = "wikipedia_en"  # in the folder of real data, as WikiExtractor writes it
+LITTLE_MEGABYTES = 8  # for the comparison, and of little text
 PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 SPEED_TARGET, SCALING_TARGET, MEMORY_TARGET = 10.0, 1.8, 1000.0  # ×, ×, MB
 
@@ -122,12 +124,12 @@ class Material(NamedTuple):
         return self.text if name in (ONE, TWO) else self.little
 
 
-def prepare_material(options: argparse.Namespace, folder: Path) -> Material:
+def prepare_material(source: Path, options: argparse.Namespace, folder: Path) -> Material:
     """Link the requested amount of text, and make sentences of the first part of it if they are needed."""
-    files = sorted(path for path in options.text.rglob("wiki_*") if path.is_file())
+    files = sorted(path for path in source.rglob("wiki_*") if path.is_file())
     if not files:
-        raise UserError(f"--text {options.text}: no files wiki_*; name a folder that WikiExtractor wrote")
-    for name, limit in (("few", options.sentence_megabytes), ("all", options.megabytes)):
+        raise UserError(f"{source}: no files wiki_*; set BERT_REAL_DATA to the folder of real data")
+    for name, limit in (("few", LITTLE_MEGABYTES), ("all", options.megabytes)):
         (folder / name).mkdir()
         size = 0.0
         for number, path in enumerate(files):
@@ -202,29 +204,26 @@ def scaling_report(measured: Measured, material: Material) -> tuple[str, list[Go
 
 
 REPORTS = {SPEED: speed_report, SCALING: scaling_report}
-ROOT = measuring.real_data_root()
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--text": {"type": Path, "default": ROOT / "wikipedia_en", "help": "folder of WikiExtractor's files"},
-    "--vocab-file": {"type": Path, "default": ROOT / WORDS, "help": "of an uncased BERT"},
     "--only": {
         "nargs": "+",
         "choices": tuple(COMPARED),
         "default": tuple(COMPARED),
         "help": "speed over the imitation of the classic script, scaling from one worker to two",
     },
-    "--sentence-megabytes": {"type": float, "default": 8, "help": "for the comparison, and little text"},
     "--megabytes": {"type": float, "default": 150, "help": "for the whole command"},
 }
 
 
 @measuring.benchmark(ARGUMENTS, rounds=3)
 def main(options: argparse.Namespace) -> Report:
-    measuring.require([], [options.text, options.vocab_file], "name others with --text and --vocab-file")
+    text, vocabulary = (measuring.real_data_root() / name for name in (WIKIPEDIA, WORDS))
+    measuring.require([], [text, vocabulary])
     names = [name for what in COMPARED for name in COMPARED[what] if what in options.only]
     with tempfile.TemporaryDirectory() as folder:
-        material = prepare_material(options, Path(folder))
-        job = {"vocabulary": str(options.vocab_file.resolve())}
+        material = prepare_material(text, options, Path(folder))
+        job = {"vocabulary": str(vocabulary.resolve())}
         variants = {n: partial(measuring.in_process, measure, name=n, text=str(material.of(n)), **job) for n in names}
         measured = measuring.alternate(variants, options.rounds, options.json)
     sentences = f"{material.sentence_mb:.1f} MB of sentences, " if material.sentence_mb else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -26,55 +25,37 @@ from benchmarks.settings import (
     Trainer,
     architecture_of,
 )
-from model.architecture import Architecture, model_flops_per_sample
-from model.tasks import PRETRAINING, expected_blocks
+from model.architecture import Architecture
+from model.tasks import PRETRAINING
 
 SPEED, MEMORY, FIRST_STEP = "samples_per_second", "peak_memory_mib", "first_step_seconds"
-SECOND_START = "second_start_seconds"  # to the first step, with the programs that the first start compiled
 PRODUCT = (1024, 768, 3072)  # micro batch × sequence, inner, columns of BERT-base
-AUTO, FLOAT32, MIXED = "auto", "float32", "mixed_bfloat16"
+AUTO, FLOAT32 = "auto", "float32"
 
 # --- Competitors, each in a process of its own; imports are inside, because Transformers loads one framework ---
 
 
-def _ours(precision: str, architecture: Architecture, steps: int, cache: str | None = None) -> Trainer:
+def _ours(precision: str, architecture: Architecture, steps: int) -> Trainer:
     from benchmarks.ours import cpu_platform, trainer
     from benchmarks.samples import full_sequences, pretraining_spec
     from data_utils.records.arrays import ArrayReader
 
     reader = ArrayReader(pretraining_spec(), full_sequences())
-    platform = cpu_platform(precision=precision, executable_cache=cache)
-    train = trainer(PRETRAINING, architecture, reader, MICRO_BATCH, steps, platform)
-
-    def train_and_keep(count: int) -> float:
-        seconds = train(count)
-        platform.keep_programs()
-        return seconds
-
-    return train_and_keep
+    return trainer(PRETRAINING, architecture, reader, MICRO_BATCH, steps, cpu_platform(precision=precision))
 
 
-def _tensorflow_fit(architecture: Architecture, steps: int) -> Trainer:
-    from benchmarks.peers_tensorflow import with_fit
-    from benchmarks.samples import batches_of, full_sequences, hugging_face_samples, rows_of
+def _tensorflow(architecture: Architecture, steps: int) -> Trainer:
+    from benchmarks.peers_tensorflow import trainer
+    from benchmarks.samples import full_sequences, iterate_batches, select_rows
 
-    samples = hugging_face_samples(full_sequences())
-    return with_fit(PRETRAINING, architecture, lambda: batches_of(samples, MICRO_BATCH, rows_of))
-
-
-def _tensorflow_tuned(xla: bool, architecture: Architecture, steps: int) -> Trainer:
-    from benchmarks.peers_tensorflow import on_masked_positions
-    from benchmarks.samples import batches_of, full_sequences, rows_of
-
-    return on_masked_positions(xla, architecture, lambda: batches_of(full_sequences(), MICRO_BATCH, rows_of))
+    return trainer(architecture, lambda: iterate_batches(full_sequences(), MICRO_BATCH, select_rows))
 
 
-def _pytorch(architecture: Architecture, steps: int, tuned: bool = True, **way: bool) -> Trainer:
+def _pytorch(architecture: Architecture, steps: int, **way: bool) -> Trainer:
     from benchmarks.peers_pytorch import Way, trainer
-    from benchmarks.samples import batches_of, full_sequences, hugging_face_samples, rows_of
+    from benchmarks.samples import full_sequences, iterate_batches, select_rows
 
-    samples = full_sequences() if tuned else hugging_face_samples(full_sequences())
-    return trainer(PRETRAINING, architecture, batches_of(samples, MICRO_BATCH, rows_of), Way(tuned, **way))
+    return trainer(PRETRAINING, architecture, iterate_batches(full_sequences(), MICRO_BATCH, select_rows), Way(**way))
 
 
 class Competitor(NamedTuple):
@@ -91,14 +72,7 @@ class Competitor(NamedTuple):
     framework: str = "TF"
 
 
-OURS, OURS_FLOAT32, OURS_MIXED = "ours", "ours-float32", "ours-mixed"
-OWN = (OURS, OURS_FLOAT32, OURS_MIXED)
-FIT, SHIPPED = "hf-tensorflow", "hf-pytorch"
-TENSORFLOW = {
-    FIT: Competitor("HF TensorFlow, `fit` as shipped", _tensorflow_fit),
-    "hf-tensorflow-masked": Competitor("HF TensorFlow, masked positions", partial(_tensorflow_tuned, False)),
-    "hf-tensorflow-xla": Competitor("HF TensorFlow, masked positions, `jit_compile`", partial(_tensorflow_tuned, True)),
-}
+OURS, OURS_FLOAT32, TENSORFLOW = "ours", "ours-float32", "hf-tensorflow-xla"
 PYTORCH: dict[str, tuple[str, dict[str, bool]]] = {  # title and fields of ``peers_pytorch.Way``
     "pytorch": ("float32", {}),
     "pytorch-compiled": ("float32, `torch.compile`", {"compiled": True}),
@@ -108,11 +82,9 @@ PYTORCH: dict[str, tuple[str, dict[str, bool]]] = {  # title and fields of ``pee
 COMPETITORS = {
     OURS: Competitor("**this project**, precision auto", partial(_ours, AUTO)),
     OURS_FLOAT32: Competitor("this project, float32", partial(_ours, FLOAT32)),
-    OURS_MIXED: Competitor("this project, mixed bfloat16", partial(_ours, MIXED)),
-    **TENSORFLOW,
-    SHIPPED: Competitor("HF PyTorch, float32, as shipped", partial(_pytorch, tuned=False), "TORCH"),
+    TENSORFLOW: Competitor("HF TensorFlow, `jit_compile`", _tensorflow),
     **{
-        name: Competitor(f"PyTorch tuned, {title}", partial(_pytorch, **way), "TORCH")
+        name: Competitor(f"PyTorch, {title}", partial(_pytorch, **way), "TORCH")
         for name, (title, way) in PYTORCH.items()
     },
 }
@@ -123,7 +95,7 @@ PRODUCTS = {
 }
 
 
-def measure(competitor: str, size: str, warm_up: int, steps: int, started: float, **options: Any) -> measuring.Values:
+def measure(competitor: str, size: str, warm_up: int, steps: int, started: float) -> measuring.Values:
     """Warm up, then time the steps, in this process.
 
     Args:
@@ -132,9 +104,8 @@ def measure(competitor: str, size: str, warm_up: int, steps: int, started: float
         warm_up: steps before the measured ones, at least 1.
         steps: number of measured steps.
         started: ``time.time()`` just before the process was started.
-        **options: of the competitor.
     """
-    train = COMPETITORS[competitor].prepare(architecture_of(size), steps, **options)
+    train = COMPETITORS[competitor].prepare(architecture_of(size), steps)
     train(1)
     first = time.time() - started
     if warm_up > 1:
@@ -149,13 +120,6 @@ def peak_memory() -> float:
 
 
 # --- Derived figures ---
-
-
-def flops_per_sample(size: str) -> int:
-    """Return the model FLOPs to pre-train on one sample."""
-    architecture = architecture_of(size)
-    blocks = expected_blocks(PRETRAINING, architecture.num_hidden_layers)
-    return model_flops_per_sample(architecture, blocks, SEQUENCE_LENGTH, MASKED_POSITIONS)
 
 
 def over_best(measured: Measured, size: str, others: Sequence[str]) -> list[float]:
@@ -173,21 +137,15 @@ def memory_share(measured: Measured, size: str) -> float | None:
     return ours / theirs if ours and theirs else None
 
 
-def share_of_products(measured: Measured, size: str) -> list[float]:
-    """Return the model's operations in float32 as a share of TensorFlow's rate of matrix products, in each round."""
-    pairs = zip(measured.values((OURS_FLOAT32, size), SPEED), measured.values(("TF", "float32"), GFLOPS))
-    return [speed * flops_per_sample(size) * 1e-9 / rate for speed, rate in pairs]
-
-
 def goals(measured: Measured, sizes: Sequence[str]) -> list[Goal]:
     """Return the goals at these sizes, with the measured values."""
     table: list[Goal] = []
     for size in sizes:
         speed, memory = {"mini": (1.05, 1.3), "small": (1.2, None), "base": (1.3, 1.0)}.get(size, (1.0, None))
         best = measuring.median_of(over_best(measured, size, list(PYTORCH)))
-        table.append(Goal(f"{size}: speed over the best of PyTorch, tuned", speed, best))
-        best = measuring.median_of(over_best(measured, size, list(TENSORFLOW)))
-        table.append(Goal(f"{size}: speed over the best of HF TensorFlow", 1.0, best))
+        table.append(Goal(f"{size}: speed over the best of PyTorch", speed, best))
+        ratio = measuring.median_of(measured.ratios((OURS, size), (TENSORFLOW, size), SPEED))
+        table.append(Goal(f"{size}: speed over HF TensorFlow", 1.0, ratio))
         if memory:
             share = memory_share(measured, size)
             table.append(Goal(f"{size}: peak memory over that of PyTorch", memory, share, at_least=False))
@@ -224,20 +182,12 @@ def report(measured: Measured, sizes: Sequence[str], competitors: Sequence[str],
     parts = [
         f"BERT pre-training with dropout and AdamW: sequence {SEQUENCE_LENGTH}, {MASKED_POSITIONS} predictions, micro"
         f" batch {MICRO_BATCH}, vocabulary {VOCABULARY:,}. Each figure is the median (min–max) of {rounds} processes,"
-        " run in alternation; ratios are taken within a round. PyTorch tuned: the masked-LM head on the masked"
-        " positions only, and fused AdamW.",
+        " run in alternation; ratios are taken within a round. All compute the masked-LM head on the masked positions"
+        " only; PyTorch uses its fused AdamW.",
         measuring.table("matrix products of this machine", PRODUCTS, [measured.column("GFLOP/s", GFLOPS, "{:,.0f}")]),
         *speed_tables(measured, titles, sizes),
         table_by_case("start of the process to first step done, s", titles, sizes, first, "{:.1f}"),
     ]
-    ours = {name: title for name, title in titles.items() if name in OWN}
-    if ours:
-        second = measured.column("", SECOND_START).values
-        parts.append(table_by_case("the same, second start, s", ours, sizes, second, "{:.1f}"))
-    if OURS_FLOAT32 in competitors:
-        shares = [Column("of TensorFlow's products", lambda size: share_of_products(measured, size), "{:.0%}")]
-        rows = {size: f"this project, {size}, float32" for size in sizes}
-        parts.append(measuring.table("the model's operations", rows, shares))
     return [*parts, measuring.goal_table(*goals(measured, sizes))] if OURS in competitors else parts
 
 
@@ -255,17 +205,10 @@ def main(options: argparse.Namespace) -> Report:
     measuring.require(["torch"] if with_pytorch else [], otherwise="leave PyTorch out with --competitors")
 
     def process(competitor: str, size: str) -> measuring.Values:
+        job = {"competitor": competitor, "size": size, "warm_up": options.warm_up}
+        steps, environment = options.steps or SIZES[size].steps, measuring.only(COMPETITORS[competitor].framework)
         fix = f"leave {competitor} out with --competitors"
-        environment = measuring.only(COMPETITORS[competitor].framework)
-        job: dict[str, Any] = {"competitor": competitor, "size": size, "warm_up": options.warm_up}
-        job["steps"] = options.steps or SIZES[size].steps
-        if competitor not in OWN:
-            return measuring.in_process(measure, environment, fix, **job, started=time.time())
-        with tempfile.TemporaryDirectory() as cache:
-            values = measuring.in_process(measure, environment, fix, **job, started=time.time(), cache=cache)
-            job.update(warm_up=1, steps=1)
-            again = measuring.in_process(measure, environment, fix, **job, started=time.time(), cache=cache)
-        return {**values, SECOND_START: again[FIRST_STEP]}
+        return measuring.in_process(measure, environment, fix, **job, steps=steps, started=time.time())
 
     def products(framework: str, precision: str) -> measuring.Values:
         peer = "peers_tensorflow" if framework == "TF" else "peers_pytorch"

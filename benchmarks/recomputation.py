@@ -15,7 +15,6 @@ import sys
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from benchmarks import measuring
 from benchmarks.measuring import Goal, Report
@@ -25,20 +24,11 @@ from model.tasks import PRETRAINING
 OFF, ON = "without", "with recomputation"
 TEMPORARY = re.compile(r"^allocation \d+: size (\d+), .*preallocated-temp", re.MULTILINE)
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--layers": {"type": int, "default": 12, "metavar": "N", "help": "encoder layers"},
-    "--hidden": {"type": int, "default": 512, "metavar": "N", "help": "width"},
-    "--micro-batch": {"type": int, "default": 16, "metavar": "N", "help": "samples"},
-    "--length": {"type": int, "default": 128, "metavar": "N", "help": "tokens"},
-    "--updates": {"type": int, "default": 4, "metavar": "N", "help": "of a process"},
-    "--precision": {"default": "float32", "help": "number format"},
-}
-NAMES = [flag.lstrip("-").replace("-", "_") for flag in ARGUMENTS]
+LAYERS, HIDDEN, MICRO_BATCH, LENGTH, PRECISION = 12, 512, 16, 128, "float32"
+UPDATES = 4  # measured, of a process
 
 
-def measure(
-    layers: int, hidden: int, micro_batch: int, length: int, updates: int, precision: str, recompute: bool
-) -> measuring.Values:
+def measure(recompute: bool) -> measuring.Values:
     """Train some updates in this process.
 
     Returns:
@@ -48,31 +38,30 @@ def measure(
     from data_utils.records.arrays import GeneratedReader
     from data_utils.records.features import pretraining_features
 
-    architecture = small_architecture(layers, hidden, VOCABULARY)
-    platform = cpu_platform(xla=True, precision=precision, recompute=recompute)
-    reader = GeneratedReader(pretraining_features(length, MASKED_POSITIONS, VOCABULARY), SEED)
-    made = training(PRETRAINING, architecture, reader, micro_batch, platform=platform)
+    architecture = small_architecture(LAYERS, HIDDEN, VOCABULARY)
+    platform = cpu_platform(xla=True, precision=PRECISION, recompute=recompute)
+    reader = GeneratedReader(pretraining_features(LENGTH, MASKED_POSITIONS, VOCABULARY), SEED)
+    made = training(PRETRAINING, architecture, reader, MICRO_BATCH, platform=platform)
     clock = Clock()
-    made.run(updates + 1, [clock])
+    made.run(UPDATES + 1, [clock])
     seconds, processor = (statistics.median(times) for times in zip(*clock.executions()))
     weights = made.model.trainable_variables
     others = sum((2 * weight.dtype.size + 2 * 4) * weight.shape.num_elements() for weight in weights)
     return {"seconds": seconds, "processor": processor, "others": others}
 
 
-def in_own_process(options: argparse.Namespace, recompute: bool) -> measuring.Values:
+def in_own_process(recompute: bool) -> measuring.Values:
     """Measure in a process of its own; ``activations`` are the bytes of the largest program that XLA compiled."""
     with tempfile.TemporaryDirectory() as dump:
         flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={dump} --xla_dump_hlo_as_text"
-        job = {name: getattr(options, name) for name in NAMES}
-        values = measuring.in_process(measure, {"XLA_FLAGS": flags}, **job, recompute=recompute)
+        values = measuring.in_process(measure, {"XLA_FLAGS": flags}, recompute=recompute)
         texts = [path.read_text(encoding="utf-8") for path in Path(dump).glob("*buffer-assignment.txt")]
     return {**values, "activations": max(sum(map(int, TEMPORARY.findall(text))) for text in texts)}
 
 
-@measuring.benchmark(ARGUMENTS, rounds=3)
+@measuring.benchmark({}, rounds=3)
 def main(options: argparse.Namespace) -> Report:
-    variants = {kind: partial(in_own_process, options, kind == ON) for kind in (OFF, ON)}
+    variants = {kind: partial(in_own_process, kind == ON) for kind in (OFF, ON)}
     measured = measuring.alternate(variants, options.rounds, options.json)
     columns = [
         measured.column("activations, MB", "activations", "{:,.0f}", 1e-6),
@@ -86,8 +75,8 @@ def main(options: argparse.Namespace) -> Report:
         Goal("more time", 0.3, ratios["seconds"] - 1, at_least=False, form="{:.0%}"),
     ]
     about = (
-        f"{options.layers} layers × {options.hidden}, micro batch {options.micro_batch}, {options.length} tokens,"
-        f" {options.precision}, XLA, AdamW; median (min–max) of {options.rounds} processes"
+        f"{LAYERS} layers × {HIDDEN}, micro batch {MICRO_BATCH}, {LENGTH} tokens, {PRECISION}, XLA, AdamW; median"
+        f" (min–max) of {options.rounds} processes"
     )
     table = measuring.table("", {OFF: OFF, ON: ON}, columns)
     return Report([about, table, measuring.goal_table(*goals)])

@@ -61,14 +61,14 @@ def unpadded(samples: Arrays, rows: np.ndarray) -> Arrays:
     return {**batch, **{name: samples[name][rows].reshape(-1) for name in LABELS if name in samples}}
 
 
-def batches_of(samples: Arrays, size: int, batch_of: Callable[[Arrays, np.ndarray], Arrays]) -> Iterator[Arrays]:
-    """Yield batches in the samples' order without end."""
+def iterate_batches(samples: Arrays, size: int, select: Callable[[Arrays, np.ndarray], Arrays]) -> Iterator[Arrays]:
+    """Yield batches in the samples' order without end; ``select`` makes one of samples and their row numbers."""
     count = len(next(iter(samples.values())))
     for begin in itertools.count(0, size):
-        yield batch_of(samples, np.arange(begin, begin + size) % count)
+        yield select(samples, np.arange(begin, begin + size) % count)
 
 
-def rows_of(samples: Arrays, rows: np.ndarray) -> Arrays:
+def select_rows(samples: Arrays, rows: np.ndarray) -> Arrays:
     return {name: values[rows] for name, values in samples.items()}
 
 

@@ -35,6 +35,10 @@ from utilities.files import write_atomically
 WIDTHS = {name: SIZES[name].config() for name in ("tiny", "mini")}
 DENSE, STATIC, SET, RIGL = METHODS = ("dense", "static", "set", "rigl")
 VOCABULARY, SEQUENCE, PREDICTIONS = 8192, 128, 20
+FLOPS = 8e12  # of each run
+RATIO, BLOCK_SIZE = 0.9, 16  # fraction of absent blocks; rows and columns of a block
+INTERVAL = 44  # approximate number of updates between changes of the pattern, as 160 changes over phase 1
+SEED = 1984
 SEQUENCES_PER_UPDATE, UPDATES_PER_LOG = 32, 5
 TEXT_FILES = 24  # a megabyte each
 POINTS = (0.25, 0.5, 0.75, 1.0)  # of the FLOPs, at which losses are printed
@@ -54,8 +58,6 @@ class Run:
         method: one of ``METHODS``.
         learning_rate: at its peak.
         flops: model FLOPs of the run.
-        ratio: fraction of the blocks that are absent from a sparse model.
-        interval: approximate number of weight updates between two changes of the pattern.
         data: folder of the records.
     """
 
@@ -63,10 +65,6 @@ class Run:
     method: str
     learning_rate: float
     flops: float
-    ratio: float
-    block_size: int
-    interval: int
-    seed: int
     data: str
 
     @property
@@ -93,18 +91,18 @@ class Run:
     @property
     def updates(self) -> int:
         """Return the weight updates that the FLOPs suffice for, in whole logging periods."""
-        each = SEQUENCES_PER_UPDATE * self.per_sequence + self.per_search / self.interval
+        each = SEQUENCES_PER_UPDATE * self.per_sequence + self.per_search / INTERVAL
         return max(1, round(self.flops / each / UPDATES_PER_LOG)) * UPDATES_PER_LOG
 
     @property
     def pattern_updates(self) -> int:
         """Return the number of changes of the pattern."""
-        return max(1, self.updates // self.interval - 1)
+        return max(1, self.updates // INTERVAL - 1)
 
     def _per_sequence(self, sparse: bool) -> int:
         settings: dict[str, Any] = dict(WIDTHS[self.width])
         if sparse:
-            settings.update(sparsity_ratio=self.ratio, sparsity_block_size=self.block_size)
+            settings.update(sparsity_ratio=RATIO, sparsity_block_size=BLOCK_SIZE)
         architecture = Architecture(vocab_size=VOCABULARY, **settings)
         blocks = expected_blocks(PRETRAINING, architecture.num_hidden_layers)
         return model_flops_per_sample(architecture, blocks, SEQUENCE, PREDICTIONS)
@@ -144,19 +142,15 @@ def sparse_learning_rate(dense: float, ratio: float) -> float:
     return float(f"{dense * math.exp(1.969 * ratio**2 + 0.2905 * ratio):.2g}")
 
 
-def train_all(runs: Sequence[Run], work: Path, jobs: int, threads: int) -> dict[Run, Curve]:
-    """Train all runs, except those that are already in ``work``.
-
-    Args:
-        jobs: runs at a time.
-        threads: of each.
+def train_all(runs: Sequence[Run], work: Path) -> dict[Run, Curve]:
+    """Train all runs, except those that are already in ``work``; as many at a time as there are cores.
 
     Raises:
         UserError: a run failed; those that ran at the same time are kept, and no other is started.
     """
     missing = [run for run in runs if kept(run, work) is None]
-    with ThreadPoolExecutor(max(1, jobs)) as pool:
-        futures = [pool.submit(train, run, work, threads) for run in missing]
+    with ThreadPoolExecutor(usable_cores()) as pool:
+        futures = [pool.submit(train, run, work) for run in missing]
         for done, future in enumerate(as_completed(futures), start=len(runs) - len(missing) + 1):
             if future.exception():
                 pool.shutdown(cancel_futures=True)
@@ -166,14 +160,14 @@ def train_all(runs: Sequence[Run], work: Path, jobs: int, threads: int) -> dict[
     return {run: curve for run, curve in curves.items() if curve is not None}
 
 
-def train(run: Run, work: Path, threads: int) -> None:
+def train(run: Run, work: Path) -> None:
     """Do one run by this project's command, and keep its curve."""
     folder = work / "runs" / run.name
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)  # of a study that was stopped, or of other settings
     sparse: list[object] = []
     if run.method != DENSE:
-        sparse = ["--sparsity.ratio", run.ratio, "--sparsity.block-size", run.block_size]
+        sparse = ["--sparsity.ratio", RATIO, "--sparsity.block-size", BLOCK_SIZE]
         sparse += ["--sparsity.method", run.method, "--sparsity.pattern-updates", run.pattern_updates]
     sizes = [
         part for key, value in WIDTHS[run.width].items() for part in (f"--bert-config.{key.replace('_', '-')}", value)
@@ -184,9 +178,9 @@ def train(run: Run, work: Path, threads: int) -> None:
         *("--total-num-train-samples", run.updates * SEQUENCES_PER_UPDATE, "--bert-config.vocab-size", VOCABULARY),
         *(*sizes, *sparse, "--global-batch.micro-batch-size", SEQUENCES_PER_UPDATE),
         *("--global-batch.grad-acc-steps-per-replica", 1, "--global-batches-per-log", UPDATES_PER_LOG),
-        *("--optimizer-opts.learning-rate.max-learning-rate", run.learning_rate, "--seed", run.seed),
+        *("--optimizer-opts.learning-rate.max-learning-rate", run.learning_rate, "--seed", SEED),
         *("--optimizer-opts.learning-rate.warmup-frac", 0.1, "--tensorboard", "false", "--report", "false"),
-        *("--execution.threads", threads),
+        *("--execution.threads", 1),
         log=folder.with_name(f"{run.name}.log"),
     )
     curve = read(folder, run)
@@ -217,13 +211,12 @@ def read(folder: Path, run: Run) -> Curve:
 # --- The study ---
 
 
-def prepare(text: Path | None, work: Path) -> Path:
-    """Make records of ``text``, by default of English Wikipedia, and return their folder; earlier ones are kept."""
+def prepare(work: Path) -> Path:
+    """Make records of English Wikipedia, and return their folder; earlier ones are kept."""
     data = work / "data"
     if (data / "manifest.json").exists():
         return data
-    text = text or real_text(work / "text", TEXT_FILES)
-    measuring.require([], [text])
+    text = real_text(work / "text", TEXT_FILES)
     command(
         *("-m", "data_utils.text", "--wikiextractor", text, "--output", data),
         *("--vocab-size", VOCABULARY, "--duplicate-factor", 1),
@@ -233,55 +226,51 @@ def prepare(text: Path | None, work: Path) -> Path:
 
 def all_runs(options: argparse.Namespace, data: Path) -> list[Run]:
     """Return all runs; the longest ones, which are sparse, come first, so that cores are not idle at the end."""
-    published = [sparse_learning_rate(rate, options.ratio) for rate in options.learning_rates]
+    published = [sparse_learning_rate(rate, RATIO) for rate in options.learning_rates]
     rates = dict.fromkeys(METHODS, options.sparse_learning_rates or published) | {DENSE: options.learning_rates}
-    fixed = (options.flops, options.ratio, options.block_size, options.interval, options.seed, str(data))
     runs = [
-        Run(width, method, rate, *fixed)
-        for width in options.widths
-        for method in options.methods
-        for rate in rates[method]
+        Run(width, method, rate, FLOPS, str(data)) for width in WIDTHS for method in METHODS for rate in rates[method]
     ]
     return sorted(runs, key=lambda run: run.method == DENSE)
 
 
-def best_of(curves: dict[Run, Curve], budget: float) -> dict[Run, Curve]:
+def select_best(curves: dict[Run, Curve]) -> dict[Run, Curve]:
     """Return the run of each width and method whose last loss is lowest, in the order of widths and methods."""
     best: dict[tuple[int, int], Run] = {}
     for run in curves:
         key = list(WIDTHS).index(run.width), METHODS.index(run.method)
-        if key not in best or losses_at(curves[run], budget)[-1] < losses_at(curves[best[key]], budget)[-1]:
+        if key not in best or losses_at(curves[run])[-1] < losses_at(curves[best[key]])[-1]:
             best[key] = run
     return {best[key]: curves[best[key]] for key in sorted(best)}
 
 
-def losses_at(curve: Curve, budget: float) -> list[float]:
+def losses_at(curve: Curve) -> list[float]:
     """Return the losses at ``POINTS``."""
     last = float(curve.flops[-1])
-    return [curve.at(share * last, WINDOW * budget) for share in POINTS]
+    return [curve.at(share * last, WINDOW * FLOPS) for share in POINTS]
 
 
-def summary(curves: dict[Run, Curve], options: argparse.Namespace, data: Path) -> list[str]:
+def summary(curves: dict[Run, Curve], data: Path) -> list[str]:
     """Return a table and verdicts."""
     header = ["model", "GFLOPs/sequence", "learning rate", "sequences", *(f"at {p:.0%}" for p in POINTS), "explored"]
     rows = [[*header, "minutes"]]
-    best = best_of(curves, options.flops)
+    best = select_best(curves)
     for run, curve in best.items():
-        losses = [f"{loss:.3f}" for loss in losses_at(curve, options.flops)]
+        losses = [f"{loss:.3f}" for loss in losses_at(curve)]
         facts = [f"{run.per_sequence / 1e9:.3f}", f"{run.learning_rate:g}", f"{curve.sequences:,}"]
         ever = f"{curve.explored:.0%}" if run.method != DENSE else measuring.NOTHING
         rows.append([f"{run.width} {run.method}", *facts, *losses, ever, f"{curve.seconds / 60:.1f}"])
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
     records = sum(file["records"] for file in manifest["files"])
-    b, seen = options.block_size, max(curve.sequences for curve in curves.values()) / records
+    seen = max(curve.sequences for curve in curves.values()) / records
     about = (
-        f"Masked-LM loss in nats at shares of {options.flops:.3g} model FLOPs; {options.ratio:.0%} of the encoder's"
-        f" {b}×{b} blocks absent, patterns changed every {options.interval} updates, seed {options.seed}. Training"
-        f" losses, means over the last {WINDOW:.0%} of the FLOPs; {options.threads} thread(s) a run."
+        f"Masked-LM loss in nats at shares of {FLOPS:.3g} model FLOPs; {RATIO:.0%} of the encoder's"
+        f" {BLOCK_SIZE}×{BLOCK_SIZE} blocks absent, patterns changed every {INTERVAL} updates, seed {SEED}. Training"
+        f" losses, means over the last {WINDOW:.0%} of the FLOPs; one thread a run."
     )
     lines = []
     for width in dict.fromkeys(run.width for run in best):
-        final = {r.method: losses_at(curve, options.flops)[-1] for r, curve in best.items() if r.width == width}
+        final = {r.method: losses_at(curve)[-1] for r, curve in best.items() if r.width == width}
         order = " < ".join(f"{method} {final[method]:.3f}" for method in sorted(final, key=final.__getitem__))
         lines.append(f"{width}: {order} (lower is better).")
     if manifest.get("unigram_entropy_nats") is not None:
@@ -294,11 +283,11 @@ def summary(curves: dict[Run, Curve], options: argparse.Namespace, data: Path) -
     return [about, measuring.markdown(rows), "\n".join(lines)]
 
 
-def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
+def draw(curves: dict[Run, Curve], path: Path) -> None:
     """Draw loss against FLOPs, a panel for each width, smoothed over a twenty-fifth of a run."""
     from matplotlib.figure import Figure
 
-    best = best_of(curves, budget)
+    best = select_best(curves)
     widths = list(dict.fromkeys(run.width for run in best))
     figure = Figure(figsize=(1 + 4 * len(widths), 4), layout="constrained")
     panels = figure.subplots(1, len(widths), sharey=True, squeeze=False)[0]
@@ -307,8 +296,8 @@ def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
         count = max(1, len(curve.losses) // 25)
         smooth = np.convolve(curve.losses, np.ones(count) / count, "valid")
         flops = np.array(curve.flops[count - 1 :])
-        shown = flops > HIDDEN * budget
-        label = f"{run.method}, {losses_at(curve, budget)[-1]:.3f}"
+        shown = flops > HIDDEN * FLOPS
+        label = f"{run.method}, {losses_at(curve)[-1]:.3f}"
         axes = panels[widths.index(run.width)]
         axes.plot(flops[shown] / 1e12, smooth[shown], color=colours[run.method], label=label, linewidth=1.3)
     for width, axes in zip(widths, panels):
@@ -321,19 +310,8 @@ def draw(curves: dict[Run, Curve], budget: float, path: Path) -> None:
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--wikiextractor": {"type": Path, "metavar": "DIR", "help": "text; None: real data's Wikipedia"},
-    "--dataset": {"type": Path, "metavar": "DIR", "help": f"records of {SEQUENCE} tokens, {VOCABULARY:,} word pieces"},
-    "--flops": {"type": float, "default": 8e12, "help": "of each run"},
-    "--ratio": {"type": float, "default": 0.9, "help": "fraction of absent blocks"},
-    "--block-size": {"type": int, "default": 16, "help": "rows and columns of a block"},
-    "--interval": {"type": int, "default": 44, "help": "updates between changes of the pattern, as 160 over phase 1"},
     "--learning-rates": {"type": float, "nargs": "+", "default": [1e-3], "help": "of dense models; the best counts"},
     "--sparse-learning-rates": {"type": float, "nargs": "+", "help": "None: the dense ones by the published rule"},
-    "--widths": {"nargs": "+", "choices": list(WIDTHS), "default": list(WIDTHS), "help": "of the models"},
-    "--methods": {"nargs": "+", "choices": METHODS, "default": list(METHODS), "help": "to be compared"},
-    "--seed": {"type": int, "default": 1984, "help": "of the runs"},
-    "--jobs": {"type": int, "default": usable_cores(), "help": "runs at a time"},
-    "--threads": {"type": int, "default": 1, "help": "of each run"},
     "--work": {"type": Path, "metavar": "DIR", "help": "keep data and runs here; None: a temporary folder"},
     "--picture": {"type": Path, "metavar": "FILE", "help": "draw all curves (.svg, .png)"},
 }
@@ -341,16 +319,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 @measuring.benchmark(ARGUMENTS)
 def main(options: argparse.Namespace) -> Report:
-    if options.interval < UPDATES_PER_LOG:
-        raise UserError(f"--interval: a pattern can change only every {UPDATES_PER_LOG} updates or more; raise it")
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
-        data = options.dataset.resolve() if options.dataset else prepare(options.wikiextractor, work)
-        curves = train_all(all_runs(options, data), work, options.jobs, options.threads)
-        parts = summary(curves, options, data)
+        data = prepare(work)
+        curves = train_all(all_runs(options, data), work)
+        parts = summary(curves, data)
     if options.picture:
-        draw(curves, options.flops, options.picture)
+        draw(curves, options.picture)
         parts.append(f"picture: {options.picture}")
     return Report(parts, [{**vars(run), "flops": curve.flops, "losses": curve.losses} for run, curve in curves.items()])
 

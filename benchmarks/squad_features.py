@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.windows import Geometry, WindowReader, make_windows, squad_features
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
 from utilities.environment import usable_cores
-from utilities.errors import UserError
 
 GEOMETRY = Geometry(max_seq_length=384, max_query_length=64, doc_stride=128)
 TARGET = 5.0
@@ -34,35 +33,26 @@ SECONDS = "seconds"
 Prepare = Callable[[], int]  # makes features, and returns the number of windows
 
 
-class Material(NamedTuple):
-    """The input of all competitors."""
-
-    squad: SquadSet
-    vocabulary: Path
-    workers: int
-
-
-def ours(material: Material) -> Prepare:
+def ours(squad: SquadSet, vocabulary: Path) -> Prepare:
     """Prepare by this project, without its cache."""
-    vocabulary = read_vocabulary(material.vocabulary)
-    tokenizer = load_tokenizer(str(material.vocabulary), True)
-    spec = squad_features(GEOMETRY.max_seq_length, len(vocabulary.pieces))
+    words = read_vocabulary(vocabulary)
+    tokenizer = load_tokenizer(str(vocabulary), True)
+    spec = squad_features(GEOMETRY.max_seq_length, len(words.pieces))
 
     def prepare() -> int:
-        windows = make_windows(material.squad, tokenizer, GEOMETRY, labels=True)
-        WindowReader(spec, windows, vocabulary).read(np.arange(windows.count))
+        windows = make_windows(squad, tokenizer, GEOMETRY, labels=True)
+        WindowReader(spec, windows, words).read(np.arange(windows.count))
         return windows.count
 
     return prepare
 
 
-def hugging_face_processor(material: Material) -> Prepare:
+def hugging_face_processor(squad: SquadSet, vocabulary: Path) -> Prepare:
     """Prepare by ``squad_convert_examples_to_features`` and the slow tokenizer, with a process for each core."""
     from transformers import BertTokenizer
     from transformers.data.processors.squad import SquadExample, squad_convert_examples_to_features
 
-    tokenizer = BertTokenizer(str(material.vocabulary), do_lower_case=True)
-    squad = material.squad
+    tokenizer = BertTokenizer(str(vocabulary), do_lower_case=True)
     examples = [
         SquadExample(q.id, q.text, squad.context(q), q.answers[0].text, q.answers[0].start, "", [])
         for q in squad.questions
@@ -76,7 +66,7 @@ def hugging_face_processor(material: Material) -> Prepare:
             GEOMETRY.doc_stride,
             GEOMETRY.max_query_length,
             is_training=True,
-            threads=material.workers,
+            threads=usable_cores(),
             tqdm_enabled=False,
         )
         for name in ("input_ids", "attention_mask", "token_type_ids", "start_position", "end_position"):
@@ -86,12 +76,11 @@ def hugging_face_processor(material: Material) -> Prepare:
     return prepare
 
 
-def hugging_face_fast(material: Material) -> Prepare:
+def hugging_face_fast(squad: SquadSet, vocabulary: Path) -> Prepare:
     """Prepare as Transformers' documentation does: its fast tokenizer cuts the windows, a loop labels the answers."""
     from transformers import BertTokenizerFast
 
-    tokenizer = BertTokenizerFast(vocab_file=str(material.vocabulary), do_lower_case=True)
-    squad = material.squad
+    tokenizer = BertTokenizerFast(vocab_file=str(vocabulary), do_lower_case=True)
     texts = [q.text for q in squad.questions], [squad.context(q) for q in squad.questions]
     answers = [(q.answers[0].start, q.answers[0].start + len(q.answers[0].text)) for q in squad.questions]
     overlap = GEOMETRY.max_seq_length - GEOMETRY.max_query_length - 3 - GEOMETRY.doc_stride
@@ -133,20 +122,13 @@ def label(offsets: Any, sequence: Any, start: int, end: int) -> tuple[int, int]:
 OURS, FAST, SLOW = "this project", "HF fast tokenizer, as in its documentation", "HF slow tokenizer, its own function"
 COMPETITORS = {OURS: ours, FAST: hugging_face_fast, SLOW: hugging_face_processor}
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--data": {"type": Path, "default": measuring.real_data_root() / SQUAD_TRAINING, "help": "questions with answers"},
-    "--vocab-file": {"type": Path, "default": measuring.real_data_root() / WORDS, "help": "of an uncased BERT"},
-    "--questions": {"type": int, "metavar": "N", "help": "the first N only; None: all"},
-    "--competitors": {"nargs": "+", "choices": COMPETITORS, "default": list(COMPETITORS), "help": "to be measured"},
-}
 
-
-@measuring.benchmark(ARGUMENTS, rounds=3)
+@measuring.benchmark({}, rounds=3)
 def main(options: argparse.Namespace) -> Report:
-    measuring.require([], [options.data, options.vocab_file], "name others with --data and --vocab-file")
-    squad = first_questions(read_squad(options.data), options.questions)
-    material = Material(squad, options.vocab_file, usable_cores())
-    prepared = {name: COMPETITORS[name](material) for name in options.competitors}
+    root = measuring.real_data_root()
+    measuring.require([], [root / SQUAD_TRAINING, root / WORDS])
+    squad, vocabulary = read_squad(root / SQUAD_TRAINING), root / WORDS
+    prepared = {name: competitor(squad, vocabulary) for name, competitor in COMPETITORS.items()}
     windows: dict[str, int] = {}
 
     def measure(name: str) -> measuring.Values:
@@ -170,14 +152,6 @@ def main(options: argparse.Namespace) -> Report:
     ratio = measuring.median_of(measured.ratios(FAST, OURS, SECONDS))
     table = measuring.table(f"{count:,} questions", {name: name for name in prepared}, columns)
     return Report([about, table, measuring.goal_table(Goal(f"speed over {FAST}", TARGET, ratio, form="{:.1f} ×"))])
-
-
-def first_questions(squad: SquadSet, count: int | None) -> SquadSet:
-    """Return the first questions that have answers, and the contexts that they need."""
-    questions = [question for question in squad.questions if question.answers][:count]
-    if not questions:
-        raise UserError(f"{squad.origin}: no question has an answer; name a file to train on with --data")
-    return squad._replace(questions=questions, paragraphs=squad.paragraphs[: questions[-1].paragraph + 1])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Measures how the time of a training step is divided: ``python -m benchmarks.time_shares``.
 
 TensorFlow's profiler records every operation of some steps, with those inside of functions that XLA compiles. Their
-times are summed over all threads, and each part's share of the sum is printed. Without XLA (``--precision float32
---separate``) each elementary step is an operation of its own; in mixed precision the elementwise work is fused.
+times are summed over all threads, and each part's share of the sum is printed.
 """
 
 from __future__ import annotations
@@ -13,12 +12,13 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import measuring
-from benchmarks.measuring import Column, Measured, Report
-from benchmarks.settings import MICRO_BATCH, SIZES, architecture_of
+from benchmarks.measuring import Column, Report
+from benchmarks.settings import MICRO_BATCH, architecture_of
 from model.tasks import PRETRAINING
 
 REST = "all else: bias gradients, casts, transposes, embeddings"
@@ -32,10 +32,11 @@ PARTS = {  # by the name of an operation, or of the function that it was compile
     "softmax of the attention": r"[Ss]oftmax",
     REST: "",
 }
-STEPS = 5
+PRECISION = "auto"
+MODELS, STEPS = ("mini", "base"), 5
 
 
-def measure(size: str, precision: str, separate: bool) -> measuring.Values:
+def measure(size: str) -> measuring.Values:
     """Profile some steps in this process.
 
     Returns:
@@ -47,7 +48,7 @@ def measure(size: str, precision: str, separate: bool) -> measuring.Values:
     from keras_extensions.backend import tf
 
     reader = ArrayReader(pretraining_spec(), full_sequences())
-    platform = cpu_platform(precision=precision, xla=False if separate else None)
+    platform = cpu_platform(precision=PRECISION)
     train = trainer(PRETRAINING, architecture_of(size), reader, MICRO_BATCH, STEPS, platform)
     train(1 + STEPS)
     with tempfile.TemporaryDirectory() as folder:
@@ -96,24 +97,12 @@ def closed(event: list[Any]) -> Iterator[tuple[str, int]]:
         yield name, own
 
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "base"], "help": "of the model"},
-    "--precision": {"default": "auto", "help": "number format"},
-    "--separate": {"action": "store_true", "help": "without XLA"},
-}
-
-
-@measuring.benchmark(ARGUMENTS, rounds=1)
+@measuring.benchmark({}, rounds=1)
 def main(options: argparse.Namespace) -> Report:
-    def process(size: str) -> measuring.Values:
-        job = {"size": size, "precision": options.precision, "separate": options.separate}
-        return measuring.in_process(measure, measuring.only("TF"), **job)
-
-    measured: Measured = measuring.alternate(
-        {size: lambda size=size: process(size) for size in options.sizes}, options.rounds, options.json
-    )
-    columns = [Column(size, lambda part, size=size: measured.values(size, part), "{:.1%}") for size in options.sizes]
-    described = measuring.in_process("benchmarks.ours:describe", precision=options.precision)
+    variants = {size: partial(measuring.in_process, measure, measuring.only("TF"), size=size) for size in MODELS}
+    measured = measuring.alternate(variants, options.rounds, options.json)
+    columns = [Column(size, lambda part, size=size: measured.values(size, part), "{:.1%}") for size in MODELS]
+    described = measuring.in_process("benchmarks.ours:describe", precision=PRECISION)
     return Report(
         [described, measuring.table("share of the operations' time", {part: part for part in PARTS}, columns)]
     )

@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks import pretraining
 from benchmarks.measuring import Measured, alternate
-from benchmarks.pretraining import FIT, OURS, PYTORCH, SPEED, TENSORFLOW
+from benchmarks.pretraining import OURS, PYTORCH, SPEED
 from benchmarks.samples import full_sequences, hugging_face_samples
 from tests.support.runs import read_json
 
 FAST = "pytorch-bfloat16"
 
 
-def measured_of(speeds: dict[str, list[float]], memory: float = 1000.0) -> Measured:
+def make_measured(speeds: dict[str, list[float]], memory: float = 1000.0) -> Measured:
     measured = Measured()
     for competitor, values in speeds.items():
         for value in values:
@@ -36,20 +36,20 @@ def test_competitors_take_turns_within_each_round() -> None:
 
 
 def test_ratios_are_computed_within_each_round() -> None:
-    measured = measured_of({OURS: [30.0, 10.0, 40.0], FAST: [10.0, 4.0, 10.0]})
+    measured = make_measured({OURS: [30.0, 10.0, 40.0], FAST: [10.0, 4.0, 10.0]})
     assert measured.ratios((OURS, "mini"), (FAST, "mini"), SPEED) == [3.0, 2.5, 4.0]
     assert measured.median((OURS, "mini"), SPEED) == 30.0
 
 
 def test_the_fastest_of_several_ways_counts_in_each_round() -> None:
-    measured = measured_of({OURS: [30.0, 30.0], FIT: [9.0, 10.0], "hf-tensorflow-xla": [10.0, 5.0]})
-    assert pretraining.over_best(measured, "mini", list(TENSORFLOW)) == [3.0, 3.0]
-    assert pretraining.over_best(measured, "mini", list(PYTORCH)) == []
+    measured = make_measured({OURS: [30.0, 30.0], "pytorch": [9.0, 10.0], FAST: [10.0, 5.0]})
+    assert pretraining.over_best(measured, "mini", list(PYTORCH)) == [3.0, 3.0]
+    assert pretraining.over_best(measured, "small", list(PYTORCH)) == []
 
 
 def test_a_goal_that_was_not_measured_is_not_reached() -> None:
-    measured = measured_of({FAST: [30.0], "pytorch": [10.0]})
-    measured.rounds.update(measured_of({OURS: [30.0]}, memory=1250.0).rounds)
+    measured = make_measured({FAST: [30.0], "pytorch": [10.0]})
+    measured.rounds.update(make_measured({OURS: [30.0]}, memory=1250.0).rounds)
     # 1.05 × the best of PyTorch is not reached (1.0), TensorFlow is unknown, 1.3 of the memory is not exceeded.
     assert [goal.reached for goal in pretraining.goals(measured, ["mini"])] == [False, None, True]
 
@@ -73,7 +73,7 @@ def test_a_small_run_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixtu
     found = {tuple(entry["variant"]): entry["values"] for entry in written["measurements"]}
     assert written["machine"]["cpu_cores_usable"] >= 1
     assert found[OURS, "tiny"]["samples_per_second"] > 0
-    assert found[OURS, "tiny"]["second_start_seconds"] > 0 and found[OURS, "tiny"]["first_step_seconds"] > 0
+    assert found[OURS, "tiny"]["first_step_seconds"] > 0
     assert found[OURS, "tiny"]["peak_memory_mib"] > 200
     assert found["TF", "bfloat16"]["gflops"] > 0
     printed = capsys.readouterr().out

@@ -13,7 +13,7 @@ from benchmarks.fine_tuning import OURS, PRETRAINED_HERE, RANDOM, RELEASED, TITL
 from benchmarks.fine_tuning_speed import SPEED
 from benchmarks.measuring import Measured
 from benchmarks.real_tasks import pairs_of
-from benchmarks.samples import batches_of, unpadded
+from benchmarks.samples import iterate_batches, unpadded
 from model.tasks import CLASSIFICATION, SQUAD
 from settings.loading import load_config
 from tests.support.benchmark_folders import write_tsv
@@ -113,7 +113,7 @@ def test_ratios_are_to_each_competitor_and_to_the_best_within_a_round() -> None:
 def test_batches_are_as_long_as_their_longest_sample() -> None:
     mask = (np.arange(6) < np.array([[2], [4], [3]])).astype(np.int32)
     samples = {"input_ids": mask * 7, "input_mask": mask, "segment_ids": mask * 0, "labels": np.array([[1], [0], [1]])}
-    batches = batches_of(samples, 2, unpadded)
+    batches = iterate_batches(samples, 2, unpadded)
     first, second = next(batches), next(batches)
     assert first["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]] and first["labels"].tolist() == [1, 0]
     assert second["input_ids"].tolist() == [[7, 7, 7], [7, 7, 0]] and second["labels"].tolist() == [1, 1]

@@ -10,7 +10,7 @@ FLOPS = 2e12
 
 
 def run(width: str = "tiny", method: str = "dense", rate: float = 1e-3) -> Run:
-    return Run(width, method, rate, FLOPS, ratio=0.9, block_size=16, interval=44, seed=1, data="data")
+    return Run(width, method, rate, FLOPS, data="data")
 
 
 def test_all_spend_the_same_operations_in_whole_logging_periods() -> None:
