@@ -93,10 +93,10 @@ def _ours(precision: str, task: Task, architecture: Architecture, samples: Array
 
 
 def _pytorch(task: Task, architecture: Architecture, samples: Arrays, steps: int, **way: bool) -> Prepared:
-    from benchmarks.peers_pytorch import Way, trainer
+    from benchmarks.peers_pytorch import trainer
 
     batches = iterate_batches(samples, task.batch, unpadded)
-    return trainer(task.name, architecture, batches, Way(**way)), task.batch
+    return trainer(task.name, architecture, batches, **way), task.batch
 
 
 COMPETITORS = {
@@ -137,7 +137,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--tasks": {"nargs": "+", "choices": TASKS, "default": list(TASKS), "help": "to fine-tune on"},
     "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "base"], "help": "of the model"},
     "--competitors": {"nargs": "+", "choices": COMPETITORS, "default": list(COMPETITORS), "help": "to be measured"},
-    "--data": {"type": Path, "default": measuring.real_data_root(), "metavar": "DIR", "help": "folder of real data"},
     "--steps": {"type": measuring.at_least_one, "metavar": "N", "help": "measured, of a process; by size"},
 }
 
@@ -146,10 +145,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 def main(options: argparse.Namespace) -> Report:
     with_pytorch = any(COMPETITORS[name].framework == "TORCH" for name in options.competitors)
     measuring.require(["torch"] if with_pytorch else [], otherwise="leave PyTorch out with --competitors")
-    measuring.require([], [options.data / file for task in options.tasks for file in TASKS[task].files])
+    data = measuring.real_data_root()
+    measuring.require([], [data / file for task in options.tasks for file in TASKS[task].files])
 
     def process(competitor: str, task: str, size: str) -> measuring.Values:
-        job = {"competitor": competitor, "task": task, "size": size, "data": str(options.data.resolve())}
+        job = {"competitor": competitor, "task": task, "size": size, "data": str(data.resolve())}
         steps = options.steps or SIZES[size].steps
         return measuring.in_process(measure, measuring.only(COMPETITORS[competitor].framework), **job, steps=steps)
 

@@ -48,7 +48,7 @@ def load_samples(options: argparse.Namespace, count: int) -> tuple[str, Arrays]:
     """Return the name of the data, and the data: name → (count, …)."""
     if options.dataset_dir:
         return str(options.dataset_dir), read_samples(options.dataset_dir, VOCABULARY, count)
-    real = None if options.generated else real_samples(VOCABULARY, count)
+    real = real_samples(VOCABULARY, count)
     return ("generated samples", generated_samples(VOCABULARY, count)) if real is None else ("English Wikipedia", real)
 
 
@@ -56,7 +56,6 @@ def our_losses(
     architecture: Architecture,
     data: Arrays,
     steps: int,
-    rows: int,
     learning_rate: float,
     source: Any = None,
     **execution: Any,
@@ -65,8 +64,7 @@ def our_losses(
 
     Args:
         architecture: without dropout.
-        data: at least ``steps × rows`` samples, used once, in order.
-        rows: of an update.
+        data: ``MICRO_BATCH`` samples for each update, used once, in order.
         learning_rate: at its peak.
         source: the Hugging Face model to start from; None: one with random weights.
         execution: options of the platform.
@@ -87,7 +85,14 @@ def our_losses(
     reader = ArrayReader(pretraining_features(length, predictions, architecture.vocab_size), data)
     update = Update(1, loss_scale=INITIAL_SCALE, adaptive_loss_scale=True)
     made = training(
-        PRETRAINING, architecture, reader, rows, platform=platform, optimizer=optimizer, update=update, source=source
+        PRETRAINING,
+        architecture,
+        reader,
+        MICRO_BATCH,
+        platform=platform,
+        optimizer=optimizer,
+        update=update,
+        source=source,
     )
     return losses(made, steps)
 
@@ -97,9 +102,7 @@ def our_losses(
 OURS, PYTORCH = "this project", "Hugging Face PyTorch"
 
 
-def pytorch_and_our_losses(
-    architecture: Architecture, data: Arrays, steps: int, learning_rate: float, rows: int = MICRO_BATCH
-) -> Curves:
+def pytorch_and_our_losses(architecture: Architecture, data: Arrays, steps: int, learning_rate: float) -> Curves:
     """Train on both sides from the same weights; see :func:`our_losses`. The architecture has all biases."""
     from benchmarks.peers_pytorch import pretraining_losses
     from checkpoints.pretrained.weights import from_tensorflow
@@ -111,17 +114,17 @@ def pytorch_and_our_losses(
         known = from_tensorflow(variable.name)
         weights[known.name] = variable.numpy().T if known.transposed else variable.numpy()
     settings = {**SETTINGS, "learning_rate": learning_rate}
-    theirs = pretraining_losses(architecture, weights, data, rows, steps, settings)
-    ours = our_losses(architecture, data, steps, rows, learning_rate, source, xla=True, precision="float32")
+    theirs = pretraining_losses(architecture, weights, data, steps, settings)
+    ours = our_losses(architecture, data, steps, learning_rate, source, xla=True, precision="float32")
     return {PYTORCH: theirs, OURS: ours}
 
 
 def study_pytorch(options: argparse.Namespace) -> tuple[Curves, list[str], bool]:
     measuring.require(["torch"])
     os.environ["USE_TORCH"] = "AUTO"  # Transformers reads it when it is imported, and loads both frameworks
-    data, samples = load_samples(options, options.steps * options.micro_batch)
+    data, samples = load_samples(options, options.steps * MICRO_BATCH)
     architecture = architecture_of(options.size, **without_dropout())
-    curves = pytorch_and_our_losses(architecture, samples, options.steps, options.learning_rate, options.micro_batch)
+    curves = pytorch_and_our_losses(architecture, samples, options.steps, options.learning_rate)
     by_step = deviations(curves[OURS], curves[PYTORCH])
     worst = max(by_step)
     verdict = "within" if worst <= LIMIT else "NOT within"
@@ -140,7 +143,7 @@ FORMATS = {FLOAT32: ("float32", False), STOCHASTIC: ("float16", True), TO_NEARES
 
 
 def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], bool]:
-    data, samples = load_samples(options, options.steps * options.micro_batch)
+    data, samples = load_samples(options, options.steps * MICRO_BATCH)
     formats = {name: (name, False) for name in [FLOAT32, *options.precisions]} if options.precisions else FORMATS
     size, curves = SIZES[options.size], {}
     initial = round(0.7 / math.sqrt(size.hidden), 2)  # suits small models
@@ -151,8 +154,7 @@ def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], boo
             "stochastic_rounding": rounded,
             "xla": None if options.precisions else True,
         }
-        common = (options.steps, options.micro_batch, options.learning_rate)
-        curves[name] = our_losses(architecture, samples, *common, **execution)
+        curves[name] = our_losses(architecture, samples, options.steps, options.learning_rate, **execution)
     means = {name: means_of_sixths(losses) for name, losses in curves.items()}
     judged, limit, where = (curves, LOW_PRECISION_LIMIT, "at every step")
     if options.precisions:  # many steps at a high learning rate, over which single ones drift apart
@@ -168,7 +170,7 @@ def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], boo
         fallen = {name: losses[0] - float(np.mean(losses[-20:])) for name, losses in curves.items()}
         share = fallen[TO_NEAREST] / fallen[FLOAT32] if fallen[FLOAT32] else float("nan")
         verdict += f"; rounded to nearest, the loss fell {share:.0%} as far as in float32"
-    about = f"{options.steps} AdamW updates of {options.micro_batch} samples at {options.learning_rate:g}, {data}"
+    about = f"{options.steps} AdamW updates of {MICRO_BATCH} samples at {options.learning_rate:g}, {data}"
     parts = [about, markdown(rows), f"{'all others' if options.precisions else 'stochastic rounding'}: {verdict}"]
     return curves, parts, reached
 
@@ -202,9 +204,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "study": {"choices": STUDIES, "help": "what to compare"},
     "--learning-rate": {"type": float, "help": "peak; None: 1e-3 for pytorch, 3e-5 for precision"},
     "--steps": {"type": measuring.at_least_one, "help": "weight updates; None: 100 for pytorch, 300 for precision"},
-    "--micro-batch": {"type": measuring.at_least_one, "default": MICRO_BATCH, "help": "samples of an update"},
     "--dataset-dir": {"type": Path, "metavar": "FOLDER", "help": "records of length 128; None: made of Wikipedia"},
-    "--generated": {"action": "store_true", "help": "use generated samples even if there is real text"},
     "--precisions": {"nargs": "+", "help": "values of execution.precision to compare with float32; None: float16"},
     "--size": {"choices": SIZES, "default": "tiny", "help": "of the model"},
     "--picture": {"type": Path, "metavar": "FILE", "help": "draw the curves (.svg, .png)"},

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from benchmarks.fine_tuning import ADAMW, Recipe, make_task
 from benchmarks.measuring import Values, gflops
 from benchmarks.real_tasks import Scores
 from benchmarks.samples import INPUTS, LABELS, Arrays, hugging_face_samples, select_rows
-from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
+from benchmarks.settings import LEARNING_RATE, MICRO_BATCH, SEED, WEIGHT_DECAY, Trainer
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from utilities.environment import keep_freed_memory, usable_cores
@@ -53,25 +53,17 @@ PADDED_LOGIT = -100.0  # as Trainer pads
 # --- Speed ---
 
 
-class Way(NamedTuple):
-    """Options of training with PyTorch.
-
-    Attributes:
-        bfloat16: computation in ``torch.autocast``; weights stay float32.
-        compiled: the loss is compiled by ``torch.compile``.
-    """
-
-    bfloat16: bool = False
-    compiled: bool = False
-
-
-def trainer(task: str, architecture: Architecture, batches: Iterator[Arrays], way: Way) -> Trainer:
+def trainer(
+    task: str, architecture: Architecture, batches: Iterator[Arrays], bfloat16: bool = False, compiled: bool = False
+) -> Trainer:
     """Train a model of random weights, with fused AdamW, dropout and attention as shipped (scaled dot-product).
 
     In pre-training, the masked-LM head is on the masked positions only.
 
     Args:
         batches: by Hugging Face's names; for pre-training by this project's, every masked position real.
+        bfloat16: whether to compute in ``torch.autocast``; weights stay float32.
+        compiled: whether to compile the loss with ``torch.compile``.
     """
     torch.set_num_threads(usable_cores())
     torch.manual_seed(SEED)
@@ -81,10 +73,10 @@ def trainer(task: str, architecture: Architecture, batches: Iterator[Arrays], wa
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
 
     def loss_of(batch: Batch) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=way.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
             return _masked_positions_loss(model, batch) if task == PRETRAINING else model(**batch).loss
 
-    loss_of_batch = torch.compile(loss_of) if way.compiled else loss_of
+    loss_of_batch = torch.compile(loss_of) if compiled else loss_of
 
     def train(steps: int) -> float:
         begin = time.perf_counter()
@@ -132,14 +124,13 @@ def product_rate(shape: tuple[int, int, int], bfloat16: bool) -> Values:
 
 
 def pretraining_losses(
-    architecture: Architecture, weights: Arrays, data: Arrays, batch: int, steps: int, settings: dict[str, float]
+    architecture: Architecture, weights: Arrays, data: Arrays, steps: int, settings: dict[str, float]
 ) -> list[float]:
     """Return the loss of each step of a plain loop: the model's own loss, AdamW, linear warm-up and decay.
 
     Args:
         weights: of the model, by name.
-        data: samples by this project's names, used in order.
-        batch: B.
+        data: samples by this project's names, used in order, ``MICRO_BATCH`` in a step.
         settings: see :func:`_adamw`, and ``warmup``, a share of the steps.
     """
     model = BertForPreTraining(config_of(architecture))
@@ -160,7 +151,7 @@ def pretraining_losses(
     losses = []
     model.train()
     for step in range(steps):
-        rows = np.arange(step * batch, (step + 1) * batch) % len(samples["labels"])
+        rows = np.arange(step * MICRO_BATCH, (step + 1) * MICRO_BATCH) % len(samples["labels"])
         loss = model(**_tensors(select_rows(samples, rows))).loss
         losses.append(loss.item())
         optimizer.zero_grad()

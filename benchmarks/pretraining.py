@@ -52,10 +52,10 @@ def _tensorflow(architecture: Architecture, steps: int) -> Trainer:
 
 
 def _pytorch(architecture: Architecture, steps: int, **way: bool) -> Trainer:
-    from benchmarks.peers_pytorch import Way, trainer
+    from benchmarks.peers_pytorch import trainer
     from benchmarks.samples import full_sequences, iterate_batches, select_rows
 
-    return trainer(PRETRAINING, architecture, iterate_batches(full_sequences(), MICRO_BATCH, select_rows), Way(**way))
+    return trainer(PRETRAINING, architecture, iterate_batches(full_sequences(), MICRO_BATCH, select_rows), **way)
 
 
 class Competitor(NamedTuple):
@@ -73,7 +73,7 @@ class Competitor(NamedTuple):
 
 
 OURS, OURS_FLOAT32, TENSORFLOW = "ours", "ours-float32", "hf-tensorflow-xla"
-PYTORCH: dict[str, tuple[str, dict[str, bool]]] = {  # title and fields of ``peers_pytorch.Way``
+PYTORCH: dict[str, tuple[str, dict[str, bool]]] = {  # title and options of ``peers_pytorch.trainer``
     "pytorch": ("float32", {}),
     "pytorch-compiled": ("float32, `torch.compile`", {"compiled": True}),
     "pytorch-bfloat16": ("bfloat16 autocast", {"bfloat16": True}),
