@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +23,6 @@ from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, PRETRAINING
-from tests import ROOT
 from tests.support.bert_pairs import architecture, batch
 from tests.support.checkpoint_writers import google
 from tests.support.hf_models import (
@@ -39,6 +37,7 @@ from tests.support.hf_models import (
     write_vocabulary,
 )
 from tests.support.pytorch_names import pytorch_arrays
+from tests.support.pytorch_process import run_pytorch
 from tests.support.saved_checkpoints import OPTIONS, save
 from utilities.errors import UserError
 
@@ -80,11 +79,7 @@ def exported(place) -> dict:
     folders.append(google(hugging_face(PRETRAINING), place / f"{PRETRAINING}.google"))
     np.savez(place / "data.npz", **samples())
     (place / "theirs").mkdir()
-    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "tests.support.pytorch_side"]
-    command += map(str, (place / "theirs", place / "data.npz", *folders))
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    run_pytorch("tests.support.pytorch_side", place / "theirs", place / "data.npz", *folders)
     return outputs
 
 

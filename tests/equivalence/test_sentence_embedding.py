@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +27,6 @@ from model.losses import ACCURACY, LOSS, SEQUENCES_PER_PACK
 from model.tasks import SENTENCE_EMBEDDING
 from tasks.embed import main as embed
 from tasks.sentence_embedding import RankingObjective, SimilarityObjective, recalls
-from tests import ROOT
 from tests.support.bert_pairs import (
     architecture,
     assert_same_gradients,
@@ -40,6 +36,7 @@ from tests.support.bert_pairs import (
     source_with_random_weights,
 )
 from tests.support.fine_tuning_runs import BAD, GOOD, PIECES, sentence, write_pieces
+from tests.support.pytorch_process import run_pytorch
 from tests.support.real_data import real_data
 from tests.support.runs import read_json
 
@@ -52,14 +49,6 @@ OBJECTIVES = {
     "triples": (3, RankingObjective(3, 20.0)),
     "scores": (2, SimilarityObjective()),
 }
-
-
-def pytorch(*arguments: str) -> None:
-    """Run PyTorch's side; with TensorFlow in one process, both may use the same libraries in other versions."""
-    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "tests.support.pytorch_embeddings", *arguments]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +64,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(root: Path) -> dict[str, np.ndarray]:
-    pytorch(str(root))
+    run_pytorch("tests.support.pytorch_embeddings", str(root))
     return dict(np.load(root / "expected.npz"))
 
 
@@ -203,7 +192,7 @@ def test_accuracy_and_recalls_by_hand() -> None:
 @pytest.mark.slow
 def test_a_real_model_equals_pytorch(root: Path, tmp_path: Path) -> None:
     model = real_data("all-minilm-l6-v2")
-    pytorch(str(root), str(model))
+    run_pytorch("tests.support.pytorch_embeddings", str(root), str(model))
     output = tmp_path / "found.npy"
     assert embed(["--checkpoint", str(model), "--file", str(root / "texts.txt"), "--output", str(output)]) == 0
     np.testing.assert_allclose(np.load(output), np.load(root / "real.npy"), atol=1e-5)

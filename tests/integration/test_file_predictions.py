@@ -5,10 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +15,8 @@ import pytest
 from data_utils.token_classification import find_entities
 from tasks import file_predictions
 from tasks.classify import main as classify
-from tests import ROOT
 from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, sentence, write_pieces
+from tests.support.pytorch_process import run_pytorch
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,10 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         csv.writer(file).writerows(
             [["id", "first", "second", "remark"], *([n, *pair, f'a, "b"\n{n}'] for n, pair in enumerate(texts))]
         )
-    command = [sys.executable, "-m", "tests.support.pytorch_predictions", str(root)]
-    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    run_pytorch("tests.support.pytorch_predictions", root)
     return root
 
 

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +21,6 @@ from model.architecture import block_parameters
 from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
 from tasks.minimal_pairs import pair_scores
-from tests import ROOT
 from tests.integration.test_preprocessing import read_records
 from tests.support.bert_pairs import (
     OUTPUTS,
@@ -39,6 +34,7 @@ from tests.support.bert_pairs import (
     source_with_random_weights,
 )
 from tests.support.fine_tuning_runs import write_sst2
+from tests.support.pytorch_masked_words import pytorch_scores
 from tests.support.runs import (
     STILL,
     TEXT_PREDICTIONS,
@@ -60,24 +56,6 @@ from tests.support.runs import write_text_config as write_config
 pytestmark = pytest.mark.slow
 
 ALONE = ("--use-next-sentence", "false")
-PYTORCH = """
-import json, sys, numpy as np, torch
-from transformers import AutoTokenizer, BertForMaskedLM
-folder, texts, output = sys.argv[1:]
-model, loading = BertForMaskedLM.from_pretrained(folder, output_loading_info=True)
-assert not any(loading.values()), loading
-model, tokenizer = model.eval(), AutoTokenizer.from_pretrained(folder)
-scores = []
-for text in json.load(open(texts)):
-    ids, total = tokenizer(text, return_tensors="pt")["input_ids"], 0.0
-    for index in range(1, ids.shape[1] - 1):
-        masked = ids.clone()
-        masked[0, index] = tokenizer.mask_token_id
-        with torch.no_grad():
-            total += torch.log_softmax(model(masked).logits[0, index].double(), -1)[ids[0, index]].item()
-    scores.append(total)
-json.dump(scores, open(output, "w"))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -184,13 +162,9 @@ def exported(root, run) -> Path:
 @pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
 )
-def test_the_export_is_a_masked_lm_of_pytorch(exported, run, tmp_path):
+def test_the_export_is_a_masked_lm_of_pytorch(exported, run):
     texts = ["The cat sees the dog near the house.", "The house sees the cat near the tree.", "Near the dog."]
-    (tmp_path / "texts.json").write_text(json.dumps(texts))
-    command = [sys.executable, "-c", PYTORCH, exported, tmp_path / "texts.json", tmp_path / "scores.json"]
-    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
-    subprocess.run(list(map(str, command)), check=True, cwd=ROOT, env=environment, capture_output=True)
-    expected = json.loads((tmp_path / "scores.json").read_text())
+    expected = pytorch_scores("BertForMaskedLM", exported, texts)
     pairs = [Pair(texts[0], texts[1], "", "", ""), Pair(texts[0], texts[2], "", "", "")]
     for checkpoint in (run, exported):
         scores = pair_scores(pairs, str(checkpoint))

@@ -6,11 +6,8 @@ import csv
 import importlib.util
 import json
 import math
-import os
 import shutil
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,33 +17,13 @@ from checkpoints.export.hf_folder import export
 from data_utils.minimal_pairs import Pair, read_pairs
 from model.tasks import CLASSIFICATION, PRETRAINING
 from tasks.minimal_pairs import BATCH_TOKENS, by_group, main, pair_scores, pseudo_log_likelihoods, summarize
-from tests import ROOT
+from tests.support.pytorch_masked_words import pytorch_scores
 from tests.support.real_data import real_data
 from tests.support.saved_checkpoints import OPTIONS, save
 
 pytestmark = pytest.mark.slow
 
 POSITIONS = 26  # not a multiple of 8
-# The sentences mask one piece at a time, without batches and padding; then the same model as a BertForMaskedLM.
-PYTORCH = """
-import json, sys, torch
-from transformers import AutoTokenizer, BertForMaskedLM, BertForPreTraining
-folder, other, texts, output = sys.argv[1:]
-model, tokenizer = BertForPreTraining.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
-scores = []
-for text in json.load(open(texts)):
-    ids, total = tokenizer(text, return_tensors="pt")["input_ids"], 0.0
-    for position in range(1, ids.shape[1] - 1):
-        masked = ids.clone()
-        masked[0, position] = tokenizer.mask_token_id
-        with torch.no_grad():
-            logits = model(masked).prediction_logits[0, position].double()
-        total += torch.log_softmax(logits, -1)[ids[0, position]].item()
-    scores.append(total)
-json.dump(scores, open(output, "w"))
-BertForMaskedLM.from_pretrained(folder).save_pretrained(other)
-tokenizer.save_pretrained(other)
-"""
 
 
 def words(count: int, first: int) -> str:
@@ -80,12 +57,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
 def test_pseudo_log_likelihoods_are_those_of_a_plain_loop_in_pytorch(models, tmp_path, caplog):
     texts = [text for pair in pairs() for text in (pair.good, pair.bad)]
-    (tmp_path / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-    other, output = tmp_path / "masked-lm", tmp_path / "scores.json"
-    command = [sys.executable, "-c", PYTORCH, models["exported"], other, tmp_path / "texts.json", output]
-    environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
-    subprocess.run(list(map(str, command)), check=True, cwd=ROOT, env=environment, capture_output=True)
-    expected = np.array(json.loads(output.read_text(encoding="utf-8"))).reshape(-1, 2)
+    other = tmp_path / "masked-lm"
+    expected = np.reshape(pytorch_scores("BertForPreTraining", models["exported"], texts, other), (-1, 2))
     (other / "vocab.txt").unlink(missing_ok=True)  # leaves tokenizer.json
     for folder, some in ((models["exported"], pairs()), (models["run"], pairs()[:3]), (other, pairs()[:3])):
         np.testing.assert_allclose(pair_scores(some, str(folder)), expected[: len(some)], rtol=0, atol=1e-4)
