@@ -19,7 +19,7 @@ from benchmarks import measuring
 from benchmarks.measuring import Column, Goal, Report
 from benchmarks.ours import training
 from benchmarks.samples import pretraining_spec
-from benchmarks.settings import MICRO_BATCH, SEED, architecture_of
+from benchmarks.settings import MICRO_BATCH, SEED, make_architecture
 from checkpoints.state import TrainingState
 from checkpoints.writer import CheckpointWriter, Rotation
 from data_utils.records.arrays import GeneratedReader
@@ -64,7 +64,7 @@ def main(options: argparse.Namespace) -> Report:
     Path("runs").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="checkpointing-", dir="runs") as folder:  # on the disk of the runs
         reader, update = GeneratedReader(pretraining_spec(), SEED), Update(MICRO_BATCHES)
-        made = training(PRETRAINING, architecture_of(SIZE), reader, MICRO_BATCH, update=update)
+        made = training(PRETRAINING, make_architecture(SIZE), reader, MICRO_BATCH, update=update)
         state = TrainingState(made.blocks, made.optimizer)
         writer = CheckpointWriter(Path(folder), state, lambda step: {}, "benchmark", rotation=Rotation(2))
 

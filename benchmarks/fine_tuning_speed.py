@@ -31,7 +31,7 @@ from benchmarks.pretraining import (
 )
 from benchmarks.real_tasks import Classification, Squad
 from benchmarks.samples import SQUAD_TRAINING, WORDS, Arrays, iterate_batches, unpadded
-from benchmarks.settings import SEED, SIZES, VOCABULARY, Trainer, architecture_of
+from benchmarks.settings import SEED, SIZES, VOCABULARY, Trainer, make_architecture
 from data_utils.classification.features import classification_features
 from data_utils.squad.windows import Geometry, squad_features
 from model.architecture import Architecture
@@ -112,7 +112,7 @@ COMPETITORS = {
 def measure(competitor: str, task: str, size: str, data: str, steps: int) -> measuring.Values:
     """Warm up and train, in this process."""
     samples = TASKS[task].samples(Path(data))
-    train, samples_in_a_step = COMPETITORS[competitor].prepare(TASKS[task], architecture_of(size), samples, steps)
+    train, samples_in_a_step = COMPETITORS[competitor].prepare(TASKS[task], make_architecture(size), samples, steps)
     train(1)
     train(WARM_UP - 1)
     return {SPEED: steps * samples_in_a_step / train(steps), MEMORY: peak_memory()}

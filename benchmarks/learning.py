@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import measuring
 from benchmarks.measuring import Report, markdown
 from benchmarks.samples import Arrays, generated_samples, read_samples, real_samples
-from benchmarks.settings import MICRO_BATCH, SEED, SIZES, VOCABULARY, architecture_of, without_dropout
+from benchmarks.settings import MICRO_BATCH, SEED, SIZES, VOCABULARY, make_architecture, without_dropout
 from model.architecture import Architecture
 from model.tasks import PRETRAINING
 
@@ -123,7 +123,7 @@ def study_pytorch(options: argparse.Namespace) -> tuple[Curves, list[str], bool]
     measuring.require(["torch"])
     os.environ["USE_TORCH"] = "AUTO"  # Transformers reads it when it is imported, and loads both frameworks
     data, samples = load_samples(options, options.steps * MICRO_BATCH)
-    architecture = architecture_of(options.size, **without_dropout())
+    architecture = make_architecture(options.size, **without_dropout())
     curves = pytorch_and_our_losses(architecture, samples, options.steps, options.learning_rate)
     by_step = deviations(curves[OURS], curves[PYTORCH])
     worst = max(by_step)

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks import measuring
 from benchmarks.measuring import Report
-from benchmarks.settings import architecture_of
+from benchmarks.settings import make_architecture
 from model.tasks import PRETRAINING
 
 AIM = 0.95  # of the bound
@@ -32,7 +32,7 @@ def main(options: argparse.Namespace) -> Report:
     from benchmarks.ours import cpu_platform, trainer
     from benchmarks.samples import packed_samples
 
-    platform, architecture = cpu_platform(), architecture_of(SIZE)
+    platform, architecture = cpu_platform(), make_architecture(SIZE)
     variants: dict[Any, Callable[[], measuring.Values]] = {}
     factors, bounds = {}, {}
     for length in LENGTHS:

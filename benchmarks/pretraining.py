@@ -23,7 +23,7 @@ from benchmarks.settings import (
     SIZES,
     VOCABULARY,
     Trainer,
-    architecture_of,
+    make_architecture,
 )
 from model.architecture import Architecture
 from model.tasks import PRETRAINING
@@ -105,7 +105,7 @@ def measure(competitor: str, size: str, warm_up: int, steps: int, started: float
         steps: number of measured steps.
         started: ``time.time()`` just before the process was started.
     """
-    train = COMPETITORS[competitor].prepare(architecture_of(size), steps)
+    train = COMPETITORS[competitor].prepare(make_architecture(size), steps)
     train(1)
     first = time.time() - started
     if warm_up > 1:

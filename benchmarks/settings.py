@@ -48,7 +48,7 @@ SIZES = {
 }
 
 
-def architecture_of(size: str, **changes: Any) -> Architecture:
+def make_architecture(size: str, **changes: Any) -> Architecture:
     """Return the architecture of Hugging Face's BERT, with all biases; ``changes`` override fields."""
     biases = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer")
     fields: dict[str, Any] = {"vocab_size": VOCABULARY, **dict.fromkeys(biases, True), **SIZES[size].config()}

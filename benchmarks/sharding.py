@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import measuring
 from benchmarks.measuring import Report
-from benchmarks.settings import SIZES, architecture_of
+from benchmarks.settings import SIZES, make_architecture
 
 WHOLE, SHARDED = "whole", "sharded"
 
@@ -27,7 +27,7 @@ def measure(size: str, folder: str) -> None:
 
     processes = processes_for("software")
     processes.join()
-    shapes = [weight.shape for weight in build_hf_model(PRETRAINING, architecture_of(size), 0).trainable_weights]
+    shapes = [weight.shape for weight in build_hf_model(PRETRAINING, make_architecture(size), 0).trainable_weights]
     sizes = {name: moments(shapes, processes, name == SHARDED) for name in (SHARDED, WHOLE)}
     (Path(folder) / f"{processes.index}.json").write_text(json.dumps(sizes), encoding="utf-8")
     processes.barrier()

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import measuring
 from benchmarks.measuring import Column, Report
-from benchmarks.settings import MICRO_BATCH, architecture_of
+from benchmarks.settings import MICRO_BATCH, make_architecture
 from model.tasks import PRETRAINING
 
 REST = "all else: bias gradients, casts, transposes, embeddings"
@@ -49,7 +49,7 @@ def measure(size: str) -> measuring.Values:
 
     reader = ArrayReader(pretraining_spec(), full_sequences())
     platform = cpu_platform(precision=PRECISION)
-    train = trainer(PRETRAINING, architecture_of(size), reader, MICRO_BATCH, STEPS, platform)
+    train = trainer(PRETRAINING, make_architecture(size), reader, MICRO_BATCH, STEPS, platform)
     train(1 + STEPS)
     with tempfile.TemporaryDirectory() as folder:
         options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)

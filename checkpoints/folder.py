@@ -76,7 +76,7 @@ def folder_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def step_of(checkpoint: Path) -> int:
+def parse_step(checkpoint: Path) -> int:
     """Return the number of updates in the name of a checkpoint folder."""
     match = _NAME.fullmatch(checkpoint.name)
     assert match is not None, checkpoint
@@ -85,7 +85,7 @@ def step_of(checkpoint: Path) -> int:
 
 def step_folders(folder: Path) -> List[Path]:
     """Return all checkpoints in a folder, intact or damaged, sorted by step."""
-    return sorted((path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)), key=step_of)
+    return sorted((path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)), key=parse_step)
 
 
 def best_step(folder: Path) -> Optional[int]:
@@ -154,7 +154,7 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
         logger.warning("the best checkpoint, %s, is missing; using the newest one", folder / folder_name(best))
     problems = []
     for candidate in sorted(
-        step_folders(folder), key=lambda path: (step_of(path) == best, step_of(path)), reverse=True
+        step_folders(folder), key=lambda path: (parse_step(path) == best, parse_step(path)), reverse=True
     ):
         problem = damage(candidate)
         if problem is None:
@@ -187,7 +187,7 @@ def damage(checkpoint: Path) -> Optional[str]:
         raise
     except UserError as error:
         return str(error)
-    if _NAME.fullmatch(checkpoint.name) and step_of(checkpoint) != facts["step"]:
+    if _NAME.fullmatch(checkpoint.name) and parse_step(checkpoint) != facts["step"]:
         return f"{DESCRIPTION} is that of step {facts['step']}"
     for name, checksum in facts["files"].items():
         try:

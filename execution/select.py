@@ -33,7 +33,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
         from execution.graphcore.platform import GraphcorePlatform
 
         return GraphcorePlatform(options, processes)
-    from execution.software.compiled_programs import programs_of
+    from execution.software.compiled_programs import load_programs
     from execution.software.devices import (
         on_gpu,
         pipeline_devices,
@@ -76,7 +76,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
         processes=processes,
         sharded=options.replicated_tensor_sharding,
         state_device=state_device(options.optimizer_state_offchip),
-        programs=programs_of(options),
+        programs=load_programs(options),
     )
 
 

@@ -8,17 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Dict, List, Tuple
 
-from model.architecture import (
-    EMB,
-    EMBEDDING_HEAD,
-    ENC_OUT,
-    GLUE_HEAD,
-    HEADS,
-    HID,
-    POOL,
-    QA_HEAD,
-    TOKEN_HEAD,
-)
+from model.architecture import EMB, EMBEDDING_HEAD, ENC_OUT, GLUE_HEAD, HEADS, HID, POOL, QA_HEAD, TOKEN_HEAD
 
 PRETRAINING = "pretraining"
 SQUAD = "squad"
@@ -63,7 +53,7 @@ class TaskFacts:
 TASKS: Dict[str, TaskFacts] = {
     PRETRAINING: TaskFacts(
         program="run_pretraining.py",
-        description="Pre-train BERT: masked language modelling and next-sentence prediction.",
+        description="Pre-train BERT with masked language modelling and next-sentence prediction.",
         title="pre-training: masked language model and next-sentence prediction",
         hugging_face="BertForPreTraining",
         pipeline="fill-mask",
@@ -97,7 +87,7 @@ TASKS: Dict[str, TaskFacts] = {
     ),
     SENTENCE_EMBEDDING: TaskFacts(
         program="run_sentence_embedding.py",
-        description="Train BERT to embed sentences, on your own pairs of texts, and evaluate it.",
+        description="Fine-tune and evaluate BERT on your own pairs of texts, to embed sentences.",
         title="sentence embedding",
         hugging_face="BertModel",
         pipeline="sentence-similarity",

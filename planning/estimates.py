@@ -25,7 +25,7 @@ from model.architecture import (
     block_parameters,
     hidden_matrix_parameters,
 )
-from settings.derived import architecture_of, blocks_of, masked_positions, number_of_labels
+from settings.derived import derive_architecture, derive_blocks, masked_positions, number_of_labels
 from settings.schema import LOW_PRECISION, TrainingConfig
 
 MEGABYTE = 10**6
@@ -118,7 +118,7 @@ class Planned(NamedTuple):
 
 def planned(config: TrainingConfig, task: str) -> Optional[Planned]:
     """Return the config with its stages, or with one stage of all blocks; None if the sizes are unknown."""
-    architecture, blocks = architecture_of(config), blocks_of(config, task)
+    architecture, blocks = derive_architecture(config), derive_blocks(config, task)
     if architecture is None or blocks is None:
         return None
     ipu = config.ipu_config

@@ -10,9 +10,9 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, block_parameters, hidden_matrix_parameters
 from model.tasks import SQUAD
 from settings.derived import (
-    architecture_of,
     betas,
-    blocks_of,
+    derive_architecture,
+    derive_blocks,
     flops_per_row,
     is_packed,
     manifest_records,
@@ -51,8 +51,8 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
     yield f"Plan of {config.name} ({task})"
     yield from titled("Config", ("field", "value", "from"), _config_rows(loaded), "")
     yield from titled("Run", (), _run_rows(config, task, processes), "")
-    architecture = architecture_of(config)
-    blocks = blocks_of(config, task)
+    architecture = derive_architecture(config)
+    blocks = derive_blocks(config, task)
     if architecture is None or blocks is None:
         source = weights_key(config)
         assert source is not None, "the sizes are unknown only if weights determine them"
@@ -138,8 +138,8 @@ def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row
         yield "tokens to train on", f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)"
     ipus = number_of_ipus(config)
     yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
-    architecture = architecture_of(config)
-    if architecture is not None and blocks_of(config, task) is not None:
+    architecture = derive_architecture(config)
+    if architecture is not None and derive_blocks(config, task) is not None:
         yield from _flops_rows(config, task, architecture, steps)
 
 

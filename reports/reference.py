@@ -168,7 +168,7 @@ def load_reference(path: Path, tolerance: float) -> Band:
         UserError: there is no such file, or it has another format.
     """
     if path.is_dir():
-        return band_of_run(path, tolerance)
+        return read_run_band(path, tolerance)
     try:
         content = json.loads(read_regular(path, LARGEST_CURVE))
     except OSError as error:
@@ -179,7 +179,7 @@ def load_reference(path: Path, tolerance: float) -> Band:
     return read_band(content, path, tolerance)
 
 
-def band_of_run(folder: Path, tolerance: float) -> Band:
+def read_run_band(folder: Path, tolerance: float) -> Band:
     """Return the band around the smoothed loss of an earlier run.
 
     Raises:

@@ -125,7 +125,7 @@ def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tup
                 f"{STAGES} ({origins[STAGES]}) has no effect: {with_origin(source, getattr(config, source), origins)}"
                 f" has {sizes.num_hidden_layers} encoder layers, so the model is one stage"
             ]
-            stages = [[EMB, *[HID] * sizes.num_hidden_layers, *tail_of_stages(stages)]]
+            stages = [[EMB, *[HID] * sizes.num_hidden_layers, *head_layout(stages)]]
             derived[STAGES], derived[DEVICES], derived[PROPORTIONS] = stages, [0], None
     elif stages is None and sizes is not None:
         stages = [expected_blocks(task, sizes.num_hidden_layers, config.use_next_sentence)]
@@ -147,7 +147,7 @@ def fits_stages(config: TrainingConfig, sizes: Union[BertConfig, Architecture]) 
     return stages is None or sum(stage.count(HID) for stage in stages) == sizes.num_hidden_layers
 
 
-def tail_of_stages(stages: Sequence[Sequence[str]]) -> List[str]:
+def head_layout(stages: Sequence[Sequence[str]]) -> List[str]:
     """Return the blocks after the encoder layers."""
     return [block for stage in stages for block in stage if block not in (EMB, HID)]
 
@@ -229,7 +229,7 @@ def starts_from_checkpoint(config: TrainingConfig) -> bool:
     return weights_key(config) is not None
 
 
-def architecture_of(config: TrainingConfig) -> Optional[Architecture]:
+def derive_architecture(config: TrainingConfig) -> Optional[Architecture]:
     """Return the architecture, with the published defaults for options that are unset.
 
     A Hugging Face model has every bias and the transform layer, so these are the defaults if ``bert_model_name`` is
@@ -268,7 +268,7 @@ def sparsity_options(config: TrainingConfig) -> Dict[str, Any]:
     }
 
 
-def blocks_of(config: TrainingConfig, task: str) -> Optional[List[str]]:
+def derive_blocks(config: TrainingConfig, task: str) -> Optional[List[str]]:
     """Return the model's blocks in order: those of ``pipeline_stages``, else the task's; None if unknown."""
     stages = config.ipu_config.pipeline_stages
     if stages is not None:
@@ -392,7 +392,7 @@ def flops_per_row(config: TrainingConfig, task: str, architecture: Architecture)
     """Return the model FLOPs, forward and backward, of a row of the batch: a sample, or a pack of them."""
     sequences, positions = config.packing.max_sequences_per_pack or 1, masked_positions(config, task)
     layers = architecture.num_hidden_layers
-    blocks = blocks_of(config, task) or expected_blocks(task, layers, config.use_next_sentence)
+    blocks = derive_blocks(config, task) or expected_blocks(task, layers, config.use_next_sentence)
     labels = number_of_labels(config)
     return model_flops_per_sample(architecture, blocks, config.max_seq_length, positions, labels, sequences)
 

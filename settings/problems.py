@@ -60,10 +60,10 @@ def show(value: Any) -> str:
 
 def with_origin(name: str, value: Any, origins: Dict[str, str]) -> str:
     """Return a field with its value and origin, ``global_batch.replicas = 4 (configs/x.json)``."""
-    return f"{name} = {show(value)} ({origin_of(name, origins)})"
+    return f"{name} = {show(value)} ({find_origin(name, origins)})"
 
 
-def origin_of(name: str, origins: Dict[str, str]) -> str:
+def find_origin(name: str, origins: Dict[str, str]) -> str:
     """Return the origin of a value; for a section, that of its first value."""
     if name in origins:
         return origins[name]
@@ -149,7 +149,7 @@ def _known_part(keys: Sequence[str]) -> Tuple[str, ...]:
 def _wrong_value(leaf: Leaf, index: Any, value: Any, origins: Dict[str, str], most: Optional[int] = None) -> str:
     """Return the line for a wrong value; ``most`` is the upper bound that it exceeds, if that is its problem."""
     item = leaf.name if index is None else f"{leaf.name}[{index}]"
-    line = f"{item} = {show(value)} ({origin_of(leaf.name, origins)})"
+    line = f"{item} = {show(value)} ({find_origin(leaf.name, origins)})"
     # Only fields with a natural bound name it in general.
     bound = "" if most is None or str(most) in leaf.kind.expected.replace(",", "") else f" and at most {most:,}"
     return f"{line}: expected {leaf.kind.expected}{bound}; {_value_hint(leaf, value)}" + _flag_hint([leaf.name])
@@ -178,14 +178,14 @@ def _value_hint(leaf: Leaf, value: Any) -> str:
 
 def _not_an_object(name: str, value: Any, origins: Dict[str, str]) -> str:
     keys = ", ".join(sections()[name].keys) if name in sections() else "its keys"
-    line = f"{name} = {show(value)} ({origin_of(name, origins)})"
+    line = f"{name} = {show(value)} ({find_origin(name, origins)})"
     return f'{line}: expected an object; write "{name.split(".")[-1]}": {{…}} with keys from: {keys}'
 
 
 def _unknown_key(keys: Sequence[str], origins: Dict[str, str]) -> str:
     name = ".".join(keys)
     section = ".".join(keys[:-1])
-    return f"{name} ({origin_of(name, origins)}): unknown key; {_key_hint(section, keys[-1])}"
+    return f"{name} ({find_origin(name, origins)}): unknown key; {_key_hint(section, keys[-1])}"
 
 
 def _key_hint(section: str, key: str) -> str:

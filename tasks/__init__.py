@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
 
 from execution.software.cluster.membership import read_membership
 from model.tasks import TASKS
-from settings.loading import LoadedConfig, Source, config_of_call
+from settings.config_files import Source
+from settings.loading import LoadedConfig, resolve_call
 from settings.schema import TrainingConfig
 from tasks.own_data import read_classes
 from utilities.errors import UserError
@@ -61,7 +62,7 @@ def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: An
         >>> result.model.save_weights("weights.h5")
     """
     started = time.perf_counter()
-    loaded = config_of_call(task, config, overrides, read_classes)
+    loaded = resolve_call(task, config, overrides, read_classes)
     if loaded.config.seeds is not None:
         raise UserError("seeds: a call trains one model; unset seeds, and call train(…, seed=…) for each of them")
     processes = read_membership()

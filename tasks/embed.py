@@ -15,7 +15,7 @@ import numpy as np
 from model.tasks import SENTENCE_EMBEDDING
 from tasks import prediction_config, restored
 from tasks.classify import CHECKPOINT, FILE_PACKING, USUAL_LENGTH
-from tasks.file_predictions import FILE, OUTPUT, ROWS, TEXT, rows_of_file
+from tasks.file_predictions import FILE, OUTPUT, ROWS, TEXT, read_rows
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -71,7 +71,7 @@ def read_texts(source: Path, column: Optional[str]) -> List[str]:
     if source.suffix.lower() in FORMATS:
         name = column or "text"
         check_columns(source, [name])
-        rows = [(number, row.get(name)) for number, row in rows_of_file(source)]
+        rows = [(number, row.get(name)) for number, row in read_rows(source)]
     elif column is not None:
         raise UserError(f"{TEXT}: {source} has no columns; leave it out, or name a table ({', '.join(FORMATS)})")
     else:

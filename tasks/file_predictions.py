@@ -51,7 +51,7 @@ def check_rows(source: Path, columns: Sequence[str], output: Path, added: Sequen
     """
     check_columns(source, columns)
     read, header, count = filled(*columns), None, 0
-    for number, row in rows_of_file(source):
+    for number, row in read_rows(source):
         header, count = header or list(row), count + 1
         try:
             read(row)
@@ -75,7 +75,7 @@ def check_rows(source: Path, columns: Sequence[str], output: Path, added: Sequen
 
 def write_predictions(source: Path, columns: Sequence[str], output: Path, predict: Columns) -> None:
     """Write the rows of a file that :func:`check_rows` has checked, with the columns of their predictions."""
-    read, rows, header = filled(*columns), rows_of_file(source), None
+    read, rows, header = filled(*columns), read_rows(source), None
     suffix = output.suffix.lower()
     with replacing(output) as binary:
         stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
@@ -100,7 +100,7 @@ def write_predictions(source: Path, columns: Sequence[str], output: Path, predic
         stream.detach()  # closing it would close the file before it is on the disk
 
 
-def rows_of_file(source: Path) -> Iterator[Tuple[int, Row]]:
+def read_rows(source: Path) -> Iterator[Tuple[int, Row]]:
     """Yield the number of the line and the row."""
     return ((number, row) for number, row in read_table(source) if row is not None)
 

@@ -157,8 +157,8 @@ class TokenClassification(FineTuning):
     def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
         """Return a line for each entity of a text: its type, the least certain word's probability, and its words."""
         self.check_texts(len(texts))
-        found = self.entities(predict, texts)[0]
-        return [f"{entity.kind}  {entity.probability:7.2%}  {entity.text}" for entity in found] or ["no entities"]
+        entities = self.entities(predict, texts)[0]
+        return [f"{entity.kind}  {entity.probability:7.2%}  {entity.text}" for entity in entities] or ["no entities"]
 
     def check_texts(self, given: int) -> None:
         """Raise ``UserError`` unless a sample is one text."""
@@ -172,10 +172,10 @@ class TokenClassification(FineTuning):
 
     def predicted_rows(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
         """Return the entities of each text."""
-        found = self.entities(predict, [text for (text,) in texts])
+        by_text = self.entities(predict, [text for (text,) in texts])
         return [
             {"entities": [{**entity._asdict(), "probability": round(entity.probability, 6)} for entity in entities]}
-            for entities in found
+            for entities in by_text
         ]
 
     def entities(self, predict: Predict, texts: Sequence[str]) -> List[List[Entity]]:

@@ -11,7 +11,7 @@ from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import build_hf_model
 from model.tasks import expected_blocks
-from settings.derived import fits_stages, starts_from_checkpoint, tail_of_stages
+from settings.derived import fits_stages, head_layout, starts_from_checkpoint
 from settings.schema import TrainingConfig
 from training.sparsity import choose_patterns
 from training.task import BuiltModel, InitializeSource
@@ -43,7 +43,7 @@ def build_model(
     fill(source)
     with platform.scope():
         given = config.ipu_config.pipeline_stages
-        tail = tail_of_stages(given or [expected_blocks(task, 1, architecture.use_next_sentence)])
+        tail = head_layout(given or [expected_blocks(task, 1, architecture.use_next_sentence)])
         blocks, conversion = convert(task, source, architecture, platform, tail, config.replace_layers)
     stages = given if given and fits_stages(config, architecture) else [[block.name for block in blocks]]
     model = assemble(blocks, shapes, outputs, stages, platform)

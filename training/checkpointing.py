@@ -14,14 +14,14 @@ from checkpoints.folder import (
     Checkpoint,
     damage,
     folder_name,
+    parse_step,
     read_facts,
     set_aside,
     step_folders,
-    step_of,
 )
 from checkpoints.state import TrainingState
 from checkpoints.writer import CheckpointWriter, ContributingWriter, Rotation, rewrite_facts
-from data_utils.records.order import batch_of
+from data_utils.records.order import select_batch
 from data_utils.records.pipeline import SampleReader
 from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.safeguards import DivergenceError
@@ -135,7 +135,7 @@ def list_checkpoints(folder: Path) -> List[Dict[str, Any]]:
     """Describe the checkpoints in a folder, for the report."""
     return [
         {
-            "step": step_of(path),
+            "step": parse_step(path),
             "folder": str(path),
             "megabytes": round(sum(file.stat().st_size for file in path.iterdir()) / 1e6, 1),
         }
@@ -211,11 +211,11 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
     if target is None or target.facts is None:
         raise error
     step = target.facts["step"]
-    suspects = [batch_of(update, position.skipped) for update in range(max(first - 1, step), error.step)]
+    suspects = [select_batch(update, position.skipped) for update in range(max(first - 1, step), error.step)]
     skipped = tuple(sorted({*position.skipped, *suspects}))
     new_position = dataclasses.replace(Position.of(target), skipped=skipped, rewinds=position.rewinds + 1)
     for path in step_folders(saver.writer.folder):
-        if step_of(path) > step:
+        if parse_step(path) > step:
             set_aside(path, DIVERGED)
     rewrite_facts(target.folder, saver.position_facts(new_position, step))
     session.run.discard_metrics_after(step)

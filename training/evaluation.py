@@ -146,11 +146,11 @@ class Record(NamedTuple):
     score: float
 
 
-def best_of(records: Sequence[Record], metric: str) -> Optional[int]:
+def find_best_step(records: Sequence[Record], metric: str) -> Optional[int]:
     """Return the step of the first best evaluation; None if there is none.
 
     Example:
-        >>> best_of([Record(10, 0.5), Record(20, 0.7), Record(30, 0.7)], "f1")
+        >>> find_best_step([Record(10, 0.5), Record(20, 0.7), Record(30, 0.7)], "f1")
         20
     """
     sign = -1 if is_loss(metric) else 1
@@ -189,7 +189,7 @@ class EvaluateWhileTraining(UpdateCounter):
         self._predict = Predictor(model, evaluation_batch_size(config, platform), platform, self._interrupted)
         records = session.processes.decide(lambda: session.run.evaluations(self._metric))
         self._records = [Record(*record) for record in records]
-        saver.writer.best = best_of(self._records, self._metric)
+        saver.writer.best = find_best_step(self._records, self._metric)
 
     def catch_up(self) -> bool:
         """Make an evaluation that an interruption prevented, and return whether training has ended."""
@@ -219,7 +219,7 @@ class EvaluateWhileTraining(UpdateCounter):
         return self.next_step(since) <= self.step or last < self.step == self._plan.updates
 
     def _patience_is_over(self) -> bool:
-        patience, best = self._session.config.evaluation.patience, best_of(self._records, self._metric) or 0
+        patience, best = self._session.config.evaluation.patience, find_best_step(self._records, self._metric) or 0
         return patience is not None and sum(record.step > best for record in self._records) >= patience
 
     def _evaluate(self) -> bool:
@@ -235,7 +235,7 @@ class EvaluateWhileTraining(UpdateCounter):
         if self._metric not in scores:
             raise UserError(f"evaluation.metric is {self._metric}; set it to one of {', '.join(scores)}")
         self._records.append(Record(self.step, scores[self._metric]))
-        is_best = best_of(self._records, self._metric) == self.step
+        is_best = find_best_step(self._records, self._metric) == self.step
         samples = round(self.step * session.config.samples_per_update * self._plan.packing_factor)
         evaluation = Evaluation(self.step, self._plan.updates, samples, scores, is_best)
         session.run.add_evaluation(evaluation)

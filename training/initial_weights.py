@@ -18,7 +18,7 @@ from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import LAYER_OPTIONS, Architecture
 from model.tasks import PRETRAINING
-from settings.derived import architecture_of, fits_stages, sparsity_options, weights_key
+from settings.derived import derive_architecture, fits_stages, sparsity_options, weights_key
 from settings.schema import TrainingConfig
 from utilities.errors import UserError
 
@@ -89,20 +89,20 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
     if key is None:
         return None
     start = open_pretrained(getattr(config, key), key, config.allow_missing_weights)
-    return _start_of_pretraining(config, start) if task == PRETRAINING else start
+    return _extend_vocabulary(config, start) if task == PRETRAINING else start
 
 
-def _start_of_pretraining(config: TrainingConfig, start: Pretrained) -> Pretrained:
+def _extend_vocabulary(config: TrainingConfig, start: Pretrained) -> Pretrained:
     if WORD_TABLE not in start.weights:  # refused when the model is filled
         return start
-    vocabulary, factor = _vocabulary_of_data(config), config.embedding_serialization_factor
+    vocabulary, factor = _data_vocabulary(config), config.embedding_serialization_factor
     if vocabulary is not None and start.vocabulary is not None:
         start = with_added_pieces(start, vocabulary)
     rows = -(-start.architecture["vocab_size"] // factor) * factor
     return dataclasses.replace(start, architecture={**start.architecture, "vocab_size": rows})
 
 
-def _vocabulary_of_data(config: TrainingConfig) -> Optional[Path]:
+def _data_vocabulary(config: TrainingConfig) -> Optional[Path]:
     """Return the vocabulary that the manifest of the data set names; None if there is none."""
     if config.dataset_dir is None or config.generated_dataset:
         return None
@@ -164,17 +164,17 @@ def resolved_architecture(
         UserError: the weights have other sizes than the config, or fewer positions than its sequences.
     """
     if start is None:
-        architecture = architecture_of(config)
+        architecture = derive_architecture(config)
         assert architecture is not None, "the rules require bert_config if no weights are named"
         return dataclasses.replace(architecture, **_activation(config, activation))
     if config.bert_config is None:
-        architecture = _architecture_of_weights(config, start)
+        architecture = _derive_architecture(config, start)
     else:
-        configured = architecture_of(config)
+        configured = derive_architecture(config)
         assert configured is not None
         _check_sizes(configured, start)
         configured = dataclasses.replace(configured, **_activation(config, activation))
-        architecture = dataclasses.replace(configured, **_defaults_of_weights(config, start))
+        architecture = dataclasses.replace(configured, **_read_defaults(config, start))
     if config.max_seq_length > architecture.max_position_embeddings:
         raise UserError(
             f"max_seq_length is {config.max_seq_length}, but {start.origin} has {architecture.max_position_embeddings}"
@@ -213,7 +213,7 @@ def _layer_options(config: TrainingConfig, start: InitialWeights, architecture: 
     return options
 
 
-def _architecture_of_weights(config: TrainingConfig, start: InitialWeights) -> Architecture:
+def _derive_architecture(config: TrainingConfig, start: InitialWeights) -> Architecture:
     """Return the architecture of the weights, for a config without ``bert_config``."""
     missing = [name for name in SIZES if name not in start.architecture]
     if missing:
@@ -244,7 +244,7 @@ def _activation(config: TrainingConfig, activation: str) -> Dict[str, Any]:
     return {} if is_set else {"hidden_act": activation}
 
 
-def _defaults_of_weights(config: TrainingConfig, start: InitialWeights) -> Dict[str, Any]:
+def _read_defaults(config: TrainingConfig, start: InitialWeights) -> Dict[str, Any]:
     """Return the values that the weights determine; warn if the config sets another one."""
     configured, trained = config.bert_config, start.architecture
     assert configured is not None

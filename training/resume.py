@@ -14,10 +14,10 @@ from checkpoints.folder import (
     Checkpoint,
     clear_unfinished,
     damage,
+    parse_step,
     read_facts,
     set_aside,
     step_folders,
-    step_of,
 )
 from settings.fields import Equivalent, ResumePolicy, value_at
 from settings.loading import LoadedConfig
@@ -213,7 +213,7 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
     candidates = []
     for folder in folders:
         clear_unfinished(folder)
-        candidates += [(step_of(path), path) for path in step_folders(folder)]
+        candidates += [(parse_step(path), path) for path in step_folders(folder)]
     for _, path in sorted(candidates, reverse=True):
         problem = damage(path)
         if problem is not None:

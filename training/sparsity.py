@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 
 from checkpoints.state import Parts
-from data_utils.records.order import batch_of, positions
+from data_utils.records.order import positions, select_batch
 from execution.interface import Objective, Platform, Tensors
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
@@ -108,7 +108,7 @@ def batches(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) 
     """Return a function that reads the first micro batch of a weight update, the same for any number of replicas."""
 
     def read(update: int) -> Tensors:
-        start = batch_of(update, skipped) * config.samples_per_update
+        start = select_batch(update, skipped) * config.samples_per_update
         size = config.global_batch.micro_batch_size
         arrays = data.reader.read(positions(config.seed, 0, start, size, data.reader.count, config.data.shuffle))
         return {feature.name: tf.constant(arrays[feature.name]) for feature in data.reader.spec.features}

@@ -61,7 +61,7 @@ def read_config(folder: Path, key: str) -> Dict[str, Any]:
     return {**read_json_object(path, f"{key}: "), "_path": str(path)}
 
 
-def architecture_of_config(config: Dict[str, Any], key: str) -> Dict[str, Any]:
+def read_architecture(config: Dict[str, Any], key: str) -> Dict[str, Any]:
     """Return the fields of :class:`model.architecture.Architecture` for settings from :func:`read_config`.
 
     Raises:

@@ -15,7 +15,7 @@ from checkpoints.pretrained.formats import (
     open_tensorflow,
     open_weights_file,
 )
-from checkpoints.pretrained.model_folder import architecture_of_config, find_lower_case, read_config
+from checkpoints.pretrained.model_folder import find_lower_case, read_architecture, read_config
 from checkpoints.pretrained.own_checkpoint import neutral_weights, open_own
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
@@ -96,7 +96,7 @@ def _complete_bert(weights: Weights, folder: Path, origin: str, key: str) -> Pre
     return Pretrained(
         origin=origin,
         weights=with_head_name(weights, config.get("architectures") or ()),
-        architecture=architecture_of_config(config, key),
+        architecture=read_architecture(config, key),
         vocabulary=find_vocabulary(folder),
         lower_case=find_lower_case(folder, key),
         settings=config,

@@ -109,7 +109,7 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
         raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but not of this project; name another")
     origins: Dict[str, Sequence[Name]] = {}
     for variant in _VARIANTS:
-        origins.update(_origins_of_saved_weights(task, variant))
+        origins.update(_map_saved_names(task, variant))
         if all(_in_first_layer(name) in origins for name in saved):
             break
     weights: Weights = {}
@@ -118,7 +118,7 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
         parts = origins.get(_in_first_layer(name), [])
         merged = merged or len(parts) > 1
         for index, part in enumerate(parts):
-            weights[_in_layer_of(name, part.name)] = _part(weight, index, len(parts), part.transposed)
+            weights[_move_to_layer(name, part.name)] = _part(weight, index, len(parts), part.transposed)
     unknown = [name for name in saved if _in_first_layer(name) not in origins]
     return OwnWeights(weights, unknown, task, merged)
 
@@ -132,7 +132,7 @@ def _in_first_layer(name: str) -> str:
     return re.sub(rf"^{HID}_\d+/", f"{HID}_0/", name)
 
 
-def _in_layer_of(saved: str, name: str) -> str:
+def _move_to_layer(saved: str, name: str) -> str:
     """Translate PyTorch's ``name`` of a weight in the first layer to the layer of a saved name."""
     layer = re.match(rf"{HID}_(\d+)/", saved)
     return name.replace(".layer.0.", f".layer.{layer.group(1)}.") if layer else name
@@ -200,7 +200,7 @@ _VARIANTS: Tuple[Optional[Architecture], ...] = (
 
 
 @functools.lru_cache(maxsize=None)
-def _origins_of_saved_weights(task: str, variant: Optional[Architecture]) -> Mapping[str, Sequence[Name]]:
+def _map_saved_names(task: str, variant: Optional[Architecture]) -> Mapping[str, Sequence[Name]]:
     """Return, for each saved name, the PyTorch names of the weights that were concatenated in that weight."""
     source, blocks, resolved_mappings = _tiny_model(task, variant)
     origins = {id(variable): [variable] for variable in source.weights}

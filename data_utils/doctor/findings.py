@@ -150,18 +150,18 @@ def _manifest_problems(data: DataSet, files: Sequence[FileFindings]) -> list[str
 def _compare_shares(result: Diagnosis, knows_vocabulary: bool, has_pairs: bool) -> None:
     """Compare shares with the published preparation (Devlin et al. 2019, section 3.1)."""
     counts = result.counts
-    checks = []
-    if has_pairs:
-        checks.append(
-            ("of the second sentences are random ones", "random next", "sequences", 0.5, RANDOM_NEXT_TOLERANCE)
-        )
     if knows_vocabulary:
-        masked = ("of the tokens to predict show [MASK]", "masked", "predictions", MASK_SHARE, MASK_TOLERANCE)
-        checks.insert(0, masked)
         unknown = counts["unknown"] / counts["tokens"]
         text = f"{unknown:.2%} of the pieces are [UNK], at most {MOST_UNKNOWN:.0%} expected"
         result.add_share(text, unknown > MOST_UNKNOWN)
-    for text, part, whole, expected, tolerance in checks:
-        share, chance = counts[part] / counts[whole], SIGMAS * math.sqrt(expected * (1 - expected) / counts[whole])
-        is_wrong = abs(share - expected) > tolerance + chance
-        result.add_share(f"{share:.2%} {text}, {expected:.1%} expected", is_wrong)
+        text = "of the tokens to predict show [MASK]"
+        _compare_share(result, text, counts["masked"], counts["predictions"], MASK_SHARE, MASK_TOLERANCE)
+    if has_pairs:
+        text = "of the second sentences are random ones"
+        _compare_share(result, text, counts["random next"], counts["sequences"], 0.5, RANDOM_NEXT_TOLERANCE)
+
+
+def _compare_share(result: Diagnosis, text: str, part: int, whole: int, expected: float, tolerance: float) -> None:
+    """Add ``part / whole``, which is wrong if it deviates by more than the tolerance and chance."""
+    share, chance = part / whole, SIGMAS * math.sqrt(expected * (1 - expected) / whole)
+    result.add_share(f"{share:.2%} {text}, {expected:.1%} expected", abs(share - expected) > tolerance + chance)

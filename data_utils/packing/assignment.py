@@ -1,7 +1,7 @@
 """Chooses the records of each pack: fills the packs of lengths that ``plan.py`` has chosen with records.
 
 All records are listed by length; those of equal length are in an order drawn from the seed. A plan repeats each of its
-packs several times in a row, and each place in such a pack takes that many consecutive records from the list of its
+packs several times in a row, and each slot in such a pack takes that many consecutive records from the list of its
 length. The records of any pack can therefore be computed, and only the list is stored, on disk.
 
 Shapes: R records, M packs, K different packs of the plan, S max_sequence_length.
@@ -28,15 +28,15 @@ class Assignment(NamedTuple):
     Attributes:
         list_path: NumPy file of all records, (R,), those of length 1 first.
         pack_starts: (K + 1,), the number of the first repetition of each of the plan's packs, and M.
-        place_starts: (K + 1,), the number of the first place in each of the plan's packs, and the number of places.
-        place_offsets: for each place, the index of its first record in the list.
+        slot_starts: (K + 1,), the number of the first slot in each of the plan's packs, and the number of slots.
+        slot_offsets: for each slot, the index of its first record in the list.
         seed: decides the order.
     """
 
     list_path: Path
     pack_starts: np.ndarray
-    place_starts: np.ndarray
-    place_offsets: np.ndarray
+    slot_starts: np.ndarray
+    slot_offsets: np.ndarray
     seed: int
 
     @property
@@ -48,15 +48,15 @@ class Assignment(NamedTuple):
         positions = np.arange(begin, end, dtype=np.int64)
         return permute(positions, self.packs, self.seed, np.array([_PACKS_EPOCH]))
 
-    def records_of(self, packs: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    def select_records(self, packs: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """Return the records of packs, one pack after the other, and the number in each pack; both int64."""
         listed = np.load(self.list_path, mmap_mode="r", allow_pickle=False)
         kinds = np.searchsorted(self.pack_starts, packs, side="right") - 1
-        sizes = np.diff(self.place_starts)[kinds]
+        sizes = np.diff(self.slot_starts)[kinds]
         first = np.cumsum(sizes) - sizes
-        places = np.repeat(self.place_starts[kinds] - first, sizes) + np.arange(sizes.sum())
+        slots = np.repeat(self.slot_starts[kinds] - first, sizes) + np.arange(sizes.sum())
         steps = np.repeat(packs - self.pack_starts[kinds], sizes)
-        return listed[self.place_offsets[places] + steps].astype(np.int64), sizes
+        return listed[self.slot_offsets[slots] + steps].astype(np.int64), sizes
 
 
 def histogram(lengths: np.ndarray, max_sequence_length: int) -> np.ndarray:
@@ -96,7 +96,7 @@ def list_by_length(lengths: np.ndarray, counts: np.ndarray, seed: int, path: Pat
 
 
 def assign(plan: PackingPlan, list_path: Path, seed: int) -> Assignment:
-    """Assign a part of the list to each place in each of the plan's packs."""
+    """Assign a part of the list to each slot in each of the plan's packs."""
     counts = np.zeros(plan.max_sequence_length + 2, np.int64)
     for pack, times in zip(plan.packs, plan.repeats):
         for length in pack:
@@ -121,7 +121,7 @@ def most_in_a_pack(assignment: Assignment, amounts: np.ndarray) -> int:
     most = 0
     for begin in range(0, assignment.packs, CHUNK):
         packs = np.arange(begin, min(begin + CHUNK, assignment.packs), dtype=np.int64)
-        records, sizes = assignment.records_of(packs)
+        records, sizes = assignment.select_records(packs)
         sums = np.add.reduceat(amounts[records].astype(np.int64), np.cumsum(sizes) - sizes)
         most = max(most, int(sums.max()))
     return most

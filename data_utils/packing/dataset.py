@@ -72,7 +72,7 @@ def pack_dataset(
         max_sequences_per_pack: N, or ``"max"`` for as many as fit.
         algorithm: the planning algorithm; see :func:`data_utils.packing.plan_packing`.
         max_seq_length: S, tokens of a pack; None: those of a record.
-        max_predictions_per_pack: P, masked positions of a pack; see :func:`predictions_of_pack`.
+        max_predictions_per_pack: P, masked positions of a pack; see :func:`choose_max_predictions`.
         seed: determines the choice among records of equal length and the order of the packs.
         pool: workers; None: this process. The output does not depend on them.
         overwrite: whether another data set in the output folder may be replaced.
@@ -119,7 +119,7 @@ def pack_dataset(
     assignment = assign(plan, list_path, seed)
     sequences = plan.max_sequences_in_a_pack if isinstance(max_sequences_per_pack, str) else max_sequences_per_pack
     needed = most_in_a_pack(assignment, masked_positions)
-    predictions = predictions_of_pack(source.shape, max_length, sequences, needed, max_predictions_per_pack)
+    predictions = choose_max_predictions(source.shape, max_length, sequences, needed, max_predictions_per_pack)
     sizes = Sizes(max_length, predictions, sequences)
     entries = _write(source, output, recipe, plan, assignment, sizes, pool)
     total = int(masked_positions.sum(dtype=np.int64))
@@ -146,8 +146,8 @@ def pack_held_out(input_folder: Path, output: Path, pool: Pool, overwrite: bool 
     )  # fmt: skip
 
 
-def predictions_of_pack(
-    shape: Shape, max_seq_length: int, max_sequences_per_pack: int, needed: int, wanted: Optional[int] = None
+def choose_max_predictions(
+    shape: Shape, max_seq_length: int, max_sequences_per_pack: int, needed: int, requested: Optional[int] = None
 ) -> int:
     """Return P, the number of masked positions of a pack.
 
@@ -159,17 +159,17 @@ def predictions_of_pack(
     Args:
         shape: L and Q of the records.
         needed: the largest number of masked positions in a pack.
-        wanted: the user's choice of P, if there is one.
+        requested: the user's choice of P, if there is one.
 
     Raises:
         UserError: a pack needs more than the user chose.
     """
-    if wanted is not None:
-        if wanted < needed:
+    if requested is not None:
+        if requested < needed:
             raise UserError(
-                f"--max-predictions-per-pack {wanted}: a pack has {needed} masked positions; give {needed} or more"
+                f"--max-predictions-per-pack {requested}: a pack has {needed} masked positions; give {needed} or more"
             )
-        return wanted
+        return requested
     usual = math.ceil(shape.max_predictions_per_seq * max_seq_length / shape.max_seq_length) + max_sequences_per_pack
     if needed > usual:
         print(f"packing: {needed} masked positions in a pack, not {usual} as usual: a pack needs them", file=sys.stderr)
@@ -213,7 +213,7 @@ def _write_file(
     with RecordFile(path) as file:
         for begin in range(unit.begin, unit.end, _PACKS_AT_ONCE):
             packs = assignment.shuffled(begin, min(begin + _PACKS_AT_ONCE, unit.end))
-            records, amounts = assignment.records_of(packs)
+            records, amounts = assignment.select_records(packs)
             bounds = np.cumsum([0, *amounts]).tolist()
             rows = [range(first, last) for first, last in zip(bounds, bounds[1:])]
             features = pack_arrays(source.read(records), rows, *sizes)

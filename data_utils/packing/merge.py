@@ -19,21 +19,21 @@ class Layout(NamedTuple):
     Attributes:
         rows: number of the sequence.
         packs: number of its pack.
-        places: its place among the pack's sequences, from 0.
+        slots: number of the sequence in its pack, from 0.
         lengths: number of its tokens.
         starts: position of its first token in the pack.
     """
 
     rows: np.ndarray
     packs: np.ndarray
-    places: np.ndarray
+    slots: np.ndarray
     lengths: np.ndarray
     starts: np.ndarray
 
     def tokens(self, columns: int) -> Tuple[np.ndarray, np.ndarray]:
         """Return the sequence and the column of every real token that lies within the first ``columns`` columns."""
-        sequences, places = np.nonzero(np.arange(columns) < self.lengths[:, None])
-        return sequences, places
+        sequences, slots = np.nonzero(np.arange(columns) < self.lengths[:, None])
+        return sequences, slots
 
 
 def is_one_sequence(input_mask: np.ndarray) -> np.ndarray:
@@ -82,7 +82,7 @@ def scatter_tokens(layout: Layout, values: np.ndarray, packs: int, max_seq_lengt
 def scatter_sequences(layout: Layout, values: np.ndarray, packs: int, max_sequences: int) -> np.ndarray:
     """Return (M, N) from one value for each sequence, (T,), with 0 if a pack has fewer sequences."""
     packed = np.zeros((packs, max_sequences), values.dtype)
-    packed[layout.packs, layout.places] = values
+    packed[layout.packs, layout.slots] = values
     return packed
 
 
@@ -110,7 +110,7 @@ def pack_arrays(
         - ``masked_lm_positions`` (in the pack), ``masked_lm_ids``, ``masked_lm_weights`` (M, P): those of all
           sequences without gaps, then zeros.
         - ``next_sentence_positions`` (of each sequence's [CLS]), ``next_sentence_labels``,
-          ``next_sentence_weights`` (M, N): weight 1 for a sequence, 0 for a place without one.
+          ``next_sentence_weights`` (M, N): weight 1 for a sequence, 0 for a slot without one.
 
     Raises:
         ValueError: a pack has more tokens, masked positions or sequences than it may.
@@ -124,7 +124,7 @@ def pack_arrays(
     tokens = {
         "input_ids": np.asarray(batch["input_ids"], np.int32)[layout.rows],
         "segment_ids": np.asarray(batch["segment_ids"], np.int32)[layout.rows],
-        "input_mask": np.broadcast_to(layout.places.astype(np.int32)[:, None] + 1, shape),
+        "input_mask": np.broadcast_to(layout.slots.astype(np.int32)[:, None] + 1, shape),
         "position_ids": np.broadcast_to(np.arange(columns, dtype=np.int32), shape),
     }
     packed = {name: scatter_tokens(layout, values, count, max_seq_length) for name, values in tokens.items()}
@@ -140,12 +140,12 @@ def pack_arrays(
 
 
 def _masked_tokens(layout: Layout, batch: Mapping[str, np.ndarray], packs: int, limit: int) -> Dict[str, np.ndarray]:
-    """Return the masked positions of all sequences of each pack, shifted to their tokens' new places; (M, P)."""
+    """Return the masked positions of all sequences of each pack, shifted to their tokens' new positions; (M, P)."""
     weights = np.asarray(batch["masked_lm_weights"], np.float32)[layout.rows]  # (T, Q)
     real = weights > 0
     amounts = real.sum(axis=1)
     _check_limit("masked positions", np.bincount(layout.packs, amounts, packs), limit)
-    before = _sum_before(amounts, np.arange(amounts.size) - layout.places)
+    before = _sum_before(amounts, np.arange(amounts.size) - layout.slots)
     sequence, column = np.nonzero(real)
     source = layout.rows[sequence], column
     target = layout.packs[sequence], before[sequence] + np.cumsum(real, axis=1)[sequence, column] - 1

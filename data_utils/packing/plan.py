@@ -81,7 +81,7 @@ def plan_packing(
             ``optimal`` rounds the solution of a linear program.
 
     Returns:
-        A plan in which every sequence has exactly one place.
+        A plan in which every sequence has exactly one slot.
 
     Raises:
         UserError: an argument cannot be used; the message names it and says why.
@@ -133,8 +133,8 @@ def _checked_counts(counts: Union[Sequence[int], np.ndarray], size: int) -> List
             "counts: not whole numbers in one row; counts[i] is the number of sequences of length i + 1"
         ) from None
     if min(numbers, default=0) < 0:
-        place = next(place for place, number in enumerate(numbers) if number < 0)
-        raise UserError(f"counts[{place}] is {numbers[place]}: not a number of sequences; give 0 or more")
+        index = next(index for index, number in enumerate(numbers) if number < 0)
+        raise UserError(f"counts[{index}] is {numbers[index]}: not a number of sequences; give 0 or more")
     if any(numbers[size:]):
         longest = max(length for length, number in enumerate(numbers, 1) if number)
         raise UserError(

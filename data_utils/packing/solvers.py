@@ -121,12 +121,12 @@ def optimal(counts: Sequence[int], max_sequences: int, bound: int) -> Tuple[Dict
             break
     for pack, repeats in rest.items():
         uses[pack] += repeats
-    return min(uses, simple, key=lambda found: sum(found.values())), bound
+    return min(uses, simple, key=lambda plan: sum(plan.values())), bound
 
 
 def _best_heuristic(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int]:
-    found = [longest_first(counts, max_sequences, prefer_full) for prefer_full in (True, False)]
-    return min(found, key=lambda uses: sum(uses.values()))
+    plans = [longest_first(counts, max_sequences, prefer_full) for prefer_full in (True, False)]
+    return min(plans, key=lambda uses: sum(uses.values()))
 
 
 class _Program:
@@ -134,13 +134,13 @@ class _Program:
 
         minimise Σ x_p   subject to   Σ a_lp x_p ≥ b_l for every length l,   x ≥ 0
 
-    Here a_lp is the number of sequences of length l in pack p, and b_l the number to be packed. Packs that were found
-    for one histogram are reused for the next.
+    Here a_lp is the number of sequences of length l in pack p, and b_l the number to be packed. The packs of one
+    histogram are reused for the next.
     """
 
     def __init__(self, size: int, max_sequences: int) -> None:
         self._size, self._max_sequences = size, max_sequences
-        self._packs: Dict[Pack, None] = {}  # in the order in which they were found
+        self._packs: Dict[Pack, None] = {}  # in the order in which they were added
         self._random = np.random.default_rng(0)
 
     def solve(self, counts: Sequence[int], known: Iterable[Pack]) -> Tuple[List[Pack], List[float], int]:
@@ -151,39 +151,39 @@ class _Program:
         """
         present = np.flatnonzero(counts) + 1
         scale = sum(counts) / SEQUENCES
-        wanted = np.array([counts[length - 1] for length in present.tolist()], float) / scale
+        demand = np.array([counts[length - 1] for length in present.tolist()], float) / scale
         self._packs.update(dict.fromkeys(known))
         for start in range(STARTS):  # l/S are a perfect packing's duals; slightly changed, they give many full packs
             perturbed = 1 + PERTURBATION * self._random.random(present.size) * (start > 0)
-            found = self._best_packs(present, present / self._size * perturbed)
-            self._packs.update(dict.fromkeys(map(found.pack, present.tolist())))
+            best = self._best_packs(present, present / self._size * perturbed)
+            self._packs.update(dict.fromkeys(map(best.pack, present.tolist())))
         bound = 0
         for _ in range(MAX_SOLUTIONS):
-            packs, times, duals = self._restricted(present, wanted)
+            packs, times, duals = self._restricted(present, demand)
             duals = np.floor(duals * UNIT)
-            found = self._best_packs(present, duals)
-            most = int(found.pack_value.max())  # divided by it, the duals are feasible and prove a bound
+            best = self._best_packs(present, duals)
+            most = int(best.pack_value.max())  # divided by it, the duals are feasible and prove a bound
             total = sum(int(dual) * counts[length - 1] for dual, length in zip(duals, present.tolist()))
             bound = max(bound, -(-total // most))
-            missing = present[found.pack_value[present - 1] > (1 + GAIN) * UNIT].tolist()
-            new = [pack for pack in map(found.pack, missing) if pack not in self._packs]
+            missing = present[best.pack_value[present - 1] > (1 + GAIN) * UNIT].tolist()
+            new = [pack for pack in map(best.pack, missing) if pack not in self._packs]
             if not new or times.sum() * scale <= bound * (1 + GAP):
                 break
             self._packs.update(dict.fromkeys(new))
-        order = [place for place in np.argsort(-times, kind="stable").tolist() if times[place] > 0]
-        return [packs[place] for place in order], (times[order] * scale).tolist(), bound
+        order = [index for index in np.argsort(-times, kind="stable").tolist() if times[index] > 0]
+        return [packs[index] for index in order], (times[order] * scale).tolist(), bound
 
     def _best_packs(self, present: np.ndarray, duals: np.ndarray) -> BestPacks:
         values = np.full(self._size, IMPOSSIBLE)
         values[present - 1] = duals
         return best_packs(values, self._max_sequences)
 
-    def _restricted(self, present: np.ndarray, wanted: np.ndarray) -> Tuple[List[Pack], np.ndarray, np.ndarray]:
+    def _restricted(self, present: np.ndarray, demand: np.ndarray) -> Tuple[List[Pack], np.ndarray, np.ndarray]:
         """Solve for the packs known so far; return them, how often each is used (P,), and the duals (L,)."""
         lengths = set(present.tolist())
         packs = [pack for pack in self._packs if lengths.issuperset(pack)]
         contents = _matrix(packs, self._size)[present - 1]
-        solved = linprog(np.ones(len(packs)), A_ub=-contents, b_ub=-wanted, method="highs-ds")
+        solved = linprog(np.ones(len(packs)), A_ub=-contents, b_ub=-demand, method="highs-ds")
         if solved.x is None:
             raise ArithmeticError(f"HiGHS found no solution: {solved.message}")
         return packs, solved.x, np.maximum(-solved.ineqlin.marginals, 0.0)
@@ -195,9 +195,9 @@ def _take_rounded(packs: List[Pack], times: List[float], left: List[int], uses: 
     whole = [int(number + WHOLE) for number in times]
     for pack, number in zip(packs, whole):
         _take(pack, number, left, uses)
-    for place in sorted(range(len(packs)), key=lambda place: whole[place] - times[place]):  # greatest fraction first
-        if times[place] % 1.0 >= 0.5:
-            _take(packs[place], 1, left, uses)
+    for index in sorted(range(len(packs)), key=lambda index: whole[index] - times[index]):  # greatest fraction first
+        if times[index] % 1.0 >= 0.5:
+            _take(packs[index], 1, left, uses)
     return sum(left) < before
 
 
@@ -255,12 +255,12 @@ def least_squares(counts: np.ndarray, max_sequences: int) -> Dict[Pack, float]:
 
 def _steepest(gradient: np.ndarray, max_sequences: int) -> List[Pack]:
     """Return, for each length, the full pack containing it that reduces the residual most, if any does."""
-    found = best_packs(gradient, max_sequences, exact=True)
-    return [found.pack(length) for length in (np.flatnonzero(found.pack_value > SMALLEST_GRADIENT) + 1).tolist()]
+    best = best_packs(gradient, max_sequences, exact=True)
+    return [best.pack(length) for length in (np.flatnonzero(best.pack_value > SMALLEST_GRADIENT) + 1).tolist()]
 
 
 def _remove(length: int, surplus: int, uses: Dict[Pack, int]) -> None:
-    """Turn places for this length that have no sequence into padding, and remove packs that become empty."""
+    """Turn slots of this length that have no sequence into padding, and remove packs that become empty."""
     while surplus:
         pack = next(pack for pack in uses if length in pack)
         number = min(uses[pack], surplus)
@@ -268,7 +268,7 @@ def _remove(length: int, surplus: int, uses: Dict[Pack, int]) -> None:
         uses[pack] -= number
         if not uses[pack]:
             del uses[pack]
-        place = pack.index(length)
-        rest = pack[:place] + pack[place + 1 :]
+        index = pack.index(length)
+        rest = pack[:index] + pack[index + 1 :]
         if rest:
             uses[rest] = uses.get(rest, 0) + number

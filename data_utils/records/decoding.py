@@ -31,7 +31,7 @@ class ExampleError(ValueError):
     """A message cannot be decoded.
 
     Attributes:
-        row: the message's place in the batch.
+        row: the message's index in the batch.
         reason: a clause that follows "record … ".
         fix: what to change before training.
     """

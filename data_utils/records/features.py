@@ -15,11 +15,11 @@ TARGETS = "targets"  # word piece ids to be predicted
 MASK = "mask"  # 1 for a real token, 0 for padding
 SEQUENCE_IDS = "numbers"  # 1, 2, … for the tokens of the first, second … sequence of a pack, 0 for padding
 SEGMENTS = "segments"  # 0 for the first sentence, 1 for the second
-TOKEN_POSITIONS = "positions"  # places in the row, distinct in a record
-POSITION_IDS = "count"  # places within a sequence of a pack, from 0
+TOKEN_POSITIONS = "positions"  # positions in the row, distinct in a record
+POSITION_IDS = "count"  # positions within a sequence of a pack, from 0
 WEIGHTS = "weights"  # real numbers of at least 0
 LABEL = "label"  # a class for each sequence
-TOKEN_INDEX = "place"  # a place in the row for each sequence, to be predicted
+TOKEN_INDEX = "index"  # a position in the row for each sequence, to be predicted
 SCORE = "score"  # a real number for each sequence, to be predicted
 TAGS = "tags"  # a class for each token, counted from 1; 0 if none is to be predicted
 OF_TOKENS = (TOKENS, MASK, SEQUENCE_IDS, SEGMENTS, POSITION_IDS, TAGS)  # one number for each token of the row
@@ -172,14 +172,14 @@ def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bo
         single: the features of rows with one sample each.
         cls_positions: whether the model reads the [CLS] of each sample.
     """
-    places, length = max_sequences_per_pack, single.features[0].length
-    tokens = [_numbered(feature, places) for feature in single.features if feature.kind in OF_TOKENS]
-    labels = [replace(feature, length=places) for feature in single.features if feature.kind not in OF_TOKENS]
+    slots, length = max_sequences_per_pack, single.features[0].length
+    tokens = [_numbered(feature, slots) for feature in single.features if feature.kind in OF_TOKENS]
+    labels = [replace(feature, length=slots) for feature in single.features if feature.kind not in OF_TOKENS]
     features = [*tokens, Feature("position_ids", length, POSITION_IDS, length)]
     if cls_positions:
-        features.append(Feature("cls_positions", places, TOKEN_POSITIONS, length))
+        features.append(Feature("cls_positions", slots, TOKEN_POSITIONS, length))
     if labels or any(feature.kind == TAGS for feature in tokens):
-        features += [*labels, Feature("sequence_weights", places, WEIGHTS)]
+        features += [*labels, Feature("sequence_weights", slots, WEIGHTS)]
     return replace(single, features=tuple(features), packed=True)
 
 

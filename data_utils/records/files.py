@@ -114,8 +114,8 @@ class RecordFiles:
                 continue
             file = int(files[first])
             numbers = ascending[first:last] - self._starts[file]
-            for place, payload in zip(order[first:last].tolist(), self._payloads(file, numbers)):
-                payloads[place] = payload
+            for index, payload in zip(order[first:last].tolist(), self._payloads(file, numbers)):
+                payloads[index] = payload
         return payloads
 
     def _payloads(self, file: int, numbers: np.ndarray) -> Iterator[Union[bytes, RecordError]]:
@@ -131,9 +131,9 @@ class RecordFiles:
                 last += 1
             base = begins[first]
             data = memoryview(handle.read(base, ends[last - 1] - base))
-            for place in range(first, last):
+            for index in range(first, last):
                 try:
-                    yield unframe(data[begins[place] - base : ends[place] - base], path, records[place])
+                    yield unframe(data[begins[index] - base : ends[index] - base], path, records[index])
                 except RecordError as error:
                     yield error
             first = last

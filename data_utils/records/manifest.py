@@ -116,7 +116,7 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
     version = fields.integer("version")
     if version != MANIFEST_VERSION:
         raise UserError(f"{path}: version {version} is not known here (known: {MANIFEST_VERSION}); update this program")
-    files = tuple(_file_entry(path, place, entry) for place, entry in enumerate(fields.value("files", list)))
+    files = tuple(_file_entry(path, index, entry) for index, entry in enumerate(fields.value("files", list)))
     names = [file.name for file in files]
     if len(set(names)) < len(names):
         doubled = next(name for name in names if names.count(name) > 1)
@@ -286,12 +286,12 @@ _KINDS: Dict[type, str] = {
 }
 
 
-def _file_entry(path: Path, place: int, entry: Any) -> ManifestFile:
-    fields = _Fields(path, f"files[{place}].", entry)
+def _file_entry(path: Path, index: int, entry: Any) -> ManifestFile:
+    fields = _Fields(path, f"files[{index}].", entry)
     name = fields.value("name", str)
     if not _is_file_name(name) or not name.endswith(".tfrecord"):
         raise UserError(
-            f"{path}: files[{place}].name is {short(name)}, not that of a *.tfrecord file next to it; {_FIX}"
+            f"{path}: files[{index}].name is {short(name)}, not that of a *.tfrecord file next to it; {_FIX}"
         )
     return ManifestFile(name, fields.integer("records"), fields.integer("bytes"), fields.value("sha256", str, None))
 

@@ -36,20 +36,20 @@ def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bo
     """
     assert n > 0 and start >= 0 and count >= 0 and epoch >= 0
     position = np.arange(start, start + count, dtype=np.int64)
-    place = position % n
+    index = position % n
     if not shuffle or count == 0:
-        return place
+        return index
     epochs = np.unique(position // n) if count <= n else position // n
     if epochs.size == 1:
-        return permute(place, n, seed, epoch + epochs)
-    return permute(place, n, seed, epoch + position // n)
+        return permute(index, n, seed, epoch + epochs)
+    return permute(index, n, seed, epoch + position // n)
 
 
-def batch_of(update: int, skipped: Sequence[int]) -> int:
+def select_batch(update: int, skipped: Sequence[int]) -> int:
     """Return the number of the global batch that an update consumes, given the skipped ones in ascending order.
 
     Example:
-        >>> [batch_of(update, [1, 2]) for update in range(3)]
+        >>> [select_batch(update, [1, 2]) for update in range(3)]
         [0, 3, 4]
     """
     batch = update
@@ -60,17 +60,17 @@ def batch_of(update: int, skipped: Sequence[int]) -> int:
     return batch
 
 
-def permute(place: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarray:
-    """Return the image of places in [0, n) under the permutation of (seed, epoch), int64 ``(count,)``.
+def permute(index: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarray:
+    """Return the image of indices in [0, n) under the permutation of (seed, epoch), int64 ``(count,)``.
 
     Args:
-        place: int64 ``(count,)``.
-        epoch: int64 ``(count,)`` or ``(1,)``, the epoch of each place.
+        index: int64 ``(count,)``.
+        epoch: int64 ``(count,)`` or ``(1,)``, the epoch of each index.
     """
     left_range = math.isqrt(n - 1) + 1
     right_range = -(-n // left_range)
     keys = _mix(_mix(np.full(1, seed & _MASK, np.uint64)) + epoch.astype(np.uint64) * np.uint64(_STEP))
-    image = _network(place.astype(np.uint64), left_range, right_range, keys)
+    image = _network(index.astype(np.uint64), left_range, right_range, keys)
     while True:  # Each position stays on its cycle of the permutation, which returns to a value below n.
         beyond = np.flatnonzero(image >= np.uint64(n))
         if not beyond.size:

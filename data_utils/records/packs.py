@@ -39,7 +39,7 @@ class PackReader:
     """Reads samples of another reader and merges them into packs.
 
     Args:
-        spec: the packs' features. One with a number for each sequence is filled by its kind: places are counted in the
+        spec: the packs' features. One with a number for each sequence is filled by its kind: slots are counted in the
             pack, weights are 1 for a sequence, labels are copied.
         samples: reads one sequence in each row, padded.
         lengths: ``(W,)`` tokens of each sequence.
@@ -87,7 +87,7 @@ class PackReader:
             batch[feature.name] = scatter(layout, values, len(packs), feature.length).astype(feature.dtype, copy=False)
         return batch
 
-    def of_samples(self, values: np.ndarray) -> np.ndarray:
+    def unpack_outputs(self, values: np.ndarray) -> np.ndarray:
         """Return a model's outputs for each sequence from those for packs.
 
         Args:
@@ -99,7 +99,7 @@ class PackReader:
         layout = lay_out(self._lengths, self._packs)
         if "cls_positions" in self.spec.shapes:
             given = np.empty((len(self._lengths), *values.shape[2:]), values.dtype)
-            given[layout.rows] = values[layout.packs, layout.places]
+            given[layout.rows] = values[layout.packs, layout.slots]
             return given
         given = np.zeros((len(self._lengths), *values.shape[1:]), values.dtype)
         sample, column = layout.tokens(values.shape[1])
@@ -111,7 +111,7 @@ def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout)
     """Return the values of a feature of packs for each sample: a row of tokens, or one number."""
     shape = samples["input_ids"].shape
     if feature.kind == SEQUENCE_IDS:
-        return np.broadcast_to(layout.places.astype(np.int32)[:, None] + 1, shape)
+        return np.broadcast_to(layout.slots.astype(np.int32)[:, None] + 1, shape)
     if feature.kind == POSITION_IDS:
         return np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
     if feature.kind == WEIGHTS:
@@ -157,11 +157,11 @@ def make_rows(
     """
     if max_sequences_per_pack is None:
         return samples
-    width, of_samples = samples.spec.features[0].length, lengths.reshape(-1, texts).sum(axis=1)
+    width, sample_lengths = samples.spec.features[0].length, lengths.reshape(-1, texts).sum(axis=1)
     if max_sequences_per_pack == texts > 1:
-        packs = np.arange(len(of_samples))[:, None].tolist()  # in the order of the data
+        packs = np.arange(len(sample_lengths))[:, None].tolist()  # in the order of the data
     else:
-        packs = pack_samples(of_samples, width, max_sequences_per_pack // texts, seed)
+        packs = pack_samples(sample_lengths, width, max_sequences_per_pack // texts, seed)
     packs = [[texts * sample + text for sample in pack for text in range(texts)] for pack in packs]
     return PackReader(in_packs(samples.spec, max_sequences_per_pack, cls_positions), samples, lengths, packs, texts)
 
@@ -170,12 +170,12 @@ def outputs_by_sample(reader: SampleReader, outputs: Mapping[str, np.ndarray]) -
     """Return a model's outputs for each sample from those for the reader's rows, by name."""
     arrays = {name: np.asarray(values) for name, values in outputs.items()}
     if isinstance(reader, PackReader):
-        return {name: reader.of_samples(values) for name, values in arrays.items()}
+        return {name: reader.unpack_outputs(values) for name, values in arrays.items()}
     return arrays
 
 
 def generated_rows(
-    features_of: Callable[[int], FeatureSpec],
+    make_features: Callable[[int], FeatureSpec],
     max_seq_length: int,
     max_sequences_per_pack: Optional[int],
     seed: int,
@@ -185,16 +185,16 @@ def generated_rows(
     """Return random fine-tuning samples as rows of the batch; packs are full.
 
     Args:
-        features_of: function that returns the features of sequences of a given length.
+        make_features: function that returns the features of sequences of a given length.
         max_sequences_per_pack, cls_positions, texts: as in :func:`make_rows`.
     """
     if max_sequences_per_pack is None:
-        return GeneratedReader(features_of(max_seq_length), seed)
-    places = max(1, min(max_sequences_per_pack, max_seq_length // SHORTEST_SAMPLE) // texts) * texts
-    length = max_seq_length // places
-    packs = np.arange(POOL_SAMPLES // places * places).reshape(-1, places).tolist()
-    samples = GeneratedReader(features_of(length), seed, len(packs) * places)
-    spec = in_packs(features_of(max_seq_length), max_sequences_per_pack, cls_positions)
+        return GeneratedReader(make_features(max_seq_length), seed)
+    slots = max(1, min(max_sequences_per_pack, max_seq_length // SHORTEST_SAMPLE) // texts) * texts
+    length = max_seq_length // slots
+    packs = np.arange(POOL_SAMPLES // slots * slots).reshape(-1, slots).tolist()
+    samples = GeneratedReader(make_features(length), seed, len(packs) * slots)
+    spec = in_packs(make_features(max_seq_length), max_sequences_per_pack, cls_positions)
     return PackReader(spec, samples, np.full(samples.count, length), packs, texts)
 
 
@@ -207,17 +207,17 @@ def generated_packs(
     count: int = POOL_SAMPLES,
 ) -> ArrayReader:
     """Return random full packs for pre-training, each of N sequences of about equal length, at least 3 tokens."""
-    places = max_sequences_per_pack
-    shortest, longer = divmod(max_seq_length, places)  # the first sequences have one token more
-    masked = max(1, min(max_predictions_per_pack // places, shortest - 2))
+    slots = max_sequences_per_pack
+    shortest, longer = divmod(max_seq_length, slots)  # the first sequences have one token more
+    masked = max(1, min(max_predictions_per_pack // slots, shortest - 2))
     spec = pretraining_features(shortest + 1, masked, vocab_size)
-    sequences = GeneratedReader(spec, seed, count * places).read(np.arange(count * places))
-    lengths = shortest + (np.arange(count * places) % places < longer)
+    sequences = GeneratedReader(spec, seed, count * slots).read(np.arange(count * slots))
+    lengths = shortest + (np.arange(count * slots) % slots < longer)
     sequences["input_mask"] = (np.arange(shortest + 1) < lengths[:, None]).astype(np.int32)
     sequences["masked_lm_positions"] = np.minimum(sequences["masked_lm_positions"], shortest - 1)
-    rows = np.arange(count * places).reshape(count, places).tolist()
-    packs = pack_arrays(sequences, rows, max_seq_length, max_predictions_per_pack, places)
-    return ArrayReader(packed_pretraining_features(max_seq_length, max_predictions_per_pack, places, vocab_size), packs)
+    rows = np.arange(count * slots).reshape(count, slots).tolist()
+    packs = pack_arrays(sequences, rows, max_seq_length, max_predictions_per_pack, slots)
+    return ArrayReader(packed_pretraining_features(max_seq_length, max_predictions_per_pack, slots, vocab_size), packs)
 
 
 def sequences_per_pack(reader: SampleReader) -> float:

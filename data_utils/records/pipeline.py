@@ -12,7 +12,7 @@ from typing import Callable, Deque, Dict, Iterator, List, Optional, Protocol, Se
 import numpy as np
 
 from data_utils.records.features import FeatureSpec
-from data_utils.records.order import batch_of, positions
+from data_utils.records.order import positions, select_batch
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
@@ -71,9 +71,9 @@ def training_dataset(
     share = micro_batches_per_update * micro_batch_size
 
     def read_update(update: int) -> List[np.ndarray]:
-        start = batch_of(update, skipped) * share * replicas + share * replica
-        wanted = positions(seed, 0, start, share, reader.count, shuffle)
-        batch = reader.read(wanted)
+        start = select_batch(update, skipped) * share * replicas + share * replica
+        requested = positions(seed, 0, start, share, reader.count, shuffle)
+        batch = reader.read(requested)
         shape = (micro_batches_per_update, micro_batch_size, -1)
         return [batch[feature.name].reshape(shape) for feature in reader.spec.features]
 
@@ -96,9 +96,9 @@ def evaluation_dataset(reader: SampleReader, *, batch_size: int, pad_last: bool 
     count = reader.count
 
     def read_batch(number: int) -> List[np.ndarray]:
-        wanted = np.arange(number * batch_size, (number + 1) * batch_size, dtype=np.int64)
-        real = wanted < count
-        batch = reader.read(np.minimum(wanted, count - 1) if pad_last else wanted[real])
+        requested = np.arange(number * batch_size, (number + 1) * batch_size, dtype=np.int64)
+        real = requested < count
+        batch = reader.read(np.minimum(requested, count - 1) if pad_last else requested[real])
         arrays = [batch[feature.name] for feature in reader.spec.features]
         return [*arrays, real.astype(np.float32)] if pad_last else arrays
 
@@ -116,8 +116,8 @@ def identify_samples(reader: SampleReader) -> str:
     """
     features = [(feature.name, feature.length, feature.dtype) for feature in reader.spec.features]
     digest = hashlib.sha256(repr((reader.count, features)).encode("utf-8"))
-    places = np.unique(np.linspace(0, reader.count - 1, _IDENTIFYING_SAMPLES).astype(np.int64))
-    batch = reader.read(places)
+    indices = np.unique(np.linspace(0, reader.count - 1, _IDENTIFYING_SAMPLES).astype(np.int64))
+    batch = reader.read(indices)
     for name, _, _ in features:
         values = np.ascontiguousarray(batch[name])
         digest.update(values.astype(values.dtype.newbyteorder("<")).tobytes())

@@ -36,8 +36,8 @@ class _Batch(NamedTuple):
 
     Attributes:
         arrays: the good records, name → ``(rows, L)``.
-        rows: their places among all requested records.
-        errors: the errors of the other records, by place.
+        rows: their indices among all requested records.
+        errors: the errors of the other records, by index.
     """
 
     arrays: Dict[str, np.ndarray]
@@ -55,7 +55,7 @@ class RecordReader:
         source: the data set folder, or a list of record files.
         verify_checksums: whether to first compare every file's SHA-256 with the manifest, which reads all data once.
         on_corrupt: ``"fail"`` raises an error for a record that is damaged or does not match ``spec``; ``"skip"`` reads
-            the next good one in its place, so the data still depends on the positions only.
+            the next good one instead, so the data still depends on the positions only.
         max_corrupt_records: maximum number of different records that are skipped.
 
     Raises:
@@ -135,15 +135,15 @@ class RecordReader:
             raise batch.errors[min(batch.errors)]
 
     def _read_chunk(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        wanted = self._corrupt.passed_over(positions)
-        batch = self._read_each(wanted)
+        requested = self._corrupt.passed_over(positions)
+        batch = self._read_each(requested)
         if not batch.errors:
             return batch.arrays
         if not self._skips:
             raise batch.errors[min(batch.errors)]
-        self._corrupt.add({int(wanted[row]): error for row, error in batch.errors.items()})
+        self._corrupt.add({int(requested[row]): error for row, error in batch.errors.items()})
         bad = np.array(sorted(batch.errors))
-        instead = self._read_chunk(wanted[bad])  # known corrupt records are now replaced by others
+        instead = self._read_chunk(requested[bad])  # known corrupt records are now replaced by others
         order = np.argsort(np.concatenate([batch.rows, bad]))
         return {name: np.concatenate([values, instead[name]])[order] for name, values in batch.arrays.items()}
 
@@ -161,7 +161,7 @@ class RecordReader:
         arrays, problems = good_records(list(payloads.values()), self._decoder.decode, self._find_problem)
         rows = list(payloads)
         errors.update(
-            {rows[place]: self._record_error(positions, rows[place], problem) for place, problem in problems.items()}
+            {rows[index]: self._record_error(positions, rows[index], problem) for index, problem in problems.items()}
         )
         return _Batch(arrays, np.array([row for row in rows if row not in errors], int), errors)
 
@@ -171,7 +171,7 @@ class RecordReader:
 
 
 class _CorruptRecords:
-    """The corrupt records that were found so far; it may be used from several threads.
+    """The corrupt records that were read so far; it may be used from several threads.
 
     A corrupt record is replaced by the next good one, after the last record by the first. What is read at a position
     therefore does not depend on earlier reads.

@@ -13,7 +13,7 @@ from data_utils.records.features import PACKING_COMMAND, Feature, FeatureSpec
 class Problem(NamedTuple):
     """The reason why a record cannot be used."""
 
-    row: int  # the record's place in the batch
+    row: int  # the record's index in the batch
     reason: str
     fix: str
 
@@ -34,7 +34,7 @@ def good_records(
         find: returns a problem of a batch, if it has one.
 
     Returns:
-        The arrays of the good records, and the problem of each other record by its place in the batch.
+        The arrays of the good records, and the problem of each other record by its index in the batch.
     """
     try:
         batch = decode(messages)
@@ -69,14 +69,14 @@ def _find_feature_problem(feature: Feature, values: np.ndarray) -> Optional[Prob
     if feature.below is None:
         if low >= 0 and np.isfinite(high):  # A NaN makes the minimum NaN.
             return None
-        row, place = np.argwhere(~(np.isfinite(values) & (values >= 0)))[0].tolist()
-        reason = f"has {feature.name} {values[row, place]} at place {place}, not a finite number of at least 0"
+        row, index = np.argwhere(~(np.isfinite(values) & (values >= 0)))[0].tolist()
+        reason = f"has {feature.name} {values[row, index]} at index {index}, not a finite number of at least 0"
         return Problem(row, reason, "make the data set again")
     if low >= 0 and high < feature.below:
         return None
-    row, place = np.argwhere((values < 0) | (values >= feature.below))[0].tolist()
-    value = int(values[row, place])
-    reason = f"has {feature.name} {value} at place {place}, outside [0, {feature.below})"
+    row, index = np.argwhere((values < 0) | (values >= feature.below))[0].tolist()
+    value = int(values[row, index])
+    reason = f"has {feature.name} {value} at index {index}, outside [0, {feature.below})"
     if feature.range_setting is None or value < 0:
         return Problem(row, reason, "make the data set again")
     fix = f"set {feature.range_setting} to {value + 1} or more, or dataset_dir to a data set made for {feature.below}"
@@ -84,7 +84,7 @@ def _find_feature_problem(feature: Feature, values: np.ndarray) -> Optional[Prob
 
 
 def _find_pack_problem(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
-    """Return the first pack whose features disagree on the places of its sequences, which training would mix up."""
+    """Return the first pack whose features disagree on the positions of its sequences, which training would mix up."""
     numbers = np.asarray(batch["input_mask"])  # (packs, S)
     slots = batch["next_sentence_weights"].shape[1]
     starts, expected = _sequence_starts(numbers, slots)

@@ -58,10 +58,10 @@ def _varint_rows(values: np.ndarray) -> List[bytes]:
     digits = np.empty((rows, columns, width), np.uint8)
     present = np.empty((rows, columns, width), bool)
     rest: Any = values.astype(np.uint64 if width > 4 else np.uint32)
-    for place in range(width):
-        present[..., place] = rest > 0 if place else True
+    for index in range(width):
+        present[..., index] = rest > 0 if index else True
         higher = rest >> 7
-        digits[..., place] = (rest & 127).astype(np.uint8) | (higher > 0).astype(np.uint8) << 7
+        digits[..., index] = (rest & 127).astype(np.uint8) | (higher > 0).astype(np.uint8) << 7
         rest = higher
     data = digits[present].tobytes()
     ends = np.cumsum(present.sum((1, 2))).tolist()

@@ -264,7 +264,7 @@ _WRITERS: list[tuple[str, Callable[[Fields], str]]] = [
 _AS_WORDS = {name: write for names, write in _WRITERS for name in names.split()}
 
 
-def _words_of_template(body: str) -> str:
+def _template_words(body: str) -> str:
     """Return the words that a template stands for, or an empty text.
 
     Args:
@@ -318,7 +318,7 @@ def _resolve_templates(text: str) -> str:
             inside = "".join(pieces[start:])
             del pieces[start:]
             if kind == opener:
-                pieces.append(_words_of_template(inside) if mark == "}}" else "")
+                pieces.append(_template_words(inside) if mark == "}}" else "")
                 break
     pieces.append(text[position:])
     while open_at:

@@ -131,7 +131,7 @@ def dump_source(path: Path) -> Source:
     return replace(markup, read_part=parse_page, stream=functools.partial(read_pages, path))
 
 
-def _source_of_files(
+def _make_source(
     files: tuple[Path, ...], read_part: Callable[[Any], Documents], boundary: re.Pattern[bytes] | None, kind: dict
 ) -> Source:
     """Return the source of text files, which may be compressed and may be cut after ``boundary``; None: nowhere."""
@@ -215,17 +215,17 @@ def source_from_options(options: argparse.Namespace) -> Source:
         text = PlainText(options.document_per_file, options.join_lines)
         files = _existing_files(options.text, "--text", "*.txt")
         boundary = None if options.document_per_file else BLANK_LINE
-        return _source_of_files(files, text, boundary, {"kind": "text", **asdict(text)})
+        return _make_source(files, text, boundary, {"kind": "text", **asdict(text)})
     if options.jsonl:
         lines = JsonLines(options.jsonl_field)
         files = _existing_files(options.jsonl, "--jsonl", "*.jsonl")
-        return _source_of_files(files, lines, LINE_END, {"kind": "jsonl", **asdict(lines)})
+        return _make_source(files, lines, LINE_END, {"kind": "jsonl", **asdict(lines)})
     if options.wikiextractor:
         files = _existing_files(options.wikiextractor, "--wikiextractor", "wiki_*")
-        return _source_of_files(files, read_wikiextractor, WIKIEXTRACTOR_BOUNDARY, {"kind": "wikiextractor"})
+        return _make_source(files, read_wikiextractor, WIKIEXTRACTOR_BOUNDARY, {"kind": "wikiextractor"})
     if options.wikitext:
         files = _existing_files(options.wikitext, "--wikitext")
-        return _source_of_files(files, read_wikitext, WIKITEXT_BOUNDARY, {"kind": "wikitext"})
+        return _make_source(files, read_wikitext, WIKITEXT_BOUNDARY, {"kind": "wikitext"})
     if options.parquet:
         files, column = _existing_files(options.parquet, "--parquet", "*.parquet"), options.parquet_column
         check_parquet(files, column)

@@ -84,7 +84,7 @@ class CompiledPrograms:
         return "with compilation; the programs are kept for later runs"
 
 
-def programs_of(options: ExecutionOptions) -> Optional[CompiledPrograms]:
+def load_programs(options: ExecutionOptions) -> Optional[CompiledPrograms]:
     """Return the loaded programs of earlier runs with these options.
 
     Returns:

@@ -212,10 +212,10 @@ def _gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool) -> Tuple[tf.Tensor, 
 @_compiled
 def _gelu_gradient(dy: tf.Tensor, slope: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
     dx = as_float32(dy) * as_float32(slope)
-    return tf.cast(dx, dy.dtype), _sum_of_rows(dx)
+    return tf.cast(dx, dy.dtype), _sum_rows(dx)
 
 
-def _sum_of_rows(x: tf.Tensor) -> tf.Tensor:
+def _sum_rows(x: tf.Tensor) -> tf.Tensor:
     """Return the sum (H,) of all rows of ``x`` (…, H), whose shape is known when it is traced.
 
     One half is added to the other until one row is left. XLA vectorizes that on CPUs, but not ``reduce_sum``, which
@@ -297,11 +297,11 @@ def _norm_gradient(
     g = upstream * gamma
     means = [tf.reduce_mean(values, -1, keepdims=True) for values in (g, g * n)]
     dv = inverse * (g - means[0] - n * means[1])
-    gradients = (tf.cast(dv, dy.dtype), _sum_of_rows(upstream * n), _sum_of_rows(upstream))
+    gradients = (tf.cast(dv, dy.dtype), _sum_rows(upstream * n), _sum_rows(upstream))
     if not has_added:
         return gradients
     dx = _dropped(dv, rate, seed, layer)
-    return (*gradients, tf.cast(dx, dy.dtype), _sum_of_rows(dx))
+    return (*gradients, tf.cast(dx, dy.dtype), _sum_rows(dx))
 
 
 # Cross-entropy

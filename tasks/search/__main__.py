@@ -10,7 +10,7 @@ import fcntl
 import importlib.util
 import sys
 from pathlib import Path
-from typing import IO, List, Optional, Sequence
+from typing import IO, List, Optional, Sequence, Tuple
 
 from model.tasks import TASKS
 from settings.loading import load_config
@@ -47,8 +47,7 @@ def run_search(options: argparse.Namespace) -> None:
 
     if options.trials < 1:
         raise UserError(f"--trials {options.trials}: give a number of trials, 1 or more")
-    command = training_command(options.command)
-    task = {facts.program: name for name, facts in TASKS.items()}[Path(command[0]).name]
+    task, command = training_command(options.command)
     config = load_config(task, command[1:]).config
     if config.seeds is not None:
         raise UserError("seeds: a trial is one run; remove seeds, and train the best config with them afterwards")
@@ -75,13 +74,18 @@ def run_search(options: argparse.Namespace) -> None:
         print("\n".join(write_results(search, task)))
 
 
-def training_command(words: Sequence[str]) -> List[str]:
-    """Return the training command: its script and flags."""
+def training_command(words: Sequence[str]) -> Tuple[str, List[str]]:
+    """Return the task and the training command, its script and flags.
+
+    Raises:
+        UserError: there is no training command.
+    """
     command = list(words[1:] if words[:1] == ["--"] else words)
-    programs = [facts.program for facts in TASKS.values()]
-    if not command or Path(command[0]).name not in programs:
-        raise UserError(f"give the training command after --: one of {', '.join(programs)}, and its flags")
-    return command
+    tasks = {facts.program: name for name, facts in TASKS.items()}
+    task = tasks.get(Path(command[0]).name) if command else None
+    if task is None:
+        raise UserError(f"give the training command after --: one of {', '.join(tasks)}, and its flags")
+    return task, command
 
 
 def locked(folder: Path) -> IO[str]:

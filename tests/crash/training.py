@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from checkpoints.folder import UNFINISHED, damage, step_folders, step_of
+from checkpoints.folder import UNFINISHED, damage, parse_step, step_folders
 from tests import ROOT
 from tests.support.runs import assert_same_run, logged, write_config, write_dataset
 from training.run_folder import RunFolder
@@ -90,7 +90,7 @@ def steps_logged(run: Path) -> int:
 
 def newest_step(run: Path) -> int:
     """Return the updates done at the last checkpoint; 0 without one."""
-    return max(map(step_of, step_folders(run / "checkpoints")), default=0)
+    return max(map(parse_step, step_folders(run / "checkpoints")), default=0)
 
 
 def is_writing(run: Path, since: float) -> bool:

@@ -95,7 +95,7 @@ def test_a_pack_holds_its_samples_one_behind_the_other(samples, readers, task):
 
 def test_scores_go_back_to_their_windows(samples, readers):
     whole = readers[SQUAD].read(np.arange(readers[SQUAD].count))
-    np.testing.assert_array_equal(readers[SQUAD].of_samples(whole["input_ids"]), samples[SQUAD]["input_ids"])
+    np.testing.assert_array_equal(readers[SQUAD].unpack_outputs(whole["input_ids"]), samples[SQUAD]["input_ids"])
 
 
 @pytest.mark.parametrize("task, replace", [*((task, True) for task in TASKS), (CLASSIFICATION, False)])
@@ -104,7 +104,7 @@ def test_logits_of_a_sample_are_those_of_the_sample_alone(samples, readers, task
     source = source_with_random_weights(a, task, 2 if task == SQUAD else CLASSES)
     pair = pair_of(source, a, on_cpu(), task, reader.spec.shapes, replace=replace)
     outputs = pair(reader.read(np.arange(reader.count)))
-    ours = {name: reader.of_samples(values.numpy()) for name, values in outputs.items()}
+    ours = {name: reader.unpack_outputs(values.numpy()) for name, values in outputs.items()}
     for sample, length in enumerate(LENGTHS):
         tokens = {
             name: samples[task][name][sample : sample + 1, :length].astype("int32")
@@ -123,7 +123,7 @@ def test_losses_of_windows_are_those_of_the_windows_alone(samples, readers):
     sums, counts = sums_and_counts(SpanObjective(), logits, reader.read(np.arange(reader.count)))
     loss, right = 0.0, dict.fromkeys(names, 0)
     for name, label in zip(names, ("start_positions", "end_positions")):
-        for window, scores in enumerate(reader.of_samples(logits[name])):
+        for window, scores in enumerate(reader.unpack_outputs(logits[name])):
             scores, place = scores[: LENGTHS[window]].astype("float64"), windows[label][window, 0]
             loss -= (scores[place] - np.log(np.exp(scores).sum())) / 2
             right[name] += int(scores.argmax() == place)
@@ -138,7 +138,7 @@ def test_losses_of_tags_are_those_of_the_sentences_alone(samples, readers):
     reader, sentences = readers[TOKEN_CLASSIFICATION], samples[TOKEN_CLASSIFICATION]
     logits = np.random.default_rng(1).normal(size=(reader.count, S, CLASSES)).astype("float32")
     packed, counts = sums_and_counts(TagObjective(), {"logits": logits}, reader.read(np.arange(reader.count)))
-    alone, counts_alone = sums_and_counts(TagObjective(), {"logits": reader.of_samples(logits)}, sentences)
+    alone, counts_alone = sums_and_counts(TagObjective(), {"logits": reader.unpack_outputs(logits)}, sentences)
     assert SEQUENCES_PER_PACK in counts and SEQUENCES_PER_PACK not in counts_alone
     for name in alone:
         assert (packed[name], counts[name]) == (pytest.approx(alone[name], rel=1e-5), counts_alone[name])

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from settings.config_files import read_config
 from settings.fields import Leaf
-from settings.loading import LoadedConfig, read_config
+from settings.loading import LoadedConfig
 from settings.schema import leaves, sections
 from tasks.cli import main
 from tests import ROOT

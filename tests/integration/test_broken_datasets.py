@@ -217,23 +217,23 @@ CASES = [
     Broken(
         "id beyond the vocabulary",
         replace_record(2, input_ids=[*range(15), 50]),
-        (*RECORD_2, "input_ids 50 at place 15, outside [0, 50)", "set bert_config.vocab_size to 51 or more"),
+        (*RECORD_2, "input_ids 50 at index 15, outside [0, 50)", "set bert_config.vocab_size to 51 or more"),
     ),
     Broken("id that 32 bits would cut", replace_record(2, input_ids=[2**32] * 16), (*RECORD_2, "input_ids 4294967296")),
     Broken(
-        "negative id", replace_record(2, masked_lm_ids=[1, -7, 3]), (*RECORD_2, "masked_lm_ids -7 at place 1", REMAKE)
+        "negative id", replace_record(2, masked_lm_ids=[1, -7, 3]), (*RECORD_2, "masked_lm_ids -7 at index 1", REMAKE)
     ),
     Broken(
         "position beyond the sequence",
         replace_record(2, masked_lm_positions=[0, 1, 16]),
-        (*RECORD_2, "masked_lm_positions 16 at place 2", REMAKE),
+        (*RECORD_2, "masked_lm_positions 16 at index 2", REMAKE),
     ),
     Broken(
         "label 2",
         replace_record(2, next_sentence_labels=[2]),
         (*RECORD_2, "next_sentence_labels 2", "outside [0, 2)", REMAKE),
     ),
-    Broken("mask 7", replace_record(2, input_mask=[7] * 16), (*RECORD_2, "input_mask 7 at place 0")),
+    Broken("mask 7", replace_record(2, input_mask=[7] * 16), (*RECORD_2, "input_mask 7 at index 0")),
     Broken(
         "segment 2",
         replace_record(2, segment_ids=[2] * 16),
@@ -242,7 +242,7 @@ CASES = [
     Broken(
         "weight not a number",
         replace_record(2, masked_lm_weights=[1.0, float("nan"), 0.0]),
-        (*RECORD_2, "masked_lm_weights nan at place 1"),
+        (*RECORD_2, "masked_lm_weights nan at index 1"),
     ),
     Broken(
         "weight negative", replace_record(2, masked_lm_weights=[-1.0, 1.0, 0.0]), (*RECORD_2, "masked_lm_weights -1.0")

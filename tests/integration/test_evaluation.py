@@ -29,7 +29,7 @@ from tests.support.runs import (
     write_config,
     write_dataset,
 )
-from training.evaluation import Record, best_of
+from training.evaluation import Record, find_best_step
 from training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -193,6 +193,6 @@ def test_held_out_text_of_another_vocabulary_is_refused(root: Path, dataset: Pat
 
 def test_the_best_of_losses_is_the_lowest() -> None:
     records = [Record(1, 0.5), Record(2, math.nan), Record(3, 0.25), Record(4, 0.25)]
-    assert best_of(records, "mlm_loss") == 3
-    assert best_of(records, "accuracy") == 1
-    assert best_of(records[1:2], "accuracy") is None
+    assert find_best_step(records, "mlm_loss") == 3
+    assert find_best_step(records, "accuracy") == 1
+    assert find_best_step(records[1:2], "accuracy") is None

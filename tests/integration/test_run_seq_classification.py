@@ -36,7 +36,7 @@ from tests.support.runs import (
     read_lines,
     run_command,
 )
-from training.evaluation import Record, best_of
+from training.evaluation import Record, find_best_step
 
 pytestmark = pytest.mark.slow
 
@@ -202,7 +202,7 @@ def test_a_task_of_clue_and_its_best_epoch(root: Path) -> None:
     folder = root / "runs" / "tnews"
     found = evaluations(folder)
     assert [step for step, _ in found] == list(range(15, 301, 15))  # 120 samples are 15 updates
-    best = best_of([Record(step, one["accuracy"]) for step, one in found], "accuracy")
+    best = find_best_step([Record(step, one["accuracy"]) for step, one in found], "accuracy")
     assert scores(folder) == dict(found)[best] == {"accuracy": 1.0}
     assert f"step-{best:08d}" in checkpoints(folder)
     for name, labels in secret.items():

@@ -13,7 +13,7 @@ import pytest
 
 from execution.interface import ExecutionOptions
 from execution.software import compiled_programs
-from execution.software.compiled_programs import CompiledPrograms, archive_name, programs_of, take_programs
+from execution.software.compiled_programs import CompiledPrograms, archive_name, load_programs, take_programs
 from keras_extensions.backend import PROGRAMS, tf, with_program_folder
 
 PROGRAM, OTHER = b"machine code" * 100, b"more of it" * 100
@@ -160,11 +160,11 @@ def test_archive_name_depends_on_everything_that_changes_programs(monkeypatch):
 def test_programs_are_not_kept_where_it_is_unsafe(monkeypatch, tmp_path):
     monkeypatch.setattr(compiled_programs, "KEEPS_PROGRAMS", True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert programs_of(ExecutionOptions()) is None, "not requested"
+    assert load_programs(ExecutionOptions()) is None, "not requested"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert programs_of(ExecutionOptions(executable_cache="auto")) is None, "no cache folder"
+    assert load_programs(ExecutionOptions(executable_cache="auto")) is None, "no cache folder"
     monkeypatch.setattr(compiled_programs, "processor_identity", lambda: "")
-    assert programs_of(ExecutionOptions(executable_cache=str(tmp_path))) is None, "unknown processor"
+    assert load_programs(ExecutionOptions(executable_cache=str(tmp_path))) is None, "unknown processor"
 
 
 def test_flags_of_the_user_are_kept():

@@ -26,7 +26,7 @@ from planning.estimates import (
 )
 from planning.lines import planner_lines
 from planning.suggest import partitioned, suggest
-from settings.derived import architecture_of, flops_per_row
+from settings.derived import derive_architecture, flops_per_row
 from settings.loading import load_config
 from tests import ROOT
 from utilities.errors import UserError
@@ -99,7 +99,7 @@ def test_too_large_runs_are_infeasible():
 
 def test_memory_of_the_host_is_checked(monkeypatch):
     config = load_config("pretraining", ["--config", str(LARGE), "--generated-dataset", "true"])
-    weights = 16 * pretraining_parameters(architecture_of(config.config))
+    weights = 16 * pretraining_parameters(derive_architecture(config.config))
     for memory, warned in ((weights, True), (100 * weights, False), (None, False)):
         monkeypatch.setattr("planning.lines.memory_bytes", lambda memory=memory: memory)
         shown = [line for line in planner_lines(config) if line.startswith("warning: on a CPU this run needs at least")]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from settings.fields import value_at
-from settings.loading import LoadedConfig, config_of_call, load_config
+from settings.loading import LoadedConfig, load_config, resolve_call
 from settings.schema import TrainingConfig, leaves
 from tests import ROOT
 from tests.support.config_files import FINE_TUNING, TINY, changed, write
@@ -219,21 +219,21 @@ def test_call_from_python_equals_the_command(tmp_path: Path) -> None:
     overrides = {"num_epochs": 2, "global_batch": {"replicas": 2}, "dataset_dir": Path("$HOME/data")}
     values = json.loads(path.read_text(encoding="utf-8"))
     for recipe in (path, str(path), values, {"extends": str(path)}, TrainingConfig.model_validate(values)):
-        called = config_of_call("pretraining", [recipe, {"seed": 3}], overrides)
+        called = resolve_call("pretraining", [recipe, {"seed": 3}], overrides)
         assert called.config == by_flags.config and len(called.notes) == len(by_flags.notes) == 1
         assert (called.origins["seed"], called.origins["num_epochs"]) == ("config", "argument of train")
     assert values == {**TINY, "name": "run"}  # not changed by the call
-    assert config_of_call("pretraining", TINY, {}).config.name == "pretraining"
+    assert resolve_call("pretraining", TINY, {}).config.name == "pretraining"
 
 
 def test_recipes_are_read_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for recipe in ("configs/squad/squad_base.json", {"extends": "configs/squad/squad_base.json"}):
-        assert config_of_call("squad", [recipe, "configs/systems/cpu.json"], {}).config.max_seq_length == 384
+        assert resolve_call("squad", [recipe, "configs/systems/cpu.json"], {}).config.max_seq_length == 384
     write(tmp_path / "configs" / "squad", {**FINE_TUNING, "seed": 7}, "squad_base.json")
-    assert config_of_call("squad", "configs/squad/squad_base.json", {}).config.seed == 7  # the current folder first
+    assert resolve_call("squad", "configs/squad/squad_base.json", {}).config.seed == 7  # the current folder first
     with pytest.raises(UserError, match=f"No such file or directory in {tmp_path} or {ROOT};"):
-        config_of_call("squad", "configs/none.json", {})
+        resolve_call("squad", "configs/none.json", {})
 
 
 def test_config_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
@@ -260,5 +260,5 @@ def test_config_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
 )
 def test_errors_of_a_call(task: str, config: Any, overrides: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError) as raised:
-        config_of_call(task, config, overrides)
+        resolve_call(task, config, overrides)
     assert words in str(raised.value) and "\n" not in str(raised.value)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from settings.loading import load_config, read_config
+from settings.config_files import read_config
+from settings.loading import load_config
 from settings.schema import TrainingConfig
 from tasks.demo import PHASES
 from tests.support.config_files import write

@@ -11,7 +11,7 @@ import pytest
 from model.architecture import Architecture, block_flops, block_parameters
 from planning.overview import plan_lines
 from reports.page import write_report
-from settings.derived import architecture_of, sparsity_figures
+from settings.derived import derive_architecture, sparsity_figures
 from settings.loading import LoadedConfig, load_config
 from tests.support.config_files import TINY, changed, write
 from utilities.errors import UserError
@@ -60,12 +60,12 @@ def test_plan_compares_with_the_dense_model(tmp_path: Path) -> None:
     loaded = load(tmp_path, {"ratio": 0.9})
     text = "\n".join(plan_lines(loaded))
     assert "10.0% of its matrices' weights exist" in text and "of the parameters" in text and "of the FLOPs" in text
-    architecture = architecture_of(loaded.config)
+    architecture = derive_architecture(loaded.config)
     figures = sparsity_figures(loaded.config, "pretraining", architecture)
     assert figures["encoder_density"] == pytest.approx(256 * 77 / (4 * 128 * 128 + 2 * 128 * 512))
     assert 0 < figures["flops_of_dense"] < 1 and 0 < figures["parameters_of_dense"] < 1
     dense = load(tmp_path, {})
-    assert sparsity_figures(dense.config, "pretraining", architecture_of(dense.config)) == {}
+    assert sparsity_figures(dense.config, "pretraining", derive_architecture(dense.config)) == {}
     assert "sparse" not in "\n".join(plan_lines(dense)).split("Run", 1)[1]
 
 

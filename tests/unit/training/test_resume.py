@@ -10,7 +10,7 @@ import pytest
 
 from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.order import batch_of
+from data_utils.records.order import select_batch
 from data_utils.records.pipeline import identify_samples, training_dataset
 from settings.fields import ResumePolicy
 from settings.loading import load_config
@@ -137,7 +137,7 @@ def test_skipped_batches_are_left_out(reader):
         np.testing.assert_array_equal(number, whole[expected])
     for number, expected in zip(data(reader, 4, 3, skipped=(2, 3, 7)), [6, 8, 9]):
         np.testing.assert_array_equal(number, whole[expected])
-    assert batch_of(10**9, ()) == 10**9
+    assert select_batch(10**9, ()) == 10**9
 
 
 def test_data_is_identified_by_its_content(reader):

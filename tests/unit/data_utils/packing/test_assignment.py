@@ -30,7 +30,7 @@ def test_each_record_once(seed: int, chunk: int, tmp_path: Path, monkeypatch: py
     found = assigned(lengths, size, limit, seed, tmp_path)
     places = found.shuffled(0, found.packs)
     assert sorted(places.tolist()) == list(range(found.packs))
-    records, sizes = found.records_of(places)
+    records, sizes = found.select_records(places)
     assert sorted(records.tolist()) == list(range(500))
     packs = np.repeat(np.arange(found.packs), sizes)
     assert np.bincount(packs).max() <= limit
@@ -44,7 +44,7 @@ def test_the_seed_decides_partners_and_order(tmp_path: Path) -> None:
     orders = []
     for seed in (1, 2, 1):
         found = assigned(lengths, 10, 2, seed, tmp_path)
-        orders.append(found.records_of(found.shuffled(0, found.packs))[0])
+        orders.append(found.select_records(found.shuffled(0, found.packs))[0])
     assert np.array_equal(orders[0], orders[2])
     pairs = [set(map(frozenset, order.reshape(-1, 2).tolist())) for order in orders]
     assert len(pairs[0] & pairs[1]) < 20

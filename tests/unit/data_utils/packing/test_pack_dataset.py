@@ -132,7 +132,7 @@ def test_packs_have_every_masked_position(tmp_path: Path, capsys: pytest.Capture
 
 def test_published_numbers_of_masked_positions() -> None:
     def usual(length: int, predictions: int, sequences: int) -> int:
-        return dataset.predictions_of_pack(dataset.Shape(length, predictions), length, sequences, needed=1)
+        return dataset.choose_max_predictions(dataset.Shape(length, predictions), length, sequences, needed=1)
 
     assert (usual(128, 20, 3), usual(512, 76, 3), usual(384, 56, 3)) == (23, 79, 59)
 

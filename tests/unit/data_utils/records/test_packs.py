@@ -68,7 +68,7 @@ def test_packs_are_read_as_they_were_written(tmp_path: Path) -> None:
         ("input_mask", (1, 0), 2, "that is not 1, 2, …"),
         ("input_mask", (2, 15), 1, "that is not 1, 2, …"),
         ("input_mask", (2, 0), 0, "that is not 1, 2, …"),
-        ("input_mask", (2, 0), 4, "4 at place 0, outside [0, 4); make the data set again"),
+        ("input_mask", (2, 0), 4, "4 at index 0, outside [0, 4); make the data set again"),
         ("position_ids", (0, 5), 5, "that do not start at 0 with each sequence"),
         ("position_ids", (2, 15), 1, "that do not start at 0"),
         ("next_sentence_positions", (2, 1), 7, "that are not the first tokens"),
