@@ -32,9 +32,9 @@ def other_signatures() -> Iterator[str]:
         if name.startswith("popdist"):
             continue  # which have no public code
         module = importlib.import_module(name)
-        for function, found, signature in functions(module, published):
-            if found is None or parameters(inspect.signature(found)) != parameters(signature):
-                yield f"{name}.{function}{signature}: {found and inspect.signature(found)}"
+        for function, real, signature in functions(module, published):
+            if real is None or parameters(inspect.signature(real)) != parameters(signature):
+                yield f"{name}.{function}{signature}: {real and inspect.signature(real)}"
 
 
 def other_defaults(config: Any, kind: str, prefix: str = "") -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Fixtures for runs on an emulation of IPUs, which the environment names, and on this machine's TensorFlow.
+"""Fixtures for runs on an emulation of IPUs, whose folder the environment names, and on this machine's TensorFlow.
 
 The emulation runs Graphcore's real Python code and interprets on the CPU what IPUs would execute.
 """

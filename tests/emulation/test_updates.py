@@ -162,7 +162,7 @@ def initial_weights(emulation: Emulation, task: str, config: Path, name: str, sa
     ],
     ids=["pretraining", "unconverted", "packs", "squad", "classification"],
 )
-def test_as_on_stock_tensorflow(
+def test_updates_equal_those_on_stock_tensorflow(
     emulation: Emulation, tmp_path: Path, task: str, loss: str, prepared: Callable[[Path], Path]
 ) -> None:
     config, name = prepared(tmp_path), prepared.__name__
@@ -179,7 +179,7 @@ def test_as_on_stock_tensorflow(
     assert all(np.abs(after[name] - before[name]).max() > TOLERANCE for name in before if "kernel" in name)
 
 
-def test_two_replicas_and_two_instances_are_as_one_with_twice_the_steps(emulation: Emulation, tmp_path: Path) -> None:
+def test_two_replicas_and_two_instances_equal_one_with_twice_the_steps(emulation: Emulation, tmp_path: Path) -> None:
     batch = SHARED["global_batch"]
     changes = {"total_num_train_samples": 2 * SAMPLES, "optimizer_opts": ADAMW}
     config = pretraining(tmp_path, **changes, global_batch={**batch, "grad_acc_steps_per_replica": 2 * STEPS})
@@ -195,7 +195,7 @@ def test_two_replicas_and_two_instances_are_as_one_with_twice_the_steps(emulatio
 
 
 @pytest.mark.parametrize(("task", "prepared"), [("squad", squad), ("classification", classification)])
-def test_evaluations_while_training_as_on_stock_tensorflow(
+def test_evaluations_while_training_equal_those_on_stock_tensorflow(
     emulation: Emulation, tmp_path: Path, task: str, prepared: Callable[[Path], Path]
 ) -> None:
     """SQuAD is a pipeline of three stages, classification has one stage."""

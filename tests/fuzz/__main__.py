@@ -15,7 +15,7 @@ from tests.fuzz.harness import Suite, run_suite
 CASES = {"configs": 2000, "records": 500, "checkpoints": 200, "pretrained": 200}
 
 
-def suite_of(name: str) -> Callable[[Path], Suite]:
+def import_suite(name: str) -> Callable[[Path], Suite]:
     """Return a suite; suites are imported one by one, because configs do not need TensorFlow."""
     if name == "configs":
         from tests.fuzz.configs import Configs
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         cases = getattr(options, name)
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
-            report = run_suite(suite_of(name)(Path(folder)), cases, options.seed)
+            report = run_suite(import_suite(name)(Path(folder)), cases, options.seed)
         print(f"{report}\n  {time.monotonic() - started:.0f} s", flush=True)
         failed = failed or bool(report.failures)
     return int(failed)

@@ -15,7 +15,7 @@ from checkpoints.folder import Checkpoint, find_checkpoint
 from checkpoints.state import TrainingState, load_weights
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras, tf
-from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
+from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, list_keys
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
 from training.resume import Position, newest_position
 from training.run_folder import RunFolder
@@ -55,7 +55,7 @@ class Checkpoints:
             for name in self._files
         }
         self._others["a zip archive"] = b"PK\x03\x04" + bytes(60)
-        self._keys = keys_of(json.loads(self._others["20/checkpoint.json"]))
+        self._keys = list_keys(json.loads(self._others["20/checkpoint.json"]))
 
     def _values(self) -> list[np.ndarray]:
         return [variable.numpy() for variable in [*self._variables, *self._optimizer.variables]]
@@ -65,19 +65,19 @@ class Checkpoints:
         return drawn + [self._one(chance) for _ in range(chance.choice([1, 1, 1, 2, 3]))]
 
     def _one(self, chance: random.Random) -> Damage:
-        place = f"checkpoints/step-{chance.choice([10, 20, 20, 20]):08d}"
-        name = f"{place}/{chance.choice([*self._files, 'checkpoint.json'])}"
+        folder = f"checkpoints/step-{chance.choice([10, 20, 20, 20]):08d}"
+        name = f"{folder}/{chance.choice([*self._files, 'checkpoint.json'])}"
         kind = chance.choices(["bytes", "json", "path", "rename", "history"], [6, 4, 3, 1, 1])[0]
         if kind == "bytes":
             return draw_bytes(chance, name)
         if kind == "json":
-            return draw_json(chance, f"{place}/checkpoint.json", self._keys)
+            return draw_json(chance, f"{folder}/checkpoint.json", self._keys)
         if kind == "path":
             return (chance.choice(PATH_DAMAGE), name, chance.choice(sorted(self._others)))
         if kind == "history":
             return draw_bytes(chance, "history.jsonl")
         names = ["step-00000030", "step-30", "step-x", ".writing-step-00000020", ".replaced-step-00000020", "other"]
-        return ("rename", place, chance.choice(names))
+        return ("rename", folder, chance.choice(names))
 
     def attempt(self, mutations: Sequence[Damage]) -> str:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -61,7 +61,7 @@ class Configs:
         return [("base", base), *(self._mutation(chance, self._bases[base][1]) for _ in range(count))]
 
     def _mutation(self, chance: random.Random, values: dict[str, Any]) -> Mutation:
-        path = chance.choice(paths_of(values) + [tuple(name.split(".")) for name in leaves()])
+        path = chance.choice(list_paths(values) + [tuple(name.split(".")) for name in leaves()])
         kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         if kind == "set":
             return (kind, path, chance.choice(VALUES))
@@ -134,7 +134,7 @@ def names_something(line: str, path: Path, flags: list[str]) -> bool:
 def check_meaning(loaded: LoadedConfig, tree: dict[str, Any], flags: list[str]) -> None:
     """Check that the config has each value as written in the file, unless a flag or a rule has changed it."""
     given = set(flags) | {flag.split("=")[0] for flag in flags}
-    for name, value in leaves_of(tree):
+    for name, value in iterate_leaves(tree):
         if name in ("about", "extends") or name.startswith("about."):
             continue
         leaf = leaves().get(name)
@@ -226,14 +226,14 @@ def base_configs() -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
                 yield "+".join(str(file.relative_to(ROOT)) for file in (path, *system)), (task, values)
 
 
-def paths_of(values: dict[str, Any]) -> list[tuple[str, ...]]:
-    return [tuple(name.split(".")) for name, _ in leaves_of(values)]
+def list_paths(values: dict[str, Any]) -> list[tuple[str, ...]]:
+    return [tuple(name.split(".")) for name, _ in iterate_leaves(values)]
 
 
-def leaves_of(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def iterate_leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         if isinstance(value, dict) and value:
-            yield from leaves_of(value, f"{prefix}{key}.")
+            yield from iterate_leaves(value, f"{prefix}{key}.")
         elif not (isinstance(value, dict) and prefix + key in sections()):
             yield prefix + key, value
 
@@ -291,10 +291,10 @@ def change_key(values: dict[str, Any], section: dict[str, Any], key: str, mutati
         if isinstance(target, dict):
             target[key] = section.pop(key)
     else:
-        section[key] = near(value, mutation[2])
+        section[key] = similar(value, mutation[2])
 
 
-def near(value: Any, how: str) -> Any:
+def similar(value: Any, how: str) -> Any:
     """Return a value similar to the given one."""
     if how == "text":
         return word(value)
@@ -311,16 +311,16 @@ def near(value: Any, how: str) -> Any:
 
 
 def renamed(key: str, how: str, number: int) -> str:
-    place = number % len(key)
+    offset = number % len(key)
     if how == "case":
         return key.upper()
     if how == "dash":
         return key.replace("_", "-")
     if how == "short":
-        return key[:place] + key[place + 1 :]
+        return key[:offset] + key[offset + 1 :]
     if how == "swap":
-        return key[:place] + key[place : place + 2][::-1] + key[place + 2 :]
-    return key + key[place]
+        return key[:offset] + key[offset : offset + 2][::-1] + key[offset + 2 :]
+    return key + key[offset]
 
 
 def change_text(text: str, mutation: Mutation) -> str:
@@ -328,13 +328,13 @@ def change_text(text: str, mutation: Mutation) -> str:
     kind = mutation[0]
     if kind not in ("insert", "cut", "flip", "twice"):
         return text
-    place = int(mutation[1] * len(text))
+    offset = int(mutation[1] * len(text))
     if kind == "insert":
-        return text[:place] + mutation[2] + text[place:]
+        return text[:offset] + mutation[2] + text[offset:]
     if kind == "cut":
-        return text[:place]
+        return text[:offset]
     if kind == "flip":
-        return text[:place] + chr(mutation[2]) + text[place + 1 :]
+        return text[:offset] + chr(mutation[2]) + text[offset + 1 :]
     pairs = list(re.finditer(r'"\w+": (?:[\d.e-]+|true|false|"[^"]*")', text))
     if not pairs:
         return text

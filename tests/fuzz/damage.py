@@ -19,7 +19,7 @@ Damage = tuple[Any, ...]
 
 
 def draw_bytes(chance: random.Random, name: str) -> Damage:
-    """Draw damage to the bytes of a file: kind, file, place as a share, extent, seed of new bytes."""
+    """Draw damage to the bytes of a file: kind, file, offset as a share of its length, extent, seed of new bytes."""
     return (chance.choice(BYTE_DAMAGE), name, chance.random(), chance.choice([1, 2, 8, 30, 200]), chance.randrange(256))
 
 
@@ -51,16 +51,18 @@ def apply(folder: Path, damage: Damage, others: dict[str, bytes]) -> None:
 def damaged(data: bytes, damage: Damage) -> bytes:
     """Return the bytes after one kind of damage."""
     kind, _, share, extent, number = damage
-    place = int(share * len(data))
+    offset = int(share * len(data))
     new = random.Random(number).randbytes(extent)
     changes: dict[str, Callable[[], bytes]] = {
-        "flip": lambda: data[:place] + bytes(b ^ 1 << number % 8 for b in data[place : place + 1]) + data[place + 1 :],
-        "byte": lambda: data[:place] + bytes([number]) + data[place + 1 :],
-        "cut": lambda: data[:place],
-        "remove": lambda: data[:place] + data[place + extent :],
-        "insert": lambda: data[:place] + new + data[place:],
-        "repeat": lambda: data[:place] + data[place : place + extent] + data[place:],
-        "zeros": lambda: data[:place] + bytes(len(data[place : place + extent])) + data[place + extent :],
+        "flip": lambda: (
+            data[:offset] + bytes(b ^ 1 << number % 8 for b in data[offset : offset + 1]) + data[offset + 1 :]
+        ),
+        "byte": lambda: data[:offset] + bytes([number]) + data[offset + 1 :],
+        "cut": lambda: data[:offset],
+        "remove": lambda: data[:offset] + data[offset + extent :],
+        "insert": lambda: data[:offset] + new + data[offset:],
+        "repeat": lambda: data[:offset] + data[offset : offset + extent] + data[offset:],
+        "zeros": lambda: data[:offset] + bytes(len(data[offset : offset + extent])) + data[offset + extent :],
         "garbage": lambda: data + new,
         "empty": lambda: b"",
     }
@@ -92,7 +94,7 @@ def change_json(path: Path, damage: Damage) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def keys_of(content: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Yield every place in a JSON value."""
+def list_keys(content: Any, prefix: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the keys and indices that lead to each value of a JSON document."""
     items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
-    return [key for name, item in items for key in [(*prefix, name), *keys_of(item, (*prefix, name))]]
+    return [key for name, item in items for key in [(*prefix, name), *list_keys(item, (*prefix, name))]]

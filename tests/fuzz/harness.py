@@ -55,18 +55,18 @@ def run_suite(suite: Suite, cases: int, seed: int, most_failures: int = 10) -> R
     report = Report(suite.name)
     for number in range(cases):
         mutations = list(suite.draw(random.Random(f"{suite.name}/{seed}/{number}")))
-        outcome = outcome_of(suite, mutations)
+        outcome = try_case(suite, mutations)
         if outcome in (ACCEPTED, REFUSED):
             report.outcomes[outcome] += 1
             continue
-        small = shrunk(suite, mutations)
+        small = minimize(suite, mutations)
         report.failures.append(describe(suite, seed, number, small))
         if len(report.failures) >= most_failures:
             break
     return report
 
 
-def outcome_of(suite: Suite, mutations: Sequence[Any]) -> str:
+def try_case(suite: Suite, mutations: Sequence[Any]) -> str:
     """Return ``ACCEPTED``, ``REFUSED``, or a description of the failure."""
     try:
         with limited(SECONDS):
@@ -80,14 +80,14 @@ def outcome_of(suite: Suite, mutations: Sequence[Any]) -> str:
         return f"{type(error).__name__} in {where.filename}:{where.lineno}: {error}"
 
 
-def shrunk(suite: Suite, mutations: Sequence[Any]) -> list[Any]:
+def minimize(suite: Suite, mutations: Sequence[Any]) -> list[Any]:
     """Return only the mutations that the failure needs."""
     kept = list(mutations)
-    place = 0
-    while place < len(kept):
-        fewer = kept[:place] + kept[place + 1 :]
-        if outcome_of(suite, fewer) in (ACCEPTED, REFUSED):
-            place += 1
+    index = 0
+    while index < len(kept):
+        fewer = kept[:index] + kept[index + 1 :]
+        if try_case(suite, fewer) in (ACCEPTED, REFUSED):
+            index += 1
         else:
             kept = fewer
     return kept
@@ -95,7 +95,7 @@ def shrunk(suite: Suite, mutations: Sequence[Any]) -> list[Any]:
 
 def describe(suite: Suite, seed: int, number: int, mutations: Sequence[Any]) -> str:
     """Return the failure with everything that is needed to repeat it."""
-    lines = [f"  {suite.name} case {number} of seed {seed}: {outcome_of(suite, mutations)[:600]}"]
+    lines = [f"  {suite.name} case {number} of seed {seed}: {try_case(suite, mutations)[:600]}"]
     return "\n".join([*lines, *(f"    {mutation!r}"[:600] for mutation in mutations)])
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from checkpoints.pretrained.opening import open_pretrained
 from model.tasks import PRETRAINING
-from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
+from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, list_keys
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
 from tests.support.bert_pairs import architecture
 from tests.support.checkpoint_writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors
@@ -50,12 +50,12 @@ class PretrainedFiles:
         self._others: dict[str, bytes] = {}
         self._keys: dict[str, list[tuple]] = {}
         for kind, write in WRITERS.items():
-            place = write(source, self._good / kind)
-            self._files[kind] = sorted(path.name for path in place.iterdir())
+            folder = write(source, self._good / kind)
+            self._files[kind] = sorted(path.name for path in folder.iterdir())
             for name in self._files[kind]:
-                self._others[f"{kind}/{name}"] = (place / name).read_bytes()
+                self._others[f"{kind}/{name}"] = (folder / name).read_bytes()
                 if name.endswith(".json"):
-                    self._keys[f"{kind}/{name}"] = keys_of(json.loads((place / name).read_text()))
+                    self._keys[f"{kind}/{name}"] = list_keys(json.loads((folder / name).read_text()))
 
     def draw(self, chance: random.Random) -> list[Damage]:
         kind = chance.choice(list(WRITERS))
@@ -74,8 +74,8 @@ class PretrainedFiles:
                 chance.randrange(256),
             )
         if what == "json":
-            place = chance.choice([key for key in self._keys if key.startswith(f"{kind}/")])
-            return draw_json(chance, place, self._keys[place])
+            file = chance.choice([key for key in self._keys if key.startswith(f"{kind}/")])
+            return draw_json(chance, file, self._keys[file])
         if what == "attack":
             return (what, f"{kind}/{name}", chance.randrange(len(ATTACKS)))
         return (chance.choice(PATH_DAMAGE), f"{kind}/{name}", chance.choice(sorted(self._others)))

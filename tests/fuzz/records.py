@@ -17,7 +17,7 @@ from data_utils.records.framing import masked_crc32c
 from data_utils.records.index import build_index
 from data_utils.records.reader import RecordReader
 from keras_extensions.backend import tf
-from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, keys_of
+from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, list_keys
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
 from tests.support.record_samples import example, sample, spec, write_manifest, write_samples
 from utilities.errors import UserError
@@ -53,7 +53,7 @@ class Records:
         write_manifest(self._good, {}, files=files, totals={"records": sum(COUNTS.values())})
         self._others = {path.name: path.read_bytes() for path in self._good.iterdir()}
         self._others["gzip"] = b"\x1f\x8b\x08\0" + bytes(100)
-        self._keys = keys_of(json.loads(self._others["manifest.json"]))
+        self._keys = list_keys(json.loads(self._others["manifest.json"]))
 
     def draw(self, chance: random.Random) -> list[Damage]:
         drawn: list[Damage] = []
@@ -157,17 +157,17 @@ def check_values(found: dict[str, np.ndarray]) -> None:
             raise WrongError(f"{feature.name} has values out of range")
 
 
-def payloads_of(data: bytes) -> list[bytes] | None:
+def read_payloads(data: bytes) -> list[bytes] | None:
     """Return the records of a complete file."""
-    found, place = [], 0
-    while place < len(data):
-        if place + 12 > len(data):
+    found, offset = [], 0
+    while offset < len(data):
+        if offset + 12 > len(data):
             return None
-        (length,) = struct.unpack_from("<Q", data, place)
-        if place + length + 16 > len(data):
+        (length,) = struct.unpack_from("<Q", data, offset)
+        if offset + length + 16 > len(data):
             return None
-        found.append(data[place + 12 : place + 12 + length])
-        place += length + 16
+        found.append(data[offset + 12 : offset + 12 + length])
+        offset += length + 16
     return found
 
 
@@ -180,7 +180,7 @@ def framed(payload: bytes) -> bytes:
 def rewrite(path: Path, mutation: Damage) -> None:
     """Change one feature of a record, with correct checksums."""
     _, _, number, feature, value = mutation
-    payloads = payloads_of(path.read_bytes())
+    payloads = read_payloads(path.read_bytes())
     if payloads is not None and number < len(payloads):
         payloads[number] = example(sample(number, **{feature: value}))
         path.write_bytes(b"".join(map(framed, payloads)))
@@ -189,7 +189,7 @@ def rewrite(path: Path, mutation: Damage) -> None:
 def swap(path: Path, mutation: Damage) -> None:
     """Swap two records."""
     _, _, one, two = mutation
-    payloads = payloads_of(path.read_bytes())
+    payloads = read_payloads(path.read_bytes())
     if payloads is not None and max(one, two) < len(payloads):
         payloads[one], payloads[two] = payloads[two], payloads[one]
         path.write_bytes(b"".join(map(framed, payloads)))

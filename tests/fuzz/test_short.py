@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.__main__ import suite_of
-from tests.fuzz.harness import REFUSED, check_line, limited, outcome_of, run_suite
+from tests.fuzz.__main__ import import_suite
+from tests.fuzz.harness import REFUSED, check_line, limited, run_suite, try_case
 from tests.support.config_files import TINY, changed, run_command, write
 
 SHORT = {"configs": 300, "records": 80, "checkpoints": 50, "pretrained": 50}
@@ -24,7 +24,7 @@ def quiet():
 
 @pytest.mark.parametrize("name", SHORT)
 def test_every_mutation_is_read_correctly_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
-    report = run_suite(suite_of(name)(tmp_path), SHORT[name], seed=1984)
+    report = run_suite(import_suite(name)(tmp_path), SHORT[name], seed=1984)
     assert not report.failures, str(report)
     assert min(report.outcomes[outcome] for outcome in ("accepted", "refused")) >= SHORT[name] // 20, str(report)
 
@@ -47,25 +47,25 @@ def test_mutated_configs_that_once_failed(case: str, tmp_path: Path, capsys: pyt
 
 def test_a_checkpoint_named_by_its_file_is_verified_too(tmp_path: Path) -> None:
     """One checkpoint has the weights of one step and the description of another, and one has emptied data."""
-    suite = suite_of("checkpoints")(tmp_path)
+    suite = import_suite("checkpoints")(tmp_path)
     place = "checkpoints/step-00000020"
     for damage in (
         ("other", f"{place}/checkpoint.json", "10/checkpoint.json"),
         ("empty", f"{place}/weights.data-00000-of-00001", 0.0, 1, 0),
     ):
-        assert outcome_of(suite, [("ask", "prefix"), damage]) == REFUSED
+        assert try_case(suite, [("ask", "prefix"), damage]) == REFUSED
 
 
 def test_wrong_values_in_configs_of_other_projects(tmp_path: Path) -> None:
-    suite = suite_of("pretrained")(tmp_path)
+    suite = import_suite("pretrained")(tmp_path)
     for kind, file, key, value in (
         ("google", "bert_config.json", ("hidden_act",), {}),
         ("bin", "config.json", ("attention_probs_dropout_prob",), [None]),
         ("safetensors", "config.json", ("hidden_dropout_prob",), "\ud800"),
         ("safetensors", "config.json", ("hidden_size",), -1),
     ):
-        assert outcome_of(suite, [("format", kind), ("set", f"{kind}/{file}", key, value)]) == REFUSED
+        assert try_case(suite, [("format", kind), ("set", f"{kind}/{file}", key, value)]) == REFUSED
     for value in (1e308, [["a"]], [{}]):
         mutations = [("format", "h5"), ("set", "h5/config.json", ("architectures",), value)]
-        assert outcome_of(suite, mutations) == "accepted"
-    assert outcome_of(suite, [("format", "google"), ("dangling", "google/bert_model.ckpt.index")]) == REFUSED
+        assert try_case(suite, mutations) == "accepted"
+    assert try_case(suite, [("format", "google"), ("dangling", "google/bert_model.ckpt.index")]) == REFUSED

@@ -1,4 +1,4 @@
-"""All tasks but entities through a strict double of Graphcore's packages, from files to checkpoints.
+"""All tasks except token classification, run on a strict double of Graphcore's packages, from files to checkpoints.
 
 The configs are published ones for smaller models with unchanged IPU settings; sentence embeddings have two stages. The
 calls of Graphcore's packages are compared with the config, according to its published documentation.
@@ -187,11 +187,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     command += [word for run in runs for word in ("--", *run)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ)
     assert ended.returncode == 0 and record.exists(), (ended.stdout + ended.stderr)[-4000:]
-    found = read_json(record)
-    assert all(one["status"] == 0 for one in found), (ended.stdout + ended.stderr)[-4000:]
+    records = read_json(record)
+    assert all(one["status"] == 0 for one in records), (ended.stdout + ended.stderr)[-4000:]
     folders = [root / "runs" / name for name in ("packed", "pretrain", "squad", "glue", "embed", "compiled")]
     names = ["packed", *configs, "compiled"]
-    return {name: Run(one, folder) for name, one, folder in zip(names, found, folders, strict=True)}
+    return {name: Run(one, folder) for name, one, folder in zip(names, records, folders, strict=True)}
 
 
 def test_blocks_are_in_their_stages(runs: dict[str, Run]) -> None:
@@ -210,7 +210,7 @@ def test_sentence_embeddings_are_trained_and_scored(runs: dict[str, Run]) -> Non
     assert set(read_json(run.folder / "scores.json")) == {"recall_at_1", "recall_at_10"}
 
 
-def test_pipeline_as_the_config_has_it(runs: dict[str, Run]) -> None:
+def test_pipeline_follows_the_config(runs: dict[str, Run]) -> None:
     options = runs["pretraining"].training
     assert options["device_mapping"] == [0, 1, 0]
     assert options["gradient_accumulation_steps_per_replica"] == 12
@@ -292,7 +292,7 @@ def test_callbacks_see_updates_and_streamed_values(runs: dict[str, Run]) -> None
     assert [period["learning_rate"] for period in periods] == pytest.approx([peak, peak * 0.75, peak * 0.25], rel=1e-3)
 
 
-def test_checkpoints_hold_weights_and_moments(runs: dict[str, Run]) -> None:
+def test_checkpoints_contain_weights_and_moments(runs: dict[str, Run]) -> None:
     from keras_extensions.backend import tf
 
     folder = last_checkpoint(runs["pretraining"].folder)
@@ -305,7 +305,7 @@ def test_checkpoints_hold_weights_and_moments(runs: dict[str, Run]) -> None:
     assert sum(moment.any() for moment in moments) == len(moments)
 
 
-def test_evaluation_answers_everything(runs: dict[str, Run]) -> None:
+def test_evaluation_answers_every_sample(runs: dict[str, Run]) -> None:
     scores = read_json(runs["squad"].folder / "scores.json")
     assert set(scores) >= {"f1", "exact_match"}
     predict = runs["squad"].called("predict")[-1]

@@ -1,4 +1,4 @@
-"""Commands of several processes, looked at from outside while they run: nothing that other machines can reach."""
+"""Commands with several processes open no sockets that other machines can reach, as seen while they run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 300  # seconds, for a busy machine
 PIDFD_GETFD = 438  # the number of this system call, which Python does not offer
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
-# A command of the data preparation that starts workers for any size of input, and keeps them once the work is done.
+# Runs a command that starts workers for any size of input, and keeps them running after the work is done.
 KEEPING_WORKERS = """
 import sys, time
 from data_utils import parallel
@@ -51,15 +51,15 @@ PREPARATION = [
 
 
 def family(process: int) -> list[int]:
-    """Return a process and all below it."""
+    """Return a process and all its descendants."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    found = [process]
-    for one in found:  # grows during the loop
-        found += [child for child, parent in parents.items() if parent == one]
-    return found
+    processes = [process]
+    for one in processes:  # grows during the loop
+        processes += [child for child, parent in parents.items() if parent == one]
+    return processes
 
 
 def listeners(process: int) -> Iterator[tuple[str, str]]:
@@ -115,7 +115,7 @@ def launcher(folder: Path) -> list[str]:
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open") or not Path("/proc/self/fd").exists(), reason="needs Linux")
 @pytest.mark.parametrize("command, servers", [(preparation, 0), (packing, 0), (doctor, 0), (launcher, 2)])
-def test_other_machines_can_reach_nothing(command, servers, tmp_path):
+def test_no_socket_can_be_reached_from_other_machines(command, servers, tmp_path):
     errors = tmp_path / "errors.txt"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with open(errors, "w", encoding="utf-8") as stream:

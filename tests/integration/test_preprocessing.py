@@ -1,4 +1,4 @@
-"""The whole way from a dump to records: structure, statistics, determinism, and error messages."""
+"""Data preparation from a dump to records: structure, statistics, determinism, and error messages."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def test_structure(data_set: Path, records: dict[str, np.ndarray]) -> None:
     assert (separators.sum(1) == 2).all()
     assert ((original == names["[CLS]"]).sum(1) == 1).all()
     assert not (original == names["[MASK]"]).any()
-    place = np.arange(LENGTH)
+    columns = np.arange(LENGTH)
     first = separators.argmax(1)
     assert (original[np.arange(len(original)), lengths - 1] == names["[SEP]"]).all()
-    assert np.array_equal(records["input_mask"], place < lengths[:, None])
-    assert np.array_equal(records["input_ids"] == names["[PAD]"], place >= lengths[:, None])
-    assert np.array_equal(records["segment_ids"], (place > first[:, None]) & (place < lengths[:, None]))
+    assert np.array_equal(records["input_mask"], columns < lengths[:, None])
+    assert np.array_equal(records["input_ids"] == names["[PAD]"], columns >= lengths[:, None])
+    assert np.array_equal(records["segment_ids"], (columns > first[:, None]) & (columns < lengths[:, None]))
     weights, positions = records["masked_lm_weights"], records["masked_lm_positions"]
     assert set(np.unique(weights)) == {0.0, 1.0}
     assert (np.diff(weights, axis=1) <= 0).all()  # padding comes last
@@ -104,8 +104,8 @@ def documents(folder: Path) -> set[str]:
     return {document.strip() for text in texts for document in text.split("\n\n") if document.strip()}
 
 
-def test_documents_that_are_held_out(data_set: Path, tmp_path: Path) -> None:
-    """By document, none on both sides, and the same ones for another length, seed and number of workers."""
+def test_held_out_documents(data_set: Path, tmp_path: Path) -> None:
+    """Whole documents are held out, and the same ones for another length, seed and number of workers."""
     common = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--validation-fraction", 0.2]
     sizes = {"short": [32, 5, 7, 1], "long": [128, 20, 8, 2]}
     held_out = {}
@@ -122,7 +122,7 @@ def test_documents_that_are_held_out(data_set: Path, tmp_path: Path) -> None:
     assert manifests[1]["settings"]["duplicate_factor"] == 1  # the same masks each time
     records = read_records(tmp_path / "short" / "validation", 32, 5)
     assert len(records["input_ids"]) == manifests[1]["totals"]["records"]
-    # A data set of all documents does not keep what another one held out.
+    # A later preparation that holds out nothing removes the held-out records of this one.
     remade = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--workers", 1]
     assert run(*remade, "--output", tmp_path / "short", "--overwrite") == 0
     assert not (tmp_path / "short" / "validation").exists()
@@ -147,7 +147,7 @@ def test_masking_statistics(data_set: Path, records: dict[str, np.ndarray]) -> N
     assert 0.05 < (lengths < LENGTH - 20).mean() < 0.3  # short sequences: a tenth, and the ends of documents
 
 
-def test_segments_are_text_of_the_corpus(data_set: Path, records: dict[str, np.ndarray]) -> None:
+def test_segments_are_text_from_the_corpus(data_set: Path, records: dict[str, np.ndarray]) -> None:
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.BertTokenizerFast(vocab_file=str(data_set / "vocab.txt"))
     names = ids(data_set)
@@ -223,7 +223,7 @@ def test_two_workers_give_the_same_bytes(dump: Path, data_set: Path, tmp_path: P
     assert ours == theirs
 
 
-def test_steps_one_by_one_are_the_whole(dump: Path, data_set: Path, tmp_path: Path) -> None:
+def test_separate_steps_give_the_same_records(dump: Path, data_set: Path, tmp_path: Path) -> None:
     articles, corpus, vocab, out = (tmp_path / name for name in ("a.jsonl", "corpus", "vocab.txt", "out"))
     common = ["--workers", "1"]
     assert extract.main(["--dump", str(dump), "--output", str(articles), *common]) == 0
@@ -238,24 +238,24 @@ def test_steps_one_by_one_are_the_whole(dump: Path, data_set: Path, tmp_path: Pa
     assert (out / "manifest.json").read_bytes() == (data_set / "manifest.json").read_bytes()
 
 
-def test_whole_words_and_other_seed(data_set: Path, tmp_path: Path) -> None:
+def test_whole_word_masking_and_another_seed(data_set: Path, tmp_path: Path) -> None:
     corpus = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--workers", 1]
     options = ["--max-seq-length", LENGTH, "--max-predictions", PREDICTIONS, "--duplicate-factor", 1]
     assert run(*corpus, *options, "--whole-word-masking", "--output", tmp_path / "words") == 0
-    found = read_records(tmp_path / "words")
-    continues = np.array([piece.startswith("##") for piece in ids(data_set)])[restored(found)]
+    whole = read_records(tmp_path / "words")
+    continues = np.array([piece.startswith("##") for piece in ids(data_set)])[restored(whole)]
     chosen = np.zeros(continues.shape, bool)
-    rows, slots = np.nonzero(found["masked_lm_weights"])
-    chosen[rows, found["masked_lm_positions"][rows, slots]] = True
-    inside = (found["segment_ids"][:, 1:] == found["segment_ids"][:, :-1]) & continues[:, 1:]
+    rows, slots = np.nonzero(whole["masked_lm_weights"])
+    chosen[rows, whole["masked_lm_positions"][rows, slots]] = True
+    inside = (whole["segment_ids"][:, 1:] == whole["segment_ids"][:, :-1]) & continues[:, 1:]
     inside[:, 0] = False  # a segment may be cut within a word, and its first piece then continues nothing
-    first = (restored(found) == ids(data_set)["[SEP]"]).argmax(1)
+    first = (restored(whole) == ids(data_set)["[SEP]"]).argmax(1)
     inside[np.arange(len(first)), first] = False
     assert inside.sum() > 1000
     assert (chosen[:, 1:] == chosen[:, :-1])[inside].all()
-    assert chosen.sum() / found["input_mask"].sum() == pytest.approx(0.15, abs=0.015)
+    assert chosen.sum() / whole["input_mask"].sum() == pytest.approx(0.15, abs=0.015)
     assert run(*corpus, *options, "--seed", 8, "--output", tmp_path / "seed") == 0
-    assert not np.array_equal(read_records(tmp_path / "seed")["input_ids"][:50], found["input_ids"][:50])
+    assert not np.array_equal(read_records(tmp_path / "seed")["input_ids"][:50], whole["input_ids"][:50])
 
 
 GOOD = "The cat sat on the mat. It was a fine mat and a fine cat.\n\n"

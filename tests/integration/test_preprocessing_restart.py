@@ -75,7 +75,7 @@ class Stopped(BaseException):
 
 
 def stopping(function: Callable, after: int) -> Callable:
-    """Return the function with a stop after this number of calls."""
+    """Return a function that calls ``function``, and raises ``Stopped`` after this number of calls."""
     calls = 0
 
     @functools.wraps(function)
@@ -102,7 +102,7 @@ def stopping(function: Callable, after: int) -> Callable:
         (examples, "write_manifest"),
     ],
 )
-def test_a_run_that_is_stopped_anywhere_goes_on(
+def test_a_run_that_is_stopped_anywhere_resumes(
     dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str
 ) -> None:
     arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
@@ -137,8 +137,8 @@ def test_a_full_disk_is_one_line_and_the_command_resumes(
     assert content(tmp_path / "out") == content(data_set)
 
 
-def test_packing_survives_a_disk_that_fills_up_under_its_memory_map(tmp_path: Path) -> None:
-    """A page of a file in memory for which there is no room ends the process with SIGBUS."""
+def test_packing_reports_a_disk_that_is_too_full_for_its_memory_map(tmp_path: Path) -> None:
+    """A write to a mapped page that does not fit on the disk would end the process with SIGBUS."""
     write_sequences(tmp_path / "in", [[sequence(number, length=5) for number in range(20_000)]])
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -155,7 +155,7 @@ def test_packing_survives_a_disk_that_fills_up_under_its_memory_map(tmp_path: Pa
     assert f"error: {disk / 'out'}: No space left on device; free space there" in ended.stderr
 
 
-def test_what_is_done_is_not_done_again(
+def test_completed_work_is_not_repeated(
     dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
@@ -190,7 +190,7 @@ def test_what_is_done_is_not_done_again(
     assert "complete already" in capsys.readouterr().err
 
 
-def test_a_file_damaged_between_two_runs_is_made_again(
+def test_a_file_damaged_between_two_runs_is_written_again(
     dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
@@ -283,29 +283,29 @@ def test_the_order_of_samples_does_not_depend_on_how_files_are_grouped(tmp_path:
         arguments = ("--text", tmp_path / name, "--output", tmp_path / f"{name}-out", "--min-characters", 1)
         assert run(*arguments, "--workers", 1, *OPTIONS) == 0
     manifests = [(tmp_path / f"{name}-out" / "manifest.json").read_bytes() for name in ("one", "many", "few")]
-    assert len(set(manifests)) == 1  # it holds the checksums of all files
+    assert len(set(manifests)) == 1  # it contains the checksums of all files
 
 
 def test_the_shuffle_is_global(data_set: Path) -> None:
-    """The records of each file come from everywhere in the corpus."""
+    """The records of each file come from all parts of the corpus."""
     files = sorted(data_set.glob("*.tfrecord"))
     assert len(files) > 5
     transformers = pytest.importorskip("transformers")
     tokenizer = transformers.BertTokenizerFast(vocab_file=str(data_set / "vocab.txt"))
     text = "".join(path.read_text() for path in sorted((data_set / "corpus").glob("sentences_*.txt")))
     stream = [token for ids in tokenizer(text.split("\n"), add_special_tokens=False)["input_ids"] for token in ids]
-    places = {tuple(stream[at : at + 6]): at / len(stream) for at in range(len(stream))}
+    shares = {tuple(stream[at : at + 6]): at / len(stream) for at in range(len(stream))}
     records = read_records(data_set, 32, 5)
     rows, slots = np.nonzero(records["masked_lm_weights"])
     ids = records["input_ids"].copy()
     ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
-    found = np.array([places.get(tuple(row[1:7].tolist()), np.nan) for row in ids])
-    assert np.isfinite(found).mean() > 0.5
+    origins = np.array([shares.get(tuple(row[1:7].tolist()), np.nan) for row in ids])
+    assert np.isfinite(origins).mean() > 0.5
     bounds = np.cumsum(
         [0, *(entry["records"] for entry in json.loads((data_set / "manifest.json").read_text())["files"])]
     )
     for first, last in itertools.pairwise(bounds):
-        share = found[first:last][np.isfinite(found[first:last])]
+        share = origins[first:last][np.isfinite(origins[first:last])]
         assert abs(share.mean() - 0.5) < 0.15
         assert (share < 0.25).any() and (share > 0.75).any()
 
@@ -323,7 +323,7 @@ def with_bad_articles(path: Path, bad: int) -> Path:
     return path
 
 
-def test_bad_articles_are_set_aside(
+def test_bad_articles_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     dump = with_bad_articles(tmp_path / "dump.xml", 3)
@@ -340,9 +340,9 @@ def test_bad_articles_are_set_aside(
     assert "4 articles set aside (set_aside.jsonl)" in said.out
     assert "4 set aside" in said.err
     lines = (tmp_path / "out" / "corpus" / "set_aside.jsonl").read_text().splitlines()
-    found = {entry["title"]: entry["reason"] for entry in map(json.loads, lines)}
-    assert set(found) == {"Good 17", *(f"{BAD} {n}" for n in range(3))}
-    assert found["Good 17"] == "cannot be cleaned: ValueError: a case nobody thought of"
+    reasons = {entry["title"]: entry["reason"] for entry in map(json.loads, lines)}
+    assert set(reasons) == {"Good 17", *(f"{BAD} {n}" for n in range(3))}
+    assert reasons["Good 17"] == "cannot be cleaned: ValueError: a case nobody thought of"
     totals = json.loads((tmp_path / "out" / "manifest.json").read_text())["totals"]
     assert (totals["documents"], totals["set_aside"]) == (59, 4)
     assert run(*arguments, "--output", tmp_path / "few", "--max-bad-articles", 2) == 2
@@ -354,7 +354,7 @@ def test_bad_articles_are_set_aside(
     assert content(tmp_path / "few") == content(tmp_path / "out")
 
 
-def test_extraction_is_restartable_too(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extraction_also_resumes(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--dump", str(dump), "--workers", "1", "--output"]
     assert extract.main([*arguments, str(tmp_path / "whole.jsonl")]) == 0
     real = extract.write_atomically

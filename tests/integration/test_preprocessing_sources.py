@@ -1,4 +1,4 @@
-"""The same documents give the same records from every kind of input, also if the preparation is killed and resumed."""
+"""The same documents give the same records from every kind of input, even if the preparation is killed and resumed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(*arguments: object) -> int:
 
 
 def records(folder: Path) -> dict[str, bytes]:
-    """Return everything that training reads; sentences are in other files if the input was in other parts."""
+    """Return everything that training reads; how sentences are divided into files depends on the parts of the input."""
     return {
         name: data for name, data in content(folder).items() if not name.startswith("corpus") and name != "recipe.json"
     }
@@ -101,7 +101,7 @@ def from_standard_input(lines: list[str], folder: Path) -> list[object]:
 
 
 @pytest.mark.parametrize("make", [from_zstd, from_parquet, from_hub, from_standard_input])
-def test_records_do_not_depend_on_how_the_text_is_kept(
+def test_records_do_not_depend_on_the_format_of_the_text(
     make: Callable[[list[str], Path], list[object]],
     lines: list[str],
     data_set: Path,

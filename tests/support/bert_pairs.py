@@ -189,7 +189,7 @@ def loss_of(outputs: Dict[str, tf.Tensor], data: Arrays) -> tf.Tensor:
 
 
 def assert_same_gradients(pair: Pair, ours: Sequence[Any], theirs: Sequence[Any]) -> None:
-    """Compare the gradients of every weight of both models, found by the conversion's mappings, to 1e-5 of the largest.
+    """Compare the gradients of every weight of both models, to 1e-5 of the largest; the conversion pairs the weights.
 
     Args:
         ours, theirs: the gradients of each model's ``trainable_variables``.
@@ -200,7 +200,7 @@ def assert_same_gradients(pair: Pair, ours: Sequence[Any], theirs: Sequence[Any]
     )
     for _, sources, target in pair.resolved_mappings:
         expected = np.concatenate([of_theirs.pop(id(source)) for source in sources], axis=-1)
-        # Some gradients are zero but for rounding: those of the keys' biases, to which softmax does not react.
+        # Some gradients are zero up to rounding: those of the keys' biases, on which softmax does not depend.
         limit = 1e-5 * np.abs(expected).max() + 1e-7
         np.testing.assert_allclose(of_ours.pop(id(target)), expected, rtol=0, atol=limit, err_msg=sources[0].name)
     assert not of_ours and not of_theirs

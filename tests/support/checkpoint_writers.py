@@ -61,7 +61,7 @@ def sharded_hdf5(model: Any, folder: Path) -> Path:
 
 
 def hdf5_of_called_model(model: Any, folder: Path) -> Path:
-    """Write a file like those of the hub: the model was called first, so all names begin with its own."""
+    """Write a file like those of the hub: the model was called first, so all names begin with the model's name."""
     other = type(model)(model.config)
     other(tf.ones((1, 4), tf.int32))
     by_ending = {variable.name.split("/", 1)[1]: variable for variable in other.weights}

@@ -1,4 +1,4 @@
-"""Shared by the config tests: a small valid config, functions to write it and to run a command on it."""
+"""A small valid config, and functions that write it and run a command on it."""
 
 from __future__ import annotations
 

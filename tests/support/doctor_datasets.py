@@ -1,4 +1,4 @@
-"""Small data sets, good or with faults."""
+"""Small data sets, intact or with errors."""
 
 from __future__ import annotations
 

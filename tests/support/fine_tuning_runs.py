@@ -58,14 +58,14 @@ def write_table(path: Path, header: list[str], rows: list[list[object]]) -> None
 
 
 def sentence(chance: random.Random, word: str) -> str:
-    """Return some words, one of which matters."""
+    """Return some words, one of which decides the label."""
     words = [*chance.choices(FILLING, k=chance.randrange(2, 6)), word]
     chance.shuffle(words)
     return " ".join(words)
 
 
 def write_sst2(root: Path) -> list[int]:
-    """Write SST-2 files in which one word decides; return the secret labels of the test data."""
+    """Write SST-2 files in which one word decides; return the hidden labels of the test data."""
     chance = random.Random(0)
 
     def rows(count: int) -> list[tuple[str, int]]:
@@ -107,7 +107,7 @@ def write_stsb(root: Path) -> None:
 
 
 def write_own_pairs(root: Path) -> list[str]:
-    """Write CSV of pairs with three named classes, which the second text decides; return the test data's secret."""
+    """Write CSV of pairs with three named classes, which the second text decides; return the hidden test labels."""
     chance, words = random.Random(4), {"hot": GOOD[0], "cold": BAD[0], "so, so": FILLING[0]}
 
     def rows(count: int) -> list[list[str]]:

@@ -1,9 +1,9 @@
-"""Makes whole runs through the double of Graphcore's packages, in a separate process, because it patches Keras.
+"""Runs training commands on the double of Graphcore's packages, in a separate process, because it patches Keras.
 
     python -m tests.support.graphcore_run RECORD TASK ARGUMENTS…  [-- TASK ARGUMENTS…]
 
 First, every module that a training run can reach is imported, and its names from TensorFlow are looked up. The calls of
-each run are written to RECORD as JSON. The Python may be Graphcore's version, 3.8, with TensorFlow 2.6.
+each run are written to RECORD as JSON. It also runs on Graphcore's versions, Python 3.8 with TensorFlow 2.6.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``-m tests.support.interrupted_run STEP ARGUMENT…``: a pre-training that gets SIGTERM once it has logged STEP."""
+"""Pre-trains until SIGTERM after logging STEP: ``python -m tests.support.interrupted_run STEP ARGUMENT…``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``no_network.py SCRIPT-OR-MODULE ARGUMENT…``: runs it with every use of the network printed and turned into an error.
+"""``no_network.py SCRIPT-OR-MODULE ARGUMENT…``: every use of the network by the command is printed and raises an error.
 
 Python calls its audit hooks for every connection and every name lookup (PEP 578), and no code can bypass them. Sockets
 within the machine do not count as network.

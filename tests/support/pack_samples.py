@@ -1,4 +1,4 @@
-"""Pre-training records of different lengths, written by TensorFlow, and a function that splits packs again."""
+"""Pre-training records of different lengths, written by TensorFlow, and a function that splits their packs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a module of PyTorch's side in a separate process: in one with TensorFlow, their shared libraries may differ."""
+"""Runs PyTorch in a separate process, because it may need other versions of shared libraries than TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds real data in the benchmarks' folder; tests skip with a reason if there is none."""
+"""Locates real data; tests that need it skip, with a reason, if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets for the tests of this package, written by TensorFlow itself."""
+"""Small data sets of pre-training, written by TensorFlow itself."""
 
 from __future__ import annotations
 

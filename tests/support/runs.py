@@ -196,7 +196,7 @@ def files_up_to(size: int) -> Iterator[None]:
 
 
 def kill() -> None:
-    """End the run in a way that no clean-up can save anything."""
+    """End the run so abruptly that no clean-up code can save anything."""
     raise Killed
 
 
@@ -215,7 +215,7 @@ def killed_at(
 
 
 def write_dataset(folder: Path, records: int = RECORDS, poisoned: int | None = None) -> Path:
-    """Write records into three files; the loss of the poisoned one is NaN, because its weights' sum is not finite."""
+    """Write records to three files; the loss of record ``poisoned`` is NaN, because its weights' sum is not finite."""
     folder.mkdir(parents=True)
     bounds = np.linspace(0, records, 4).astype(int)
     for number in range(3):

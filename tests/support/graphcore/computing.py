@@ -213,7 +213,7 @@ class Program(NamedTuple):
 
 
 class Training:
-    """Keras' ``fit`` in the manner of Graphcore's extensions."""
+    """Keras' ``fit`` as Graphcore's extensions run it."""
 
     def __init__(self, model: Any, system: Dict[str, Any], program: Program):
         options, self.steps = program

@@ -101,11 +101,11 @@ class Settings:
 
     def to_dict(self, prefix: str = "") -> dict[str, Any]:
         """Return the values by dotted name."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name in self._published:
             value = getattr(self, name)
-            found.update(value.to_dict(f"{prefix}{name}.") if isinstance(value, Settings) else {prefix + name: value})
-        return found
+            values.update(value.to_dict(f"{prefix}{name}.") if isinstance(value, Settings) else {prefix + name: value})
+        return values
 
 
 def make_settings(recorder: Recorder, module: str, published: PublishedModule, members: dict[str, Any]) -> None:

@@ -32,12 +32,12 @@ class PublishedModule(NamedTuple):
 
 def published_modules() -> dict[str, PublishedModule]:
     """Return the modules and packages by dotted name."""
-    found = {}
+    modules = {}
     for root in PUBLISHED:
         for path in sorted((TYPINGS / root).rglob("*.pyi")):
             parts = path.relative_to(TYPINGS).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = read(path.read_text(encoding="utf-8"))
-    return found
+            modules[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = read(path.read_text(encoding="utf-8"))
+    return modules
 
 
 def read(source: str) -> PublishedModule:

@@ -16,18 +16,18 @@ SERVER = "tf.experimental.dtensor"  # of processes on stock TensorFlow
 
 def training_path() -> Dict[str, Path]:
     """Return name → file for each module that is imported, at the top of a module or inside a function."""
-    found: Dict[str, Path] = {}
+    files: Dict[str, Path] = {}
     waiting = list(ENTRIES)
     while waiting:
         name = waiting.pop()
-        file = file_of(name)
-        if file is not None and name not in found and not name.startswith(ANOTHER_PLATFORM):
-            found[name] = file
+        file = find_file(name)
+        if file is not None and name not in files and not name.startswith(ANOTHER_PLATFORM):
+            files[name] = file
             waiting += imported(file)
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
-def file_of(module: str) -> Optional[Path]:
+def find_file(module: str) -> Optional[Path]:
     path = ROOT.joinpath(*module.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
