@@ -20,7 +20,7 @@ from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import text_features
 from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
-from data_utils.classification.scoring import METRICS, predicted
+from data_utils.classification.scoring import METRICS, decode_predictions
 from data_utils.squad.answers import best_answers
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.metric import score
@@ -180,7 +180,7 @@ class Classification:
         return {metric: METRICS[metric](predictions, labels) for metric in self._task.metrics}
 
     def scores(self, outputs: Arrays) -> Scores:
-        return self._scored(predicted(self._task, outputs["logits"]), self._examples(train=False)[1])
+        return self._scored(decode_predictions(self._task, outputs["logits"]), self._examples(train=False)[1])
 
     def guessed(self) -> Scores:
         """Always answer the class that is most frequent in training."""

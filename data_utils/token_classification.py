@@ -158,8 +158,8 @@ class Encoded(NamedTuple):
     Attributes:
         arrays: ``input_ids``, ``input_mask``, ``segment_ids``, each int32 ``(N, S)``.
         rows, columns, words: sentence, column of the first piece, and number of each word that was kept.
-        cut: number of sentences that are longer than S.
-        cut_words: number of words that do not fit.
+        truncated: number of sentences that are longer than S.
+        truncated_words: number of words that do not fit.
         unknown: share of [UNK] among all pieces, 0 to 1.
     """
 
@@ -167,8 +167,8 @@ class Encoded(NamedTuple):
     rows: np.ndarray
     columns: np.ndarray
     words: np.ndarray
-    cut: int
-    cut_words: int
+    truncated: int
+    truncated_words: int
     unknown: float
 
     @property
@@ -202,24 +202,24 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_s
     ids[:, 0] = tokenizer.token_to_id(CLASSIFIER)
     mask = np.zeros(shape, np.int32)
     kept: List[Tuple[int, int, int]] = []
-    cut = cut_words = 0
+    truncated = truncated_words = 0
     for row, words in enumerate(sentences):
         column = 1
         for number, word in enumerate(words):
             if column >= max_seq_length - 1:
-                cut_words += len(words) - number
+                truncated_words += len(words) - number
                 break
             kept.append((row, column, number))
             fitting = pieces[word][: max_seq_length - 1 - column]
             ids[row, column : column + len(fitting)] = fitting
             column += len(fitting)
-        cut += sum(len(pieces[word]) for word in words) > max_seq_length - 2
+        truncated += sum(len(pieces[word]) for word in words) > max_seq_length - 2
         ids[row, column] = tokenizer.token_to_id(SEPARATOR)
         mask[row, : column + 1] = 1
     rows, columns, numbers = np.array(kept, np.int64).T
     arrays = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros(shape, np.int32)}
     share = float(np.sum(ids == unknown) / np.sum(mask))
-    return Encoded(arrays, rows, columns, numbers, cut, cut_words, share)
+    return Encoded(arrays, rows, columns, numbers, truncated, truncated_words, share)
 
 
 def find_entities(tags: Sequence[str]) -> List[Entity]:

@@ -87,8 +87,8 @@ def run(command: Sequence[str], processes: int, threads: Optional[int] = None) -
     with signals_passed_on(started), lifeline() as reader:
         for index in range(processes):
             membership = Membership(addresses, index)
-            own = {LIFELINE: lifeline_variable(reader), TF_CONFIG: tf_config(membership), **gpus[index]}
-            process = start(line, {**os.environ, **own}, [reader], subprocess.PIPE if index else None)
+            variables = {LIFELINE: lifeline_variable(reader), TF_CONFIG: tf_config(membership), **gpus[index]}
+            process = start(line, {**os.environ, **variables}, [reader], subprocess.PIPE if index else None)
             started.append(process)
             if index:
                 printers += [
@@ -108,18 +108,21 @@ def free_ports(count: int) -> Iterator[List[int]]:
     with contextlib.ExitStack() as stack:
         try:
             sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-            for one in sockets:
-                one.bind(("localhost", 0))
+            for each in sockets:
+                each.bind(("localhost", 0))
         except OSError as error:
             raise UserError(
                 f"--processes {count}: there are no {count} free ports ({error.strerror}); start fewer"
             ) from error
-        yield [one.getsockname()[1] for one in sockets]
+        yield [each.getsockname()[1] for each in sockets]
 
 
 @contextlib.contextmanager
 def lifeline() -> Iterator[int]:
-    """Yield the end of a pipe for child processes to inherit; this process keeps the other end open."""
+    """Yield the end of a pipe for child processes to inherit; this process keeps the other end open.
+
+    When this process ends, even if it is killed, the pipe is closed, by which the children know that they must stop.
+    """
     reader, writer = os.pipe()
     try:
         yield reader
@@ -226,7 +229,7 @@ def wait(processes: Sequence[subprocess.Popen]) -> int:
     running = dict(enumerate(processes))
     while running:
         time.sleep(SECONDS_BETWEEN_CHECKS)
-        # If several have ended since the last check, one ended by a signal is the cause of the others.
+        # If several have ended since the last check, one that a signal ended is reported as the cause.
         ended = {index: process.poll() for index, process in running.items() if process.poll() is not None}
         for index, code in sorted(ended.items(), key=lambda item: (item[1] or 0, item[0])):
             del running[index]

@@ -1,4 +1,4 @@
-"""Builds HTML that is always escaped: text becomes markup only through ``element``."""
+"""Builds HTML in which all text is escaped, because only the functions here turn text into markup."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def element(name: str, *children: Any, **attributes: str) -> Markup:
 
 
 def join(parts: Iterable[Any]) -> Markup:
-    """Concatenate parts."""
+    """Concatenate parts; those that are not ``Markup`` are escaped."""
     return Markup("".join(Markup.escape(part) for part in parts))
 
 
@@ -83,7 +83,7 @@ def records_table(records: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def number(value: Any) -> str:
-    """Format a number for people: thousands separated, four decimals, small ones with an exponent."""
+    """Format a number with separated thousands and four decimals, or a small one with an exponent."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return text(value)
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):

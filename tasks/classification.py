@@ -15,7 +15,7 @@ from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import Features, classification_features, text_features
 from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
-from data_utils.classification.scoring import METRICS, predicted, write_submission
+from data_utils.classification.scoring import METRICS, decode_predictions, write_submission
 from data_utils.classification.tasks import BenchmarkTask, Split
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
@@ -178,16 +178,19 @@ class Classification(FineTuning):
         logits = self.logits(predict, texts)
         if self.benchmark.is_regression:
             return [{"prediction": float(f"{score:.6g}")} for score in self._scores(logits).tolist()]
-        names, classes = [label.name for label in self.benchmark.labels], predicted(self.benchmark, logits).tolist()
+        names, classes = (
+            [label.name for label in self.benchmark.labels],
+            decode_predictions(self.benchmark, logits).tolist(),
+        )
         shares = softmax(logits).max(axis=1).tolist()
         return [{"prediction": names[n], "probability": round(share, 6)} for n, share in zip(classes, shares)]
 
     def _scores(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores of a regression, ``(N,)``, within their range."""
-        return np.clip(predicted(self.benchmark, logits), *self.benchmark.score_range)
+        return np.clip(decode_predictions(self.benchmark, logits), *self.benchmark.score_range)
 
     def _predictions(self, predict: Predict, examples: Examples) -> np.ndarray:
-        return predicted(self.benchmark, self.logits(predict, examples.texts))
+        return decode_predictions(self.benchmark, self.logits(predict, examples.texts))
 
     def _read(self, split: Split, with_labels: bool) -> Optional[Examples]:
         folder = self._config.dataset_dir
@@ -205,7 +208,7 @@ class Classification(FineTuning):
             "source": examples.origin,
             "benchmark": f"{self.benchmark.benchmark.upper()} {self.benchmark.name}",
             **label_facts(self.benchmark, examples.labels),
-            "samples_cut": features.cut,
+            "samples_cut": features.truncated,
             "unknown_pieces_share": features.unknown,
             **self.vocabulary_facts(),
         }
@@ -257,8 +260,8 @@ def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
 
 def report_truncation(origin: str, samples: int, features: Features, max_seq_length: int) -> None:
     """Log how many samples were cut, and warn if the vocabulary does not fit the text."""
-    if features.cut:
-        longer = f"{features.cut:,} of {samples:,} samples ({features.cut / samples:.1%})"
+    if features.truncated:
+        longer = f"{features.truncated:,} of {samples:,} samples ({features.truncated / samples:.1%})"
         logger.info("%s: %s are longer than max_seq_length %d and are cut", origin, longer, max_seq_length)
     if features.unknown > MANY_UNKNOWN:
         share = f"{features.unknown:.0%}"

@@ -158,7 +158,7 @@ class SentenceEmbedding(FineTuning):
         if config.generated_dataset:
             return self.generated()
         examples = self._read(self._files.train)
-        features = text_features(self.tokenizer, examples.texts, config.max_seq_length, apart=True)
+        features = text_features(self.tokenizer, examples.texts, config.max_seq_length, separate=True)
         report_truncation(examples.origin, len(examples.texts), features, config.max_seq_length)
         self._facts = self._describe(examples, features)
         arrays = dict(features.arrays)
@@ -211,7 +211,7 @@ class SentenceEmbedding(FineTuning):
             "records": len(examples.texts),
             "source": examples.origin,
             **({} if examples.labels is None else label_facts(self._files, examples.labels)),
-            "samples_cut": features.cut,
+            "samples_cut": features.truncated,
             "unknown_pieces_share": features.unknown,
             **self.vocabulary_facts(),
         }

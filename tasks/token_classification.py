@@ -240,8 +240,8 @@ class TokenClassification(FineTuning):
             "words": sum(counts.values()),
             "entities": dict(Counter(kind for tags in sentences.tags for kind, _, _ in find_entities(tags))),
             "tag_entropy_nats": float(-np.sum(shares * np.log(shares))),
-            "sentences_cut": encoded.cut,
-            "words_cut": encoded.cut_words,
+            "sentences_cut": encoded.truncated,
+            "words_cut": encoded.truncated_words,
             "unknown_pieces_share": encoded.unknown,
             **self.vocabulary_facts(),
         }
@@ -277,9 +277,9 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
 
 def report_truncation(origin: str, encoded: Encoded, max_seq_length: int) -> None:
     """Log how much of the sentences was cut; the words that were cut count as ``O``."""
-    if encoded.cut:
-        cut = f"{encoded.cut:,} sentences are longer than max_seq_length {max_seq_length} and are cut"
-        logger.warning("%s: %s; %s words are lost", origin, cut, f"{encoded.cut_words:,}")
+    if encoded.truncated:
+        cut = f"{encoded.truncated:,} sentences are longer than max_seq_length {max_seq_length} and are cut"
+        logger.warning("%s: %s; %s words are lost", origin, cut, f"{encoded.truncated_words:,}")
 
 
 TASK = TokenClassification

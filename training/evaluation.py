@@ -192,8 +192,9 @@ class EvaluateWhileTraining(UpdateCounter):
         saver.writer.best = find_best_step(self._records, self._metric)
 
     def catch_up(self) -> bool:
-        """Make an evaluation that an interruption prevented, and return whether training has ended."""
-        is_exact = self._session.platform.shortens_executions  # otherwise it follows the execution in which it is due
+        """Make up for an evaluation that an interruption prevented, and return whether training has ended."""
+        # Other platforms evaluate at the end of the execution in which an evaluation is due.
+        is_exact = self._session.platform.shortens_executions
         if self._is_due(1 if is_exact else self._plan.updates_per_execution):
             return self._evaluate()
         return self._patience_is_over()
@@ -228,8 +229,8 @@ class EvaluateWhileTraining(UpdateCounter):
         All processes call this at the same step.
         """
         session = self._session
-        own = self._scores() if session.platform.all_processes_predict else None
-        scores = session.processes.decide(lambda: self._scores() if own is None else own)
+        local = self._scores() if session.platform.all_processes_predict else None
+        scores = session.processes.decide(lambda: self._scores() if local is None else local)
         if scores is None:
             return True
         if self._metric not in scores:

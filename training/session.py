@@ -22,11 +22,13 @@ from utilities.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """A run.
+    """The objects that make up a run.
 
     Attributes:
-        position: the position where training begins or resumes.
-        listeners: the listeners, which receive the events of the run.
+        run: the folder of the run.
+        position: the position in the data where training begins or resumes.
+        stop: records the signal that asks the run to stop.
+        listeners: receive the events of the run.
         started: ``time.perf_counter()`` when the program started.
     """
 
@@ -43,7 +45,7 @@ class Session:
 
 
 class Plan(NamedTuple):
-    """Lengths that follow from the config and the data.
+    """The length of the training and the grouping of its updates, derived from the config and the data.
 
     Attributes:
         updates: weight updates of the whole run.
@@ -63,7 +65,7 @@ class TrainingData(NamedTuple):
 
     Attributes:
         plan: the plan of the training on them.
-        facts: description for the report.
+        facts: description of the data set for the report.
         identity: checksum that identifies them when the run is resumed.
     """
 

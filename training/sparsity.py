@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 
 from checkpoints.state import Parts
-from data_utils.records.order import positions, select_batch
+from data_utils.records.order import samples_at, select_batch
 from execution.interface import Objective, Platform, Tensors
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
@@ -110,7 +110,7 @@ def batches(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) 
     def read(update: int) -> Tensors:
         start = select_batch(update, skipped) * config.samples_per_update
         size = config.global_batch.micro_batch_size
-        arrays = data.reader.read(positions(config.seed, 0, start, size, data.reader.count, config.data.shuffle))
+        arrays = data.reader.read(samples_at(config.seed, 0, start, size, data.reader.count, config.data.shuffle))
         return {feature.name: tf.constant(arrays[feature.name]) for feature in data.reader.spec.features}
 
     return read

@@ -129,7 +129,7 @@ def fast_bfloat16() -> str:
 
 
 def processor_identity() -> str:
-    """Return all that /proc/cpuinfo says of the first processor's model and features; empty if unknown.
+    """Return the model and features of the first processor in /proc/cpuinfo; empty if unknown.
 
     A program that was compiled for one processor may crash on another with a different identity.
     """

@@ -8,7 +8,7 @@ LOSS = "loss"  # the sum of all losses
 MLM_LOSS, NSP_LOSS = "mlm_loss", "nsp_loss"
 LEARNING_RATE = "learning_rate"  # of the last update; not every platform reports it
 THROUGHPUT = "throughput"  # samples per second
-# Of runs in low-precision formats: the number (not the average) of updates that were skipped because gradients
+# Of runs in low-precision formats: the number (not the mean) of updates in a period that were skipped because gradients
 # overflowed, and the loss scale if it adapts.
 OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"
 
@@ -19,7 +19,7 @@ def is_loss(name: str) -> bool:
 
 
 def part_losses(names: Iterable[str]) -> List[str]:
-    """Return the names of the losses that make up the total, or else the name of the total, as far as they are given.
+    """Return the losses whose sum is the total loss; the total itself if it is the only one.
 
     Example:
         >>> part_losses(["loss", "mlm_loss", "nsp_loss", "mlm_accuracy"])

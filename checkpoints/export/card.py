@@ -112,7 +112,7 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     task = TASKS.get(facts.get("task", ""))
     rows: Dict[str, Any] = {"task": task.title if task else "unknown"}
     for key in ("dataset_dir", "bert_model_name", "pretrained_ckpt_path"):
-        if isinstance(config.get(key), str):  # leaves out the folders of the training machine
+        if isinstance(config.get(key), str):  # without the folders of the training machine
             rows[key] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
     rows["updates"] = facts.get("step")
     samples = (facts.get("data") or {}).get("samples_per_update")

@@ -70,7 +70,7 @@ def export(
         tensorflow: also write ``tf_model.h5``, which Transformers' TensorFlow classes load.
 
     Raises:
-        UserError: the checkpoint cannot be read or expressed, or the folder cannot be written.
+        UserError: the checkpoint cannot be read or has no Hugging Face form, or the folder cannot be written.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"{OUTPUT}: {output} exists and is not empty; name another folder")
@@ -110,11 +110,11 @@ def export(
 
 
 def _write_hdf5(folder: Path, head: Head) -> List[str]:
-    """Write ``tf_model.h5`` with the weights that a folder has as safetensors; return notes on those that it lacks."""
-    kind = getattr(transformers, f"TF{head.model}", None)
-    if kind is None:
+    """Write ``tf_model.h5`` with the weights that a folder has as safetensors; return notes on the missing ones."""
+    model_class = getattr(transformers, f"TF{head.model}", None)
+    if model_class is None:
         raise UserError(f"--tensorflow: Transformers has no TensorFlow class for {head.model}; leave it out")
-    model = kind(BertConfig.from_pretrained(str(folder)))
+    model = model_class(BertConfig.from_pretrained(str(folder)))
     model(model.dummy_inputs)  # gives the variables the names by which from_pretrained looks for them
     written = open_pretrained(str(folder), CHECKPOINT)
     written.initialize_source(model)
@@ -184,9 +184,9 @@ def _write_tokenizer(
                 shutil.copyfile(path, folder / path.name)
             return
     words = read_vocabulary(vocabulary)
-    cases = (lower_case, None if vocabulary == start.vocabulary else words.lower_case, start.lower_case)
-    lower_case = next((case for case in cases if case is not None), words.looks_lower_cased())
-    words_file = str(folder / VOCABULARY_NAME)
-    make = transformers.BertTokenizerFast
-    tokenizer = make(vocab_file=words_file, do_lower_case=lower_case, model_max_length=positions)
+    answers = (lower_case, None if vocabulary == start.vocabulary else words.lower_case, start.lower_case)
+    lower_case = next((answer for answer in answers if answer is not None), words.looks_lower_cased())
+    tokenizer = transformers.BertTokenizerFast(
+        vocab_file=str(folder / VOCABULARY_NAME), do_lower_case=lower_case, model_max_length=positions
+    )
     tokenizer.save_pretrained(str(folder))

@@ -36,7 +36,8 @@ _CONSTANTS = {
     "initializer_range": 0.02,
     "layer_norm_eps": 1e-12,
 }
-_COMPLETE = dict.fromkeys(
+# Hugging Face's models have all parts that are optional in this project.
+_LAYER_OPTIONS = dict.fromkeys(
     ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
 )
 # Settings that must have BERT's value, which is also their default; with another value the model is not a BERT.
@@ -92,7 +93,7 @@ def read_architecture(config: Dict[str, Any], key: str) -> Dict[str, Any]:
         **{name: config[name] for name in _SIZES},
         **{name: float(value) for name, value in constants.items()},
         "hidden_act": _ACTIVATIONS[activation],
-        **_COMPLETE,
+        **_LAYER_OPTIONS,
     }
 
 

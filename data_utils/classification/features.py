@@ -18,16 +18,16 @@ CHUNK = 8192  # Limits the memory of encodings.
 
 
 class Features(NamedTuple):
-    """Inputs of the model, and how much of the texts they lack.
+    """Inputs of the model, and how much of the texts was lost.
 
     Attributes:
         arrays: ``input_ids``, ``input_mask``, ``segment_ids``, each int32 ``(N, S)``.
-        cut: number of samples that were longer than S.
+        truncated: number of samples that were longer than S.
         unknown: share of [UNK] among all pieces, 0 to 1.
     """
 
     arrays: Dict[str, np.ndarray]
-    cut: int
+    truncated: int
     unknown: float
 
     @property
@@ -43,32 +43,32 @@ def classification_features(max_seq_length: int, vocab_size: int, classes: int, 
 
 
 def text_features(
-    tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_seq_length: int, apart: bool = False
+    tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], max_seq_length: int, separate: bool = False
 ) -> Features:
-    """Tokenise samples and cut the longest text of a sample first (Devlin et al.'s ``run_classifier``).
+    """Tokenise samples and truncate the longest text of a sample first (Devlin et al.'s ``run_classifier``).
 
     Args:
-        texts: the texts of each sample, one or two; any number if they are ``apart``.
-        apart: whether each text is a row of its own, [CLS] a [SEP], so that there are N·K rows. All texts of a sample
-            together still have at most S tokens.
+        texts: the texts of each sample, one or two; any number if they are ``separate``.
+        separate: whether each text is a row of its own, [CLS] a [SEP], so that there are N·K rows. All texts of a
+            sample together still have at most S tokens.
     """
-    count = len(texts[0]) if apart else 1  # rows of a sample
+    count = len(texts[0]) if separate else 1  # rows of a sample
     shape = (len(texts) * count, max_seq_length)
     arrays = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
-    cut = unknown = 0
+    truncated = unknown = 0
     for begin in range(0, len(texts), CHUNK):
-        part = texts[begin : begin + CHUNK]
-        columns = [_encoded(tokenizer, [text[column] for text in part]) for column in range(len(part[0]))]
+        chunk = texts[begin : begin + CHUNK]
+        columns = [_encoded(tokenizer, [text[column] for text in chunk]) for column in range(len(chunk[0]))]
         lengths = np.array([[len(ids) for ids in column] for column in columns]).T  # (n, K)
         kept = kept_lengths(lengths, max_seq_length - count - len(columns))
-        cut += int(np.sum(lengths.sum(axis=1) > kept.sum(axis=1)))
-        if apart:
+        truncated += int(np.sum(lengths.sum(axis=1) > kept.sum(axis=1)))
+        if separate:
             columns, kept = [list(chain.from_iterable(zip(*columns)))], kept.reshape(-1, 1)
         rows = _joined(tokenizer, columns, kept)
         for name, values in _padded(rows, kept, max_seq_length, tokenizer.token_to_id(PADDING)).items():
             arrays[name][begin * count : (begin + CHUNK) * count] = values
         unknown += sum(row.count(tokenizer.token_to_id(UNKNOWN)) for row in rows)
-    return Features(arrays, cut, unknown / int(arrays["input_mask"].sum()))
+    return Features(arrays, truncated, unknown / int(arrays["input_mask"].sum()))
 
 
 def _encoded(tokenizer: Tokenizer, texts: List[str]) -> List[List[int]]:
@@ -78,7 +78,8 @@ def _encoded(tokenizer: Tokenizer, texts: List[str]) -> List[List[int]]:
 def kept_lengths(lengths: np.ndarray, limit: int) -> np.ndarray:
     """Return how many pieces of each text, of ``lengths`` (N, K), are kept: at most ``limit`` of a sample.
 
-    The longest text loses its last piece, or the last one of those that are equally long, until they fit.
+    Pieces are removed one by one from the end of the longest text, until the sample fits. Of texts that are equally
+    long, the last one is shortened first.
 
     Example:
         >>> kept_lengths(np.array([[9, 2], [9, 8], [3, 9]]), limit=7).tolist()
@@ -86,6 +87,7 @@ def kept_lengths(lengths: np.ndarray, limit: int) -> np.ndarray:
     """
     ascending = np.sort(lengths, axis=1)
     shorter = np.cumsum(ascending, axis=1) - ascending  # (N, K) pieces of all shorter texts
+    # The length to which all longer texts are truncated; the remainder of the limit is one piece for some of them.
     level = ((limit - shorter) // np.arange(lengths.shape[1], 0, -1)).max(axis=1, keepdims=True)
     kept, is_cut = np.minimum(lengths, level), lengths > level
     spare = limit - kept.sum(axis=1, keepdims=True)

@@ -55,7 +55,7 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return Spearman's correlation coefficient: Pearson's of the ranks; equal numbers have the mean of their ranks."""
+    """Return Spearman's correlation coefficient: Pearson's of the ranks; ties have the mean of their ranks."""
     from scipy.stats import rankdata  # its import takes half a second, which no other metric needs
 
     return pearson(rankdata(predictions), rankdata(labels))
@@ -71,8 +71,8 @@ METRICS: Dict[str, Metric] = {
 }
 
 
-def predicted(task: BenchmarkTask, logits: np.ndarray) -> np.ndarray:
-    """Return classes of the highest logit, or scores, ``(N,)`` from ``(N, classes)``."""
+def decode_predictions(task: BenchmarkTask, logits: np.ndarray) -> np.ndarray:
+    """Return for each sample the class with the highest logit, or the score, ``(N,)`` from ``(N, classes)``."""
     return logits[:, 0] if task.is_regression else np.argmax(logits, axis=1)
 
 
@@ -84,13 +84,13 @@ def write_submission(path: Path, task: BenchmarkTask, ids: Sequence[Any], predic
     """
     assert len(ids) == len(predictions)
     if not task.is_regression:
-        written: Iterable[Any] = (task.labels[number].value for number in predictions.tolist())
+        values: Iterable[Any] = (task.labels[number].value for number in predictions.tolist())
     elif task.benchmark == OWN:
-        written = (float(f"{score:.6g}") for score in predictions.tolist())
+        values = (float(f"{score:.6g}") for score in predictions.tolist())
     else:
-        written = (f"{score:.3f}" for score in np.clip(predictions, *task.score_range).tolist())
+        values = (f"{score:.3f}" for score in np.clip(predictions, *task.score_range).tolist())
     columns = {GLUE: ("index", "prediction"), CLUE: ("id", "label"), OWN: (task.id_field, task.label_field)}
-    header, rows = columns[task.benchmark], zip(ids, written)
+    header, rows = columns[task.benchmark], zip(ids, values)
     text = io.StringIO()
     if path.suffix.lower() == ".csv":
         csv.writer(text, lineterminator="\n").writerows([header, *rows])

@@ -18,7 +18,7 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 _STEP = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
 
-def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bool = True) -> np.ndarray:
+def samples_at(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bool = True) -> np.ndarray:
     """Return the samples at ``count`` consecutive positions, epoch after epoch without a gap.
 
     Args:
@@ -31,18 +31,18 @@ def positions(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bo
         int64 ``(count,)``, samples in [0, n).
 
     Example:
-        >>> positions(seed=1, epoch=0, start=2, count=4, n=3, shuffle=False)
+        >>> samples_at(seed=1, epoch=0, start=2, count=4, n=3, shuffle=False)
         array([2, 0, 1, 2])
     """
     assert n > 0 and start >= 0 and count >= 0 and epoch >= 0
     position = np.arange(start, start + count, dtype=np.int64)
-    index = position % n
+    offset = position % n
     if not shuffle or count == 0:
-        return index
+        return offset
     epochs = np.unique(position // n) if count <= n else position // n
     if epochs.size == 1:
-        return permute(index, n, seed, epoch + epochs)
-    return permute(index, n, seed, epoch + position // n)
+        return permute(offset, n, seed, epoch + epochs)
+    return permute(offset, n, seed, epoch + position // n)
 
 
 def select_batch(update: int, skipped: Sequence[int]) -> int:
@@ -60,29 +60,32 @@ def select_batch(update: int, skipped: Sequence[int]) -> int:
     return batch
 
 
-def permute(index: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarray:
-    """Return the image of indices in [0, n) under the permutation of (seed, epoch), int64 ``(count,)``.
+def permute(offset: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarray:
+    """Return the samples at some offsets of the permutation of (seed, epoch), int64 ``(count,)``.
 
     Args:
-        index: int64 ``(count,)``.
-        epoch: int64 ``(count,)`` or ``(1,)``, the epoch of each index.
+        offset: int64 ``(count,)``, positions counted from the beginning of their epoch, in [0, n).
+        n: samples in an epoch.
+        epoch: int64 ``(count,)`` or ``(1,)``, the epoch of each offset.
     """
     left_range = math.isqrt(n - 1) + 1
     right_range = -(-n // left_range)
     keys = _mix(_mix(np.full(1, seed & _MASK, np.uint64)) + epoch.astype(np.uint64) * np.uint64(_STEP))
-    image = _network(index.astype(np.uint64), left_range, right_range, keys)
-    while True:  # Each position stays on its cycle of the permutation, which returns to a value below n.
+    image = _feistel_network(offset.astype(np.uint64), left_range, right_range, keys)
+    while True:  # Cycle walking: the network permutes a range larger than n, and each cycle returns below n.
         beyond = np.flatnonzero(image >= np.uint64(n))
         if not beyond.size:
             return image.astype(np.int64)
-        image[beyond] = _network(image[beyond], left_range, right_range, keys[beyond] if keys.size > 1 else keys)
+        image[beyond] = _feistel_network(
+            image[beyond], left_range, right_range, keys[beyond] if keys.size > 1 else keys
+        )
 
 
-def _network(index: np.ndarray, left_range: int, right_range: int, keys: np.ndarray) -> np.ndarray:
+def _feistel_network(offset: np.ndarray, left_range: int, right_range: int, keys: np.ndarray) -> np.ndarray:
     a, b = np.uint64(left_range), np.uint64(right_range)
-    left, right = index // b, index % b
+    left, right = offset // b, offset % b
     for number in range(0, _ROUNDS, 2):
-        # Reduced before the sum, so that the sum modulo the range is a bijection for every key.
+        # The hash is reduced before the sum, so that the sum modulo the range is a bijection for every key.
         left = (left + _mix(right + keys * np.uint64(2 * number + 1)) % a) % a
         right = (right + _mix(left + keys * np.uint64(2 * number + 3)) % b) % b
     return left * b + right

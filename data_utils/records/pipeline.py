@@ -12,7 +12,7 @@ from typing import Callable, Deque, Dict, Iterator, List, Optional, Protocol, Se
 import numpy as np
 
 from data_utils.records.features import FeatureSpec
-from data_utils.records.order import positions, select_batch
+from data_utils.records.order import samples_at, select_batch
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
@@ -72,7 +72,7 @@ def training_dataset(
 
     def read_update(update: int) -> List[np.ndarray]:
         start = select_batch(update, skipped) * share * replicas + share * replica
-        requested = positions(seed, 0, start, share, reader.count, shuffle)
+        requested = samples_at(seed, 0, start, share, reader.count, shuffle)
         batch = reader.read(requested)
         shape = (micro_batches_per_update, micro_batch_size, -1)
         return [batch[feature.name].reshape(shape) for feature in reader.spec.features]

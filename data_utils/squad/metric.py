@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 EXACT_MATCH, F1 = "exact_match", "f1"
 
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII's; quotation marks of other scripts stay
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)  # ASCII only, so that quotation marks of other scripts stay
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
@@ -60,17 +60,17 @@ def score(
 
     Args:
         answers: the answers to each question by its id, in the file's order.
-        predictions: the predicted answer to each question; a missing one counts 0.
+        predictions: the predicted answer to each question; a missing one counts as 0.
 
     Returns:
         ``exact_match`` and ``f1`` in percent, and the scores of each question.
     """
-    missing = [identity for identity in answers if identity not in predictions]
+    missing = [question for question in answers if question not in predictions]
     if missing:
         logger.warning("%s questions have no prediction, which counts 0 (first: %s)", f"{len(missing):,}", missing[0])
     scores = {
-        identity: best_scores(predictions[identity], gold) if identity in predictions else Scores(0.0, 0.0)
-        for identity, gold in answers.items()
+        question: best_scores(predictions[question], gold) if question in predictions else Scores(0.0, 0.0)
+        for question, gold in answers.items()
     }
     exact_match = f1 = 0.0
     for each in scores.values():  # one by one, as in the official script: sum() rounds differently since Python 3.12

@@ -54,7 +54,7 @@ CORPUS_NAME = "corpus.json"
 PUNKT_NAME = "punkt.json"
 SENTENCE_FILES = "sentences_*.txt"
 DEFAULT_TRAINING_MEGABYTES = 4
-WORKER_MODULES = (__name__, "data_utils.text.examples")  # of this step and of the one that follows
+WORKER_MODULES = (__name__, "data_utils.text.examples")  # imported by workers: this step and the next one
 
 
 class Corpus(NamedTuple):
@@ -65,7 +65,7 @@ class Corpus(NamedTuple):
     sentences: int
     words: int
     set_aside: int  # articles that could not be used
-    identity: Any  # identifies this corpus in the recipe of data that is made from it
+    identity: Any  # identifies this corpus in the recipe of a data set that is made from it
 
 
 class TextSettings(NamedTuple):
@@ -79,17 +79,17 @@ class TextSettings(NamedTuple):
 def _to_sentences(model: str, min_characters: int, source: Source, unit: Unit | StreamedUnit) -> UnitText:
     splitter = load_splitter(model)
     lines: list[str] = []
-    documents, bad = 0, []
+    documents, rejected = 0, []
     for prose in clean_documents(source, unit, min_characters):
         sentences = prose if isinstance(prose, RejectedDocument) else _split(splitter, prose)
         if isinstance(sentences, RejectedDocument):
-            bad.append(sentences)
+            rejected.append(sentences)
         elif sentences:
             lines += [*sentences, ""]
             documents += 1
     text = "".join(line + "\n" for line in lines)
     counts = {"documents": documents, "sentences": len(lines) - documents, "words": len(text.split())}
-    return UnitText(text, bad, counts)
+    return UnitText(text, rejected, counts)
 
 
 def _split(splitter: Splitter, prose: Prose) -> list[str] | RejectedDocument:
@@ -134,7 +134,7 @@ def write_sentences(
     max_bad_articles: int = DEFAULT_MAX_SET_ASIDE,
     overwrite: bool = False,
 ) -> Corpus:
-    """Write the sentences of a source into a folder; units that are done already are skipped.
+    """Write the sentences of a source into a folder; work units that an earlier run completed are skipped.
 
     Args:
         source: The input.
@@ -148,6 +148,7 @@ def write_sentences(
         UserError: The input is broken or contains no prose, or the folder contains something else.
     """
     model = settings.language if has_trained_model(settings.language) else "trained on the input"
+    # What determines the output: a folder with the same recipe is resumed.
     recipe = {"input": source.identity(), "text": {**settings._asdict(), "punkt": model}}
     status = folder_status(folder, recipe, CORPUS_NAME, SENTENCE_FILES)
     if status is Status.COMPLETE:

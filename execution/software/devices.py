@@ -1,4 +1,4 @@
-"""Configures the devices of this process and their threads, and places pipeline stages and optimizer state on them.
+"""Configures the devices and threads of this process, and assigns pipeline stages and optimizer state to devices.
 
 All functions must be called before TensorFlow computes anything.
 """

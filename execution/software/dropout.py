@@ -19,7 +19,7 @@ GENERATOR = "philox"
 
 
 class DropoutSeeds:
-    """Gives the seed of the current micro batch to the dropout layers of a model."""
+    """Provides the dropout layers of a model with the seed of the current micro batch."""
 
     def __init__(self) -> None:
         self._seed: Optional[tf.Tensor] = None
@@ -63,8 +63,8 @@ def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     XLA fuses these few integer operations into the layer and repeats them in the backward pass, whereas it would write
     the numbers of TensorFlow's generator to memory and keep them.
 
-    Rows and columns are numbered apart, because TensorFlow computes what depends on no input while it compiles: the
-    products of all numbers would be constants of the program, of several bytes per element.
+    Rows and columns are numbered separately, because TensorFlow evaluates expressions without inputs when it compiles:
+    the numbers of all elements would become constants of the program, of several bytes per element.
 
     Args:
         shape: shape of the mask, an int32 vector of at least one dimension.
@@ -89,7 +89,7 @@ class Dropout(keras.layers.Layer):
 
     Args:
         rate: share of the elements that become zero.
-        seeds: gives the seed.
+        seeds: provides the seed of the current micro batch.
         name: name of the layer.
     """
 

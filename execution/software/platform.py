@@ -72,7 +72,7 @@ class SoftwarePlatform(Platform):
     """
 
     name = "software"
-    shortens_executions = hasattr(keras.Model, "steps_per_execution")  # before Keras 2.14 only in private
+    shortens_executions = hasattr(keras.Model, "steps_per_execution")  # Keras before 2.14 has only a private attribute
 
     def __init__(
         self,
@@ -100,9 +100,9 @@ class SoftwarePlatform(Platform):
         self._programs = programs
         self._dropout_seeds = DropoutSeeds()
         self._check = FiniteCheck(numerics.fp_exceptions)
-        self._other_state: Dict[str, Any] = {}
-        self._fuses = numerics.is_mixed and not numerics.fp_exceptions
-        self._copies = WeightCopies()
+        self._other_state: Dict[str, Any] = {}  # saved in checkpoints with weights and moments: the loss scale
+        self._fuses = numerics.is_mixed and not numerics.fp_exceptions  # whether layers use fused operations
+        self._copies = WeightCopies()  # of float32 weights in bfloat16
 
     def describe(self) -> str:
         devices = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("CPU")
@@ -217,8 +217,8 @@ class SoftwarePlatform(Platform):
             self._check.backward = not update.adaptive_loss_scale
             objective = CheckedObjective(objective, self._check)
         collectives = self._processes.collectives
-        # One pass over weights and moments; across devices or processes there are exchanges, which XLA cannot compile.
-        whole = not (self._layout.is_spread or self.on_gpu or self._shards or collectives)
+        # XLA compiles the update of all weights at once, unless devices or processes exchange tensors.
+        is_local = not (self._layout.is_spread or self.on_gpu or self._shards or collectives)
         rule = UpdateRule(
             optimizer,
             objective,
@@ -226,7 +226,7 @@ class SoftwarePlatform(Platform):
             model.trainable_variables,
             self.precision,
             collectives,
-            xla=self._fuses and whole,
+            xla=self._fuses and is_local,
         )
         self._other_state = {"loss_scale": rule.loss_scale} if isinstance(rule.loss_scale, AutomaticLossScale) else {}
         model.prepare(objective, self._engine(model, rule), rule.totals)
@@ -238,7 +238,7 @@ class SoftwarePlatform(Platform):
 
     def _engine(self, model: keras.Model, rule: UpdateRule) -> Engine:
         if not self._layout.is_spread:
-            # Recomputation passes on no gradients of tensors from outside, such as copies of weights.
+            # A recomputed function propagates no gradients to tensors from outside, such as the weights' copies.
             copies = self._copies if self._fuses and not self._recompute else None
             return SequentialEngine(model, rule, self._dropout_seeds, self._seed, self._xla, copies)
         schedule = make_schedule(self._layout.schedule, len(model.stages))
@@ -274,7 +274,7 @@ class SoftwarePlatform(Platform):
 
 @contextlib.contextmanager
 def batch_by_batch(model: keras.Model) -> Iterator[None]:
-    """Within the block, an execution of Keras is one batch, so that callbacks can stop it after any batch."""
+    """Within the block, Keras executes one batch at a time, so that callbacks can stop it after any batch."""
     length = getattr(model, "steps_per_execution", None)
     if length is None:
         yield

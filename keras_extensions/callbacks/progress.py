@@ -26,7 +26,7 @@ class Progress(Listener):
     """Logs one line per period and, on a terminal, draws a progress bar.
 
     Args:
-        terminal: whether to draw the bar; None: if ``stream`` is a terminal.
+        terminal: whether to draw the bar; None: only if ``stream`` is a terminal.
         stream: stream to draw it on; None: standard error.
     """
 
@@ -119,8 +119,8 @@ def run_log(
 ) -> Iterator[None]:
     """Within the block, send log records with secrets masked to a file and to the console.
 
-    Other handlers of the same console are removed until then, because lines would appear twice. On a terminal, the
-    console omits the lines of periods, which the bar shows, and prints the others above the bar.
+    Other handlers of the same console are removed until the block ends, because lines would appear twice. On a
+    terminal, the console omits the lines of periods, which the bar shows, and prints the others above the bar.
 
     Args:
         log_file: file to append to; its folder must exist.

@@ -51,7 +51,7 @@ def ranked(search: Search) -> List[FrozenTrial]:
 
 
 def headings(search: Search) -> List[str]:
-    """Return the columns of the table: the score, the last word of each field if it is unique, and the state."""
+    """Return the columns of the table: the score, the fields (without section if unique), and the state."""
     keys = [name.split(".")[-1] for name in search.space]
     fields = [key if keys.count(key) == 1 else name for key, name in zip(keys, search.space)]
     return [search.metric, *fields, "state"]

@@ -104,7 +104,7 @@ def batch_of(root: Path, texts: int, samples_in_a_row: int) -> dict[str, np.ndar
     content = read_json(root / "samples.json")
     rows = [tuple(sample[:texts]) for sample in content["texts"]]
     width = LENGTH * samples_in_a_row
-    features = text_features(load_tokenizer(str(root / "vocab.txt"), True), rows, width, apart=True)
+    features = text_features(load_tokenizer(str(root / "vocab.txt"), True), rows, width, separate=True)
     arrays = {**features.arrays, "labels": np.repeat(content["scores"], texts)}
     spec = fine_tuning_features(SENTENCE_EMBEDDING, width, 64, Feature("labels", 1, SCORE))
     reader = make_rows(

@@ -19,14 +19,14 @@ from utilities.errors import UserError
 
 TF_CONFIG = "TF_CONFIG"
 TRAINING_JOBS = ("chief", "worker")  # in the order of the process numbers
-FORM = '{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
+EXAMPLE = '{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}'
 
 TASKS, NODES, PER_NODE = "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE"
-PROCESS = "SLURM_PROCID"
+PROCESS = "SLURM_PROCID"  # the number of this task
 FIRST_PORT, PORTS = 12000, 16000  # below the range of ports that Linux uses for outgoing connections
 
-_GROUP = re.compile(r"(\d+)(?:\(x(\d+)\))?")
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_REPEATED = re.compile(r"(\d+)(?:\(x(\d+)\))?")  # 2(x3): three nodes with 2 tasks each
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")  # 08-10
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ def _read_tf_config(text: str) -> Membership:
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"TF_CONFIG is not JSON ({error}); set it to {FORM}, or unset it") from error
+        raise UserError(f"TF_CONFIG is not JSON ({error}); set it to {EXAMPLE}, or unset it") from error
     if not isinstance(config, dict):
-        raise UserError(f"TF_CONFIG is not a JSON object; set it to {FORM}, or unset it")
+        raise UserError(f"TF_CONFIG is not a JSON object; set it to {EXAMPLE}, or unset it")
     if not config.get("cluster"):  # some platforms also set it on single machines
         return Membership()
     addresses, starts = _addresses(config["cluster"])
@@ -103,16 +103,16 @@ def _read_tf_config(text: str) -> Membership:
 def _addresses(cluster: Any) -> Tuple[List[str], Mapping[str, int]]:
     """Return all addresses, and the number of the first process of each job."""
     if not isinstance(cluster, dict):
-        raise UserError(f"TF_CONFIG: cluster is not an object of jobs; set it to {FORM}")
+        raise UserError(f"TF_CONFIG: cluster is not an object of jobs; set it to {EXAMPLE}")
     addresses: List[str] = []
     starts = {}
     for job in TRAINING_JOBS:
-        own = _job(cluster, job)
-        if own:
+        job_addresses = _job(cluster, job)
+        if job_addresses:
             starts[job] = len(addresses)
-            addresses += own
+            addresses += job_addresses
     if not addresses:
-        raise UserError(f"TF_CONFIG: cluster has no chief or worker ({', '.join(cluster)}); set it to {FORM}")
+        raise UserError(f"TF_CONFIG: cluster has no chief or worker ({', '.join(cluster)}); set it to {EXAMPLE}")
     if len(set(addresses)) < len(addresses):
         raise UserError("TF_CONFIG: cluster names an address twice; give every process a host:port of its own")
     return addresses, starts
@@ -124,7 +124,7 @@ def _job(cluster: Mapping[str, Any], job: str) -> List[str]:
     if isinstance(addresses, dict) and all(key.isdecimal() for key in addresses):
         addresses = [addresses[key] for key in sorted(addresses, key=int)]
     if not isinstance(addresses, list) or not all(isinstance(one, str) and _is_address(one) for one in addresses):
-        raise UserError(f'TF_CONFIG: {job} is not a list of "host:port"; set it to {FORM}')
+        raise UserError(f'TF_CONFIG: {job} is not a list of "host:port"; set it to {EXAMPLE}')
     return addresses
 
 
@@ -139,7 +139,9 @@ def _task(config: Mapping[str, Any]) -> Tuple[str, int]:
         assert isinstance(task, dict)
         return str(task["type"]), int(task["index"])  # an index may be a number or a text
     except (AssertionError, KeyError, TypeError, ValueError, OverflowError):
-        raise UserError(f"TF_CONFIG: task does not specify type and index of this process; set it to {FORM}") from None
+        raise UserError(
+            f"TF_CONFIG: task does not specify type and index of this process; set it to {EXAMPLE}"
+        ) from None
 
 
 def slurm_addresses(environment: Mapping[str, str]) -> Optional[List[str]]:
@@ -196,7 +198,7 @@ def tasks_per_node(text: str) -> List[int]:
         >>> tasks_per_node("2(x3),1")
         [2, 2, 2, 1]
     """
-    return [int(tasks) for tasks, times in _GROUP.findall(text) for _ in range(int(times or 1))]
+    return [int(tasks) for tasks, times in _REPEATED.findall(text) for _ in range(int(times or 1))]
 
 
 def _numbers(ranges: str) -> List[str]:

@@ -125,11 +125,11 @@ def test_the_first_piece_of_a_word_has_its_tag(tmp_path: Path) -> None:
     pieces = [[PIECES[number] for number in row] for row in encoded.arrays["input_ids"]]
     assert pieces[0] == ["[CLS]", "anna", "van", "##dam", "saw", "oslo", "[SEP]"]
     assert pieces[1] == ["[CLS]", "[UNK]", "rome", "[SEP]", "[PAD]", "[PAD]", "[PAD]"]
-    assert (encoded.cut, encoded.cut_words, encoded.lengths.tolist()) == (0, 0, [7, 4])
+    assert (encoded.truncated, encoded.truncated_words, encoded.lengths.tolist()) == (0, 0, [7, 4])
     names, tags = ["O", "B-PER", "I-PER", "B-LOC"], [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-LOC"]]
     labels = encoded.labels(tags, names)
     assert labels.tolist() == [[0, 2, 3, 0, 1, 4, 0], [0, 1, 4, 0, 0, 0, 0]]
     assert encoded.tags(np.maximum(labels - 1, 0), names, sentences) == tags
     short = encode_words(tokenizer, sentences, 5)
-    assert (short.cut, short.cut_words, short.lengths.tolist()) == (1, 2, [5, 4])
+    assert (short.truncated, short.truncated_words, short.lengths.tolist()) == (1, 2, [5, 4])
     assert short.tags(np.full((2, 5), 3), names, sentences)[0] == ["B-LOC", "B-LOC", "O", "O"]

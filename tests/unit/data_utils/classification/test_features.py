@@ -61,17 +61,17 @@ def test_pairs_by_hand(vocabulary: Path) -> None:
     assert features.arrays["input_mask"].tolist() == [[1] * 8 + [0], [1] * 4 + [0] * 5, [1] * 9]
     segments = [[0] * 5 + [1] * 3 + [0], [0] * 3 + [1] + [0] * 5, [0] * 5 + [1] * 4]
     assert features.arrays["segment_ids"].tolist() == segments
-    assert features.cut == 1 and features.unknown == 0
+    assert features.truncated == 1 and features.unknown == 0
 
 
-def test_texts_apart_share_the_length_of_their_sample(vocabulary: Path) -> None:
+def test_separate_texts_share_the_length_of_their_sample(vocabulary: Path) -> None:
     tokenizer = load_tokenizer(str(vocabulary), True)
     samples = [("a b c d", "the", "a b c"), ("a", "b c", "")]
-    features = text_features(tokenizer, samples, 12, apart=True)
+    features = text_features(tokenizer, samples, 12, separate=True)
     expected = text_features(tokenizer, [("a b c",), ("the",), ("a b",), ("a",), ("b c",), ("",)], 12)
     for name, values in expected.arrays.items():
         np.testing.assert_array_equal(features.arrays[name], values)
-    assert features.lengths.reshape(2, 3).sum(axis=1).tolist() == [12, 9] and features.cut == 1
+    assert features.lengths.reshape(2, 3).sum(axis=1).tolist() == [12, 9] and features.truncated == 1
 
 
 def test_unknown_pieces_are_counted(vocabulary: Path) -> None:

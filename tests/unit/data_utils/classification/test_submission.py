@@ -13,7 +13,7 @@ import pytest
 
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.reading import read_split
-from data_utils.classification.scoring import predicted, write_submission
+from data_utils.classification.scoring import decode_predictions, write_submission
 from tests.support.benchmark_folders import GLUE_FOLDERS
 from utilities.errors import UserError
 
@@ -35,7 +35,7 @@ from utilities.errors import UserError
 def test_submissions(name: str, logits: list[list[float]], lines: list[str], tmp_path: Path) -> None:
     task = TASKS[name]
     path = tmp_path / "submission" / task.test[0].submission
-    write_submission(path, task, [0, 1], predicted(task, np.array(logits, np.float32)))
+    write_submission(path, task, [0, 1], decode_predictions(task, np.array(logits, np.float32)))
     assert path.read_bytes() == ("\n".join(lines) + "\n").encode()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from data_utils.records.arrays import GeneratedReader
-from data_utils.records.order import positions
+from data_utils.records.order import samples_at
 from data_utils.records.pipeline import SampleReader, evaluation_dataset, raise_data_errors, training_dataset
 from data_utils.records.reader import RecordReader
 from keras_extensions.backend import keras, tf
@@ -83,7 +83,7 @@ def test_samples_follow_the_order_function(reader: RecordReader) -> None:
 
     whole = numbers()
     seen = [number for batch in whole for number in batch]
-    assert seen == positions(9, 0, 0, 8 * 12, COUNT).tolist()
+    assert seen == samples_at(9, 0, 0, 8 * 12, COUNT).tolist()
     assert sorted(seen[:COUNT]) == sorted(seen[COUNT : 2 * COUNT]) == list(range(COUNT))
     assert seen[:COUNT] != seen[COUNT : 2 * COUNT]
     in_file_order = [number for batch in numbers(shuffle=False) for number in batch]
