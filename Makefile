@@ -13,7 +13,7 @@ EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
+.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve speedrun squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -100,6 +100,16 @@ sharding: $(RUNTIME)  ## the optimizer's memory in each of several processes, wi
 
 learning-curve: $(BENCH)  ## loss, step by step, compared with Hugging Face's in PyTorch (a minute); needs PyTorch; uses real data, Wikipedia, where there is any
 	@$(PY) -m benchmarks.learning pytorch $(BENCHMARK_ARGS)
+
+speedrun: $(RUNTIME)  ## the fastest recipe of guides/small.md from text to a held-out loss (needs an idle machine): DATA=folder of WikiExtractor's files
+	@test -n "$(DATA)" || { echo "error: name the folder of WikiExtractor's files: make speedrun DATA=/path" >&2; exit 1; }
+	@$(PY) -m data_utils.text --wikiextractor "$(DATA)" --vocab-size 8192 --duplicate-factor 2 --validation-fraction 0.01 --output data/speedrun/128
+	@$(PY) -m data_utils.text --sentences data/speedrun/128/corpus --vocab-file data/speedrun/128/vocab.txt --duplicate-factor 1 \
+	    --max-seq-length 32 --max-predictions 5 --no-next-sentence --validation-fraction 0.01 --output data/speedrun/32
+	@$(PY) run_pretraining.py --config configs/pretraining/pretrain_tiny_32_speedrun.json --dataset-dir data/speedrun/32 \
+	    --do-validation false --output-dir runs/speedrun --name 32
+	@$(PY) run_pretraining.py --config configs/pretraining/pretrain_tiny_128_speedrun.json --dataset-dir data/speedrun/128 \
+	    --pretrained-ckpt-path runs/speedrun/32 --output-dir runs/speedrun --name 128
 
 squad-features: $(RUNTIME)  ## features of SQuAD compared with Hugging Face's fast tokenizer and its slow one (5 minutes); needs real data: SQuAD
 	@$(PY) -m benchmarks.squad_features $(BENCHMARK_ARGS)
