@@ -30,7 +30,8 @@ class ExecutionOptions:
         platform: ``auto``, ``software`` or ``graphcore``.
         device: ``auto``, ``cpu`` or ``gpu``.
         xla: whether to compile with XLA; None: whichever was measured to be faster.
-        threads: CPU threads of one operation; None: one per core.
+        threads: CPU threads to compute with; None: one per core.
+        parallel_micro_batches: number of micro batches that a CPU computes at the same time.
         seed: seed of dropout and of stochastic rounding.
         micro_batch_size: B.
         precision: number format of weights and computation; ``auto``: the platform's default.
@@ -57,6 +58,7 @@ class ExecutionOptions:
     device: str = "auto"
     xla: Optional[bool] = None
     threads: Optional[int] = None
+    parallel_micro_batches: int = 1
     seed: int = 0
     micro_batch_size: int = 1
     precision: str = "auto"

@@ -48,7 +48,8 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     try:
         use_device(options.device)
         devices = pipeline_devices(options.pipeline_devices)
-        use_threads(options.threads, len(devices))
+        parallel = 1 if on_gpu() else options.parallel_micro_batches
+        use_threads(options.threads, parallel, len(devices))
     except RuntimeError as error:  # only a program that calls the trainer has used TensorFlow before
         raise UserError(
             f"execution: {error} TensorFlow's first use in a process fixes devices and threads; restart Python to"
@@ -72,6 +73,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
         xla=xla,
         recompute=options.recompute,
         layout=layout,
+        parallel_micro_batches=parallel,
         numerics=numerics,
         processes=processes,
         sharded=options.replicated_tensor_sharding,

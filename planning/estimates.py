@@ -213,7 +213,7 @@ def is_feasible(run: Planned) -> bool:
 
 
 def host_memory(run: Planned) -> float:
-    """Return the minimum memory of a process on a CPU with one micro batch at a time, in bytes.
+    """Return the minimum memory of a process on a CPU in bytes, with the micro batches that it computes at a time.
 
     It counts weights and, for training, accumulated gradients, moments, and the tensors that the backward pass needs.
     """
@@ -224,7 +224,7 @@ def host_memory(run: Planned) -> float:
     moments = (
         0 if config.ipu_config.replicated_tensor_sharding else run.moments(blocks)
     )  # other processes may have them
-    activations = stage_activations(run, blocks, kept=1)
+    activations = config.execution.parallel_micro_batches * stage_activations(run, blocks, kept=1)
     return 2 * width * run.parameters(blocks) + moments + activations * width / HALF
 
 

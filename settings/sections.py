@@ -248,6 +248,12 @@ class Execution(Section):
     threads: Annotated[Optional[Workers], PER_PROCESS] = Field(
         None, description="CPU threads to compute with. Unset: all cores."
     )
+    parallel_micro_batches: Annotated[Workers, PER_PROCESS] = Field(
+        1,
+        description="Micro batches of an update that a CPU computes at the same time, each with its share of the "
+        "threads. Operations of small models gain little from several threads, so one micro batch a core is faster "
+        "there. A process needs memory for as many micro batches.",
+    )
     executable_cache: Annotated[Optional[PathText], PER_PROCESS] = Field(
         "auto",
         description="Folder in which compiled programs are kept for later runs. auto: in the user's cache folder "

@@ -36,6 +36,12 @@ def configured_processes(config: TrainingConfig) -> Processes:
             f" replicas × {batch.grad_acc_steps_per_replica} grad_acc_steps_per_replica); start a number of processes"
             " that divides them, or change grad_acc_steps_per_replica"
         )
+    parallel = config.execution.parallel_micro_batches
+    if parts // processes.count % parallel:
+        raise UserError(
+            f"execution.parallel_micro_batches is {parallel}, which does not divide the {parts // processes.count:,}"
+            f" micro batches of each of {processes.count} processes; set it to a number that does"
+        )
     return processes
 
 
@@ -54,6 +60,7 @@ def execution_options(config: TrainingConfig) -> ExecutionOptions:
         device=execution.device,
         xla=execution.xla if config.sparsity.ratio == 0 else sparse_xla(config),
         threads=execution.threads,
+        parallel_micro_batches=execution.parallel_micro_batches,
         seed=config.seed,
         micro_batch_size=config.global_batch.micro_batch_size,
         precision=precision,

@@ -208,8 +208,8 @@ class GraphcorePlatform(Platform):
             raise UserError(
                 f"execution.precision is {options.precision}, which IPUs lack; set it to float16 or float32"
             )
-        for name in ("device", "xla", "threads", "pipeline_devices"):
-            if getattr(options, name) not in ("auto", None):
+        for name in ("device", "xla", "threads", "pipeline_devices", "parallel_micro_batches"):
+            if getattr(options, name) not in ("auto", None, 1):
                 logger.warning("execution.%s does not apply to IPUs and is ignored", name)
         self.precision = PRECISIONS[options.precision]
         layout.use_executable_cache(options.executable_cache)

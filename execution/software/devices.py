@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import List, Optional, Sequence
 
 from keras_extensions.backend import tf
+from utilities.environment import usable_cores
 from utilities.errors import UserError
 
 
@@ -34,14 +35,18 @@ def on_gpu() -> bool:
     return bool(tf.config.get_visible_devices("GPU"))
 
 
-def use_threads(threads: Optional[int], devices: int) -> None:
-    """Limit the threads of one operation.
+def use_threads(threads: Optional[int], parallel: int, devices: int) -> None:
+    """Limit the threads of one operation, and the number of operations that run at the same time.
 
     Args:
-        threads: number of threads; None: no limit.
+        threads: number of threads; None: one per core.
+        parallel: number of micro batches that are computed at the same time, and share the threads.
         devices: number of devices, whose operations still run in parallel.
     """
-    if threads is not None:
+    if parallel > 1:
+        tf.config.threading.set_intra_op_parallelism_threads(max((threads or usable_cores()) // parallel, 1))
+        tf.config.threading.set_inter_op_parallelism_threads(parallel)
+    elif threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(max(threads, devices))
 

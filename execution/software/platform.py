@@ -64,6 +64,7 @@ class SoftwarePlatform(Platform):
         xla: whether to compile the training step with XLA.
         recompute: whether the backward pass recomputes the activations inside each encoder layer.
         layout: the pipeline stages' devices; by default there is one device.
+        parallel_micro_batches: number of micro batches that are computed at the same time on one device.
         numerics: number formats.
         processes: the processes that share each update; they must have joined.
         sharded: whether each process keeps only a shard of the optimizer's moments.
@@ -80,6 +81,7 @@ class SoftwarePlatform(Platform):
         xla: bool,
         recompute: bool,
         layout: PipelineLayout = ONE_DEVICE,
+        parallel_micro_batches: int = 1,
         numerics: Numerics = IN_FLOAT32,
         processes: Processes = SINGLE_PROCESS,
         sharded: bool = False,
@@ -90,6 +92,7 @@ class SoftwarePlatform(Platform):
         self._xla = xla and not numerics.fp_exceptions  # compiled code cannot check its tensors
         self._recompute = recompute
         self._layout = layout
+        self._parallel = parallel_micro_batches
         self._numerics = numerics
         self.precision = numerics.precision
         self.pipelined = layout.is_spread
@@ -111,6 +114,8 @@ class SoftwarePlatform(Platform):
         text = f"stock TensorFlow {tf.__version__} on {len(devices)} {kind}, {compiled}, {self._numerics.describe()}"
         if self._numerics.fp_exceptions:
             text += "; stops at the first NaN or infinity (fp_exceptions), so nothing is compiled with XLA"
+        if self._parallel > 1:
+            text += f", {self._parallel} micro batches at a time"
         if not self._processes.is_single:
             text = f"{self._processes.count} processes, each {text}"
         if not self._layout.is_spread:
@@ -240,7 +245,7 @@ class SoftwarePlatform(Platform):
         if not self._layout.is_spread:
             # A recomputed function propagates no gradients to tensors from outside, such as the weights' copies.
             copies = self._copies if self._fuses and not self._recompute else None
-            return SequentialEngine(model, rule, self._dropout_seeds, self._seed, self._xla, copies)
+            return SequentialEngine(model, rule, self._dropout_seeds, self._seed, self._xla, self._parallel, copies)
         schedule = make_schedule(self._layout.schedule, len(model.stages))
         devices = self._layout.devices
         return PipelineEngine(model, devices, schedule, rule, self._dropout_seeds, self._seed, self._xla)

@@ -227,10 +227,11 @@ def make_loss_scale(update: Update, precision: str) -> LossScale:
 
 
 class SequentialEngine:
-    """Makes an update on one device: micro batch after micro batch through the whole model.
+    """Makes an update on one device: each micro batch passes through the whole model.
 
     The loop over the micro batches is a graph loop around one compiled function, which was measured to be fastest and
-    compiles quickly.
+    compiles quickly. An iteration may compute several micro batches, which TensorFlow runs at the same time, as they
+    do not depend on each other. Their gradients are added in order, so the update is the same.
 
     Args:
         model: the whole model.
@@ -238,6 +239,7 @@ class SequentialEngine:
         seeds: gives the model's dropout layers their seeds.
         run_seed: seed of the run, from which the seed of every micro batch follows.
         xla: whether to compile the computation of a micro batch.
+        parallel: number of micro batches of an iteration; it divides those of an update.
         copies: the bfloat16 copies of weights that are made once an update; None: layers cast weights at each use.
     """
 
@@ -248,6 +250,7 @@ class SequentialEngine:
         seeds: DropoutSeeds,
         run_seed: int,
         xla: bool,
+        parallel: int = 1,
         copies: Optional[WeightCopies] = None,
     ):
         self._model = model
@@ -255,6 +258,7 @@ class SequentialEngine:
         self._seeds = seeds
         self._run_seed = run_seed
         self._xla = xla
+        self._parallel = parallel
         self._copies = copies or WeightCopies()
         self._compiled_gradients = tf.function(self._gradients, jit_compile=xla, autograph=False)
 
@@ -312,9 +316,12 @@ class SequentialEngine:
         sums = {name: tf.zeros([]) for name in self._rule.objective.counts(batch)}
 
         def body(index: tf.Tensor, totals: List[tf.Tensor], sums: Tensors) -> Any:
-            gradients, new = self._micro_batch(batch, weights, copies, index)
-            totals = accumulation.add(reduction, totals, gradients, index)
-            return index + 1, totals, {name: sums[name] + new[name] for name in sums}
+            numbers = [index + offset for offset in range(self._parallel)]
+            computed = [self._micro_batch(batch, weights, copies, number) for number in numbers]
+            for number, (gradients, new) in zip(numbers, computed):
+                totals = accumulation.add(reduction, totals, gradients, number)
+                sums = {name: sums[name] + new[name] for name in sums}
+            return index + self._parallel, totals, sums
 
         _, totals, sums = tf.while_loop(
             lambda index, *_: index < count, body, (tf.constant(0), totals, sums), parallel_iterations=1

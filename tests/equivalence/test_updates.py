@@ -89,6 +89,17 @@ def test_compiled_and_recomputed_without_dropout(whole, options):
     assert_same(trained(micro_batches=2, **options)[0], whole[0], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("micro_batches, parallel, options", [(2, 2, {}), (4, 2, COMPILED), (8, 8, {})])
+def test_micro_batches_computed_at_the_same_time_make_the_same_update(micro_batches, parallel, options):
+    """The gradients are added in the same order, so weights and metrics are equal to the bit, also with dropout."""
+    in_turn = trained(Update(micro_batches, reduction="running_mean"), dropout=0.3, **options)
+    at_once = trained(
+        Update(micro_batches, reduction="running_mean"), dropout=0.3, parallel_micro_batches=parallel, **options
+    )
+    for one, other in zip(in_turn, at_once):
+        assert_same(one, other, rtol=0, atol=0)
+
+
 def test_loss_scale_and_several_updates_in_one_execution_do_not_change_the_update(whole):
     assert_same(trained(Update(1, loss_scale=4096.0), executions=2)[0], whole[0])
 
