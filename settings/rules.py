@@ -151,6 +151,8 @@ def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:
             "without training the weights must come from a checkpoint",
             "set pretrained_ckpt_path or bert_model_name",
         )
+    if config.word_vectors and task != PRETRAINING:
+        yield FieldError(["word_vectors"], f"{task} starts from trained weights", "remove word_vectors")
     if config.glue_task is not None and task != CLASSIFICATION:
         yield FieldError(
             ["glue_task"], f"{task} has no GLUE task", "remove glue_task, or use run_seq_classification.py"

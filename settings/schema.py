@@ -126,6 +126,11 @@ class TrainingConfig(Section):
         "checkpoints, of which the best is used if the run recorded it, otherwise the newest. $VAR and ~ are "
         "expanded.",
     )
+    word_vectors: bool = Field(
+        False,
+        description="Start the word embeddings of random weights from vectors that are computed from counts of "
+        "neighbouring word pieces in dataset_dir (pre-training).",
+    )
     allow_missing_weights: bool = Field(
         False, description="Let encoder weights that the checkpoint lacks start from random numbers; they are listed."
     )

@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data_utils.records.features import pretraining_features
+from data_utils.records.reader import RecordReader
+from data_utils.word_vectors import word_vectors
 from keras_extensions.backend import tf
 from tests import ROOT
 from tests.support.runs import (
@@ -19,6 +22,8 @@ from tests.support.runs import (
     SMALL,
     SMALLEST,
     STILL,
+    TEXT_PREDICTIONS,
+    TEXT_SEQUENCE,
     TEXT_VOCABULARY,
     assert_same_run,
     copy_of,
@@ -122,9 +127,20 @@ def test_replicas_fold_into_accumulation(root, dataset):
         np.testing.assert_allclose(left["metrics"]["mlm_loss"], right["metrics"]["mlm_loss"], rtol=1e-4)
 
 
+def test_random_weights_start_with_word_embeddings_from_the_data(root, dataset):
+    config = write_config(root / "vectors.json", total_num_train_samples=16, optimizer_opts=STILL, word_vectors=True)
+    table = variables(trained(config, root / "runs", "--dataset-dir", str(dataset)), "weights")["emb/embeddings/word"]
+    reader = RecordReader(dataset, pretraining_features(TEXT_SEQUENCE, TEXT_PREDICTIONS, TEXT_VOCABULARY))
+    vectors = word_vectors(reader, *table.shape, seed=1984)
+    np.testing.assert_allclose(table, 0.02 * vectors, atol=1e-6)
+
+
 def test_phase_2_starts_from_the_weights_of_phase_1(root, run, text):
+    """Also if the config asks for word embeddings from the data, which are for random weights."""
     longer = prepare_dataset(root / "longer", text, sequence=64, predictions=10)
-    config = write_config(root / "phase2.json", max_seq_length=64, max_predictions_per_seq=10, optimizer_opts=STILL)
+    config = write_config(
+        root / "phase2.json", max_seq_length=64, max_predictions_per_seq=10, optimizer_opts=STILL, word_vectors=True
+    )
     arguments = ("--dataset-dir", str(longer), "--pretrained-ckpt-path", str(run))
     first, second = variables(run, "weights"), variables(trained(config, root / "runs", *arguments), "weights")
     assert first.keys() == second.keys()

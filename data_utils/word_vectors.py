@@ -1,0 +1,132 @@
+"""Word vectors from the counts of neighbouring word pieces, as initial word embeddings of a BERT.
+
+A BERT that starts from random embeddings first learns, from few masked tokens, which pieces are alike. Counts over the
+text give that at once: vectors from positive pointwise mutual information (PMI), by Levy, Goldberg and Dagan 2015
+(TACL 3, section 3), with a smoothed distribution of contexts and the square roots of the singular values.
+
+N rows · S tokens of a row · V word pieces · K contexts, the most frequent pieces · H size of a vector
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+ROWS_AT_ONCE = 16_384
+TOKENS = 16_000_000  # that are counted at most
+CONTEXTS = 8_192
+WINDOW = 4  # neighbours on each side; the neighbour at distance d counts 1/d
+SMOOTHING = 0.75  # exponent of the frequencies of contexts
+OVERSAMPLING, POWER_ITERATIONS = 32, 2  # of the randomized decomposition
+PADDING = -1
+
+
+class Rows(Protocol):
+    """A data set of pre-training rows, such as :class:`data_utils.records.reader.RecordReader`."""
+
+    @property
+    def count(self) -> int: ...
+
+    def read(self, positions: np.ndarray) -> dict[str, np.ndarray]: ...
+
+
+def word_vectors(rows: Rows, vocab_size: int, size: int, seed: int) -> np.ndarray:
+    """Return a vector of each word piece, from the first rows of a data set.
+
+    Args:
+        rows: rows of pre-training, in random order as data preparation writes them.
+        vocab_size: V.
+        size: H.
+        seed: seed of the decomposition and of the vectors of pieces that do not occur.
+
+    Returns:
+        float32 (V, H), each row of length √H, so that the elements have a root mean square of 1.
+    """
+    tokens = original_tokens(rows)
+    rng = np.random.default_rng(seed)
+    contexts = np.argsort(-np.bincount(tokens[tokens != PADDING], minlength=vocab_size), kind="stable")[:CONTEXTS]
+    information = positive_information(count_neighbours(tokens, contexts, vocab_size))
+    vectors = decompose(information, min(size, len(contexts)), rng)  # (V, min(H, K))
+    # A random rotation spreads the information evenly over the elements, among which the heads are divided.
+    rotation = np.linalg.qr(rng.standard_normal((size, size)))[0][: vectors.shape[1]]
+    vectors = vectors @ rotation  # (V, H)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors = np.where(lengths > 0, vectors, rng.standard_normal((vocab_size, size)))
+    vectors *= size**0.5 / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors.astype(np.float32)
+
+
+def original_tokens(rows: Rows) -> np.ndarray:
+    """Return the tokens of the first rows before they were masked, int32 (N, S), with ``PADDING`` at the end."""
+    parts: list[np.ndarray] = []
+    for begin in range(0, rows.count, ROWS_AT_ONCE):
+        batch = rows.read(np.arange(begin, min(begin + ROWS_AT_ONCE, rows.count)))
+        tokens = np.where(batch["input_mask"] > 0, batch["input_ids"], PADDING)  # (N, S)
+        row, masked = np.nonzero(batch["masked_lm_weights"])
+        tokens[row, batch["masked_lm_positions"][row, masked]] = batch["masked_lm_ids"][row, masked]
+        parts.append(tokens)
+        if sum(part.size for part in parts) >= TOKENS:
+            break
+    return np.concatenate(parts)
+
+
+def count_neighbours(tokens: np.ndarray, contexts: np.ndarray, vocab_size: int) -> np.ndarray:
+    """Return how often each piece has each context within ``WINDOW`` tokens, near ones counting more.
+
+    Args:
+        tokens: (N, S), ``PADDING`` where there is no token.
+        contexts: (K,), word pieces.
+
+    Returns:
+        float32 (V, K).
+    """
+    columns = np.full(vocab_size + 1, PADDING)  # the last entry is that of PADDING
+    columns[contexts] = np.arange(len(contexts))
+    counts = np.zeros(vocab_size * len(contexts), np.float32)
+    for distance in range(1, min(WINDOW, tokens.shape[1] - 1) + 1):
+        left, right = tokens[:, :-distance], tokens[:, distance:]
+        for piece, context in ((left, right), (right, left)):
+            column = columns[context]
+            real = (piece != PADDING) & (column != PADDING)
+            cells = piece[real].astype(np.int64) * len(contexts) + column[real]
+            counts += np.bincount(cells, minlength=len(counts)).astype(np.float32) / distance
+    return counts.reshape(vocab_size, len(contexts))
+
+
+def positive_information(counts: np.ndarray) -> np.ndarray:
+    """Return log(P(piece, context) / (P(piece) P(context))), or 0 where that is negative, in place of the counts.
+
+    P(context) is proportional to its count to the power ``SMOOTHING``.
+
+    Args:
+        counts: (V, K).
+    """
+    of_pieces = counts.sum(axis=1, keepdims=True)  # (V, 1)
+    of_contexts = counts.sum(axis=0) ** SMOOTHING  # (K,)
+    share = of_contexts / of_contexts.sum()
+    with np.errstate(divide="ignore", invalid="ignore"):  # log(0), and pieces and contexts without neighbours
+        counts /= of_pieces
+        counts /= share
+        np.log(counts, out=counts)
+    return np.nan_to_num(np.maximum(counts, 0, out=counts), copy=False, nan=0.0)
+
+
+def decompose(matrix: np.ndarray, rank: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the left singular vectors of a matrix times the square roots of its largest singular values.
+
+    Source: Halko, Martinsson and Tropp 2011 (SIAM Review 53), algorithms 4.4 and 5.1.
+
+    Args:
+        matrix: (V, K).
+
+    Returns:
+        (V, rank).
+    """
+    columns = min(rank + OVERSAMPLING, *matrix.shape)
+    basis = matrix @ rng.standard_normal((matrix.shape[1], columns), dtype=np.float32)  # (V, columns)
+    for _ in range(POWER_ITERATIONS):
+        basis = matrix @ (matrix.T @ np.linalg.qr(basis)[0])
+    basis = np.linalg.qr(basis)[0]
+    left, values, _ = np.linalg.svd(basis.T @ matrix, full_matrices=False)
+    return (basis @ left[:, :rank]) * np.sqrt(values[:rank])
