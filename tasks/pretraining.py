@@ -77,7 +77,8 @@ class Pretraining:
     def _fill_word_embeddings(self, source: keras.Model) -> None:
         """Set the word embeddings of a model with random weights to vectors from the counts of its data set."""
         table, begin = source.get_input_embeddings().weight, time.perf_counter()
-        vectors = word_vectors(self.open_data(), *table.shape, seed=self._config.seed)  # (V, H)
+        size = self._architecture.hidden_size
+        vectors = word_vectors(self.open_data(), self._vocabulary, size, self._config.seed)  # (V, H)
         table.assign(self._architecture.initializer_range * vectors)
         logger.info("word embeddings from counts of neighbours, %.1f s", time.perf_counter() - begin)
 
