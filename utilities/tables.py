@@ -122,14 +122,17 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
             raise UserError(f"{path}: has no column {column}; name one of its columns, {listed(first.row)}")
 
 
-def distinct_values(path: Path, column: str) -> List[str]:
+def distinct_values(path: Path, column: str, separator: Optional[str] = None) -> List[str]:
     """Return the different values of a column as texts, sorted: whole numbers by size, other texts by characters.
+
+    Args:
+        separator: separates the values of a row; None if it has one.
 
     Raises:
         UserError: the file cannot be read.
     """
-    rows = (row for _, row in read_table(path) if row is not None)
-    values = {value_as_text(row[column]) for row in rows if row.get(column) not in (None, "")}
+    cells = (row.get(column) for _, row in read_table(path) if row is not None)
+    values = {value for cell in cells if cell is not None for value in values_as_text(cell, separator) if value}
     are_numbers = all(text.isdecimal() for text in values)
     return sorted(values, key=lambda text: (len(text) if are_numbers else 0, text))
 
@@ -137,6 +140,14 @@ def distinct_values(path: Path, column: str) -> List[str]:
 def value_as_text(value: Any) -> str:
     """Return a value as text; JSON files also contain numbers and truth values."""
     return value.strip() if isinstance(value, str) else json.dumps(value)
+
+
+def values_as_text(value: Any, separator: Optional[str]) -> List[str]:
+    """Return the values of a cell: texts between separators, or the elements of a JSON list; None: one value."""
+    if separator is None:
+        return [value_as_text(value)]
+    parts = value if isinstance(value, list) else value_as_text(value).split(separator)
+    return [text for text in map(value_as_text, parts) if text]
 
 
 def short(value: Any) -> str:
