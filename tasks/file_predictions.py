@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
@@ -12,8 +9,7 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 from data_utils.classification.own import filled
 from data_utils.classification.tasks import FieldError
 from utilities.errors import UserError
-from utilities.files import replacing
-from utilities.tables import REPAIR, Row, check_columns, read_table
+from utilities.tables import REPAIR, Row, check_columns, read_table, unwritable, write_table
 
 FILE, TEXT, OUTPUT = "--file", "--text", "--output"
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -60,53 +56,27 @@ def check_rows(source: Path, columns: Sequence[str], output: Path, added: Sequen
         twice = next((name for name in added if name in row), None)
         if twice is not None:
             raise UserError(f"{source}: line {number}: has a column {twice}, which predictions add; rename it")
-        if output.suffix.lower() == ".jsonl":
-            continue
-        if set(row) != set(header):
-            raise UserError(
-                f"{source}: line {number}: has other fields than the first row; name an {OUTPUT} that ends with .jsonl"
-            )
-        if output.suffix.lower() == ".tsv" and any(mark in cell(text) for text in row.values() for mark in "\t\n\r"):
-            raise UserError(
-                f"{source}: line {number}: has a text with a tab or a line break; name an {OUTPUT} that ends with .csv"
-            )
+        reason = unwritable(row, header, output.suffix.lower())
+        if reason is not None:
+            raise UserError(f"{source}: line {number}: {reason} ({OUTPUT})")
     return count
 
 
 def write_predictions(source: Path, columns: Sequence[str], output: Path, predict: Columns) -> None:
     """Write the rows of a file that :func:`check_rows` has checked, with the columns of their predictions."""
-    read, rows, header = filled(*columns), read_rows(source), None
-    suffix = output.suffix.lower()
-    with replacing(output) as binary:
-        stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
-        table = csv.writer(stream, lineterminator="\n")
-        while True:
-            part = [row for _, row in islice(rows, ROWS)]
-            if not part:
-                break
-            for row, prediction in zip(part, predict([read(row) for row in part])):
-                whole = {**row, **prediction}
-                if suffix == ".jsonl":
-                    stream.write(json.dumps(whole, ensure_ascii=False) + "\n")
-                    continue
-                lines = [] if header else [list(whole)]
-                header = header or list(whole)
-                lines.append([cell(whole[name]) for name in header])
-                if suffix == ".csv":
-                    table.writerows(lines)
-                else:
-                    stream.writelines("\t".join(line) + "\n" for line in lines)
-        stream.flush()
-        stream.detach()  # closing it would close the file before it is on the disk
+    write_table(output, _with_predictions(source, columns, predict))
+
+
+def _with_predictions(source: Path, columns: Sequence[str], predict: Columns) -> Iterator[Row]:
+    read, rows = filled(*columns), (row for _, row in read_rows(source))
+    while True:
+        part = list(islice(rows, ROWS))
+        if not part:
+            return
+        for row, prediction in zip(part, predict([read(row) for row in part])):
+            yield {**row, **prediction}
 
 
 def read_rows(source: Path) -> Iterator[Tuple[int, Row]]:
     """Yield the number of the line and the row."""
     return ((number, row) for number, row in read_table(source) if row is not None)
-
-
-def cell(value: Any) -> str:
-    """Return a value of JSON Lines as it is written in CSV and TSV; a text stays as it is."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False)

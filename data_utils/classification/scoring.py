@@ -7,15 +7,13 @@ A metric that is not defined (no variance, no positive sample) is 0, as for gues
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Sequence
 
 import numpy as np
 
 from data_utils.classification.tasks import CLUE, GLUE, OWN, BenchmarkTask
+from utilities.tables import write_table
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
@@ -108,13 +106,5 @@ def write_submission(path: Path, task: BenchmarkTask, ids: Sequence[Any], predic
     else:
         values = (f"{score:.3f}" for score in np.clip(predictions, *task.score_range).tolist())
     columns = {GLUE: ("index", "prediction"), CLUE: ("id", "label"), OWN: (task.id_field, task.label_field)}
-    header, rows = columns[task.benchmark], zip(ids, values)
-    text = io.StringIO()
-    if path.suffix.lower() == ".csv":
-        csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    elif path.suffix.lower() == ".tsv":
-        text.writelines(f"{number}\t{value}\n" for number, value in [header, *rows])
-    else:
-        text.writelines(json.dumps(dict(zip(header, row)), ensure_ascii=False) + "\n" for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text.getvalue(), encoding="utf-8")
+    write_table(path, (dict(zip(columns[task.benchmark], row)) for row in zip(ids, values)))
