@@ -65,6 +65,7 @@ class Classification(FineTuning):
         self.benchmark = select_benchmark(config, start)
         if config.classification_data is not None:
             self.label_names = [label.name for label in self.benchmark.labels]
+            self.text_columns = config.classification_data.text
         self.labels = self.benchmark.classes
         self.objective: Objective = ClassificationObjective(config.show_accuracy)
         if self.benchmark.is_multi_label:

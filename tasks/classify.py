@@ -1,6 +1,7 @@
 """``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]`` classifies with a trained model.
 
-With ``--file reviews.csv --output predictions.csv`` it classifies the rows of a table.
+With ``--file reviews.csv --output predictions.csv`` it classifies the rows of a table. A model of ``run_squad.py``
+answers questions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
-from model.tasks import CLASSIFICATION, TASKS
+from model.tasks import CLASSIFICATION, SQUAD, TASKS
 from tasks import prediction_config, restored, task_class
 from tasks.file_predictions import FILE, OUTPUT, TEXT, check_files, check_rows, write_predictions
 from utilities.commands import make_parser, run_main
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command 
     from checkpoints.pretrained.pretrained import Pretrained
 
 CHECKPOINT = "--checkpoint"
-USUAL_LENGTH = 128
+USUAL_LENGTH, USUAL_SQUAD_LENGTH = 128, 384
 FILE_PACKING = {"max_sequences_per_pack": 3}  # as in configs/packed.json: short texts share a row
 
 
@@ -51,16 +52,16 @@ def classify(options: argparse.Namespace) -> List[str]:
     config = prediction_config(
         glue_task=options.glue_task or trained.get("glue_task"),
         classification_data=None if options.glue_task else trained.get("classification_data"),
+        squad=trained.get("squad") or {},
         max_seq_length=options.max_seq_length
         or trained.get("max_seq_length")
-        or min(USUAL_LENGTH, start.architecture["max_position_embeddings"]),
+        or min(USUAL_SQUAD_LENGTH if name == SQUAD else USUAL_LENGTH, start.architecture["max_position_embeddings"]),
         vocab_file=options.vocab_file,
         packing=FILE_PACKING if options.file else {},
     )
     model, built, platform = restored(start, name, config)
     if options.file:
-        own = config.classification_data
-        columns = options.text or (own.text if own else ["text"])
+        columns = options.text or model.text_columns
         model.check_texts(len(columns))
         count = check_rows(options.file, columns, options.output, model.predicted_columns)
         predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
@@ -100,7 +101,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = make_parser(
         "tasks.classify",
         "Try a sentence, or a pair of sentences, on a model that run_seq_classification.py or"
-        " run_token_classification.py has trained.",
+        " run_token_classification.py has trained, or a question and its context on one of run_squad.py.",
     )
     parser.add_argument(
         CHECKPOINT,
@@ -113,14 +114,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument(
         FILE, type=Path, metavar="TABLE", help="classify the rows of a table instead (.csv, .tsv, .jsonl)"
     )
-    what = "its column of texts, or two for pairs [as in training, else text]"
+    what = "its column of texts, or two for pairs [as in training, else text; question context]"
     parser.add_argument(TEXT, nargs="+", metavar="COLUMN", help=what)
     what = "new table with the rows and their predictions (.csv, .tsv, .jsonl)"
     parser.add_argument(OUTPUT, type=Path, metavar="TABLE", help=what)
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
-    parser.add_argument(
-        "--max-seq-length", type=int, metavar="N", help=f"tokens at most [as in training, else {USUAL_LENGTH}]"
-    )
+    what = f"tokens at most [as in training, else {USUAL_LENGTH}, or {USUAL_SQUAD_LENGTH} for questions]"
+    parser.add_argument("--max-seq-length", type=int, metavar="N", help=what)
     parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
     return run_main(parser, lambda options: print(*classify(options), sep="\n"), arguments)
 
