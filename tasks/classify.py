@@ -14,10 +14,21 @@ from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from model.tasks import CLASSIFICATION, SQUAD, TASKS
-from tasks import prediction_config, restored, task_class
-from tasks.file_predictions import FILE, OUTPUT, TEXT, check_files, check_rows, write_predictions
+from tasks import Restored, prediction_config, restored, task_class
+from tasks.file_predictions import (
+    FILE,
+    OUTPUT,
+    TEXT,
+    check_files,
+    check_rows,
+    check_sentences,
+    is_table,
+    write_predictions,
+    write_tags,
+)
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
+from utilities.tables import FORMATS
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
     from checkpoints.pretrained.pretrained import Pretrained
@@ -36,7 +47,7 @@ def classify(options: argparse.Namespace) -> List[str]:
     """
     check_options(options)
     from checkpoints.pretrained.opening import open_pretrained
-    from training.evaluation import EVALUATION_BATCH_SIZE, Predictor
+    from training.evaluation import Predictor
 
     if options.glue_task not in (None, *BENCHMARK_TASKS):
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
@@ -59,17 +70,34 @@ def classify(options: argparse.Namespace) -> List[str]:
         vocab_file=options.vocab_file,
         packing=FILE_PACKING if options.file else {},
     )
-    model, built, platform = restored(start, name, config)
+    found = restored(start, name, config)
     if options.file:
-        columns = options.text or model.text_columns
-        model.check_texts(len(columns))
-        count = check_rows(options.file, columns, options.output, model.predicted_columns)
-        predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
-        write_predictions(options.file, columns, options.output, partial(model.predicted_rows, predictor))
-        return [f"predictions for {count:,} rows: {options.output}"]
+        return [predict_file(options, found)]
+    model, built, platform = found
     built.model.run_eagerly = True  # tracing a graph takes longer than one prediction
     lines: List[str] = model.describe(Predictor(built.model, 1, platform), options.texts)
     return lines
+
+
+def predict_file(options: argparse.Namespace, found: Restored) -> str:
+    """Write the predictions for a table or for a file in CoNLL's columns, and return the line to print."""
+    from training.evaluation import EVALUATION_BATCH_SIZE, Predictor
+
+    model, built, platform = found
+    source, output = options.file, options.output
+    if is_table(source):
+        columns = options.text or model.text_columns
+        model.check_texts(len(columns))
+        count = check_rows(source, columns, output, model.predicted_columns)
+        predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
+        write_predictions(source, columns, output, partial(model.predicted_rows, predictor))
+        return f"predictions for {count:,} rows: {output}"
+    if options.text or not hasattr(model, "tags"):
+        raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {model.name} need")
+    count = check_sentences(source)
+    predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
+    write_tags(source, output, partial(model.tags, predictor, origin=str(source)))
+    return f"tags for {count:,} sentences: {output}"
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -112,11 +140,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     )
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="one text or two, depending on the task")
     parser.add_argument(
-        FILE, type=Path, metavar="TABLE", help="classify the rows of a table instead (.csv, .tsv, .jsonl)"
+        FILE,
+        type=Path,
+        metavar="TABLE",
+        help="predict the rows of a table instead (.csv, .tsv, .jsonl), or tag a file with a word on each line",
     )
     what = "its column of texts, or two for pairs [as in training, else text; question context]"
     parser.add_argument(TEXT, nargs="+", metavar="COLUMN", help=what)
-    what = "new table with the rows and their predictions (.csv, .tsv, .jsonl)"
+    what = "new table with the rows and their predictions (.csv, .tsv, .jsonl), or the lines with their tags"
     parser.add_argument(OUTPUT, type=Path, metavar="TABLE", help=what)
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
     what = f"tokens at most [as in training, else {USUAL_LENGTH}, or {USUAL_SQUAD_LENGTH} for questions]"

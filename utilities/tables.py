@@ -46,7 +46,7 @@ def read_table(path: Path) -> Iterator[Line]:
 
 def csv_rows(path: Path) -> Iterator[Line]:
     """Yield the rows of a CSV file, whose first line has the names of the columns."""
-    reader = csv.reader(_lines(path, newline=""), strict=True)
+    reader = csv.reader(read_lines(path, newline=""), strict=True)
     header: Sequence[str] = ()
     number = 1
     try:
@@ -245,15 +245,15 @@ def read_text(path: Path) -> str:
 
 def _text_lines(path: Path) -> Iterator[Tuple[int, str]]:
     """Yield the lines of a file that are not empty, with their numbers from 1; only a line feed ends a line."""
-    lines = ((number, line.rstrip("\r\n")) for number, line in enumerate(_lines(path, newline="\n"), start=1))
+    lines = ((number, line.rstrip("\r\n")) for number, line in enumerate(read_lines(path), start=1))
     return ((number, line) for number, line in lines if line)
 
 
-def _lines(path: Path, newline: str) -> Iterator[str]:
-    """Yield the lines of a file with their ends.
+def read_lines(path: Path, newline: str = "\n") -> Iterator[str]:
+    """Yield the lines of a UTF-8 file with their ends, without its byte order mark.
 
     Args:
-        newline: as ``open`` takes it.
+        newline: as ``open`` takes it; by default, only a line feed ends a line.
 
     Raises:
         UserError: as :func:`read_text` does.
