@@ -21,7 +21,7 @@ from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 from utilities.errors import UserError
 from utilities.files import parse_json
-from utilities.tables import read_text
+from utilities.tables import read_lines, read_text
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 FILES: Mapping[str, Tuple[str, ...]] = {  # the first that exists is read
@@ -83,7 +83,7 @@ def _from_columns(path: Path, lines: Sequence[str]) -> Sentences:
     tags: List[List[str]] = [[]]
     width = 0
     for number, line in enumerate(lines, 1):
-        columns = re.split(r"[ \t]+", line.strip(" \t\r"))  # other white space may be a word
+        columns = _columns(line)
         if columns[0] in ("", _DOCUMENT):
             words.append([])
             tags.append([])
@@ -98,6 +98,57 @@ def _from_columns(path: Path, lines: Sequence[str]) -> Sentences:
         tags[-1].append(columns[-1])
     words, tags = ([sentence for sentence in column if sentence] for column in (words, tags))
     return Sentences(words, tags, list(range(len(words))), str(path))
+
+
+def _columns(line: str) -> List[str]:
+    """Return the columns of a line; the first is empty if the line is."""
+    return re.split(r"[ \t]+", line.strip(" \t\r\n"))  # other white space may be a word
+
+
+def column_sentences(path: Path) -> Iterator[List[str]]:
+    """Yield the lines of each sentence of a file in CoNLL's columns, with the line that ends it; tags may be absent.
+
+    Raises:
+        UserError: the file cannot be read, or lines of a sentence have different numbers of columns.
+    """
+    sentence: List[str] = []
+    width = 0
+    for number, line in enumerate(read_lines(path), 1):
+        sentence.append(line.rstrip("\r\n"))
+        columns = _columns(line)
+        if columns[0] in ("", _DOCUMENT):
+            yield sentence
+            sentence, width = [], 0
+            continue
+        width = width or len(columns)
+        if len(columns) != width:
+            raise UserError(f"{path}: line {number}: has {len(columns)} columns, the words before it {width}; {_FIX}")
+    if sentence:
+        yield sentence
+
+
+def words_of_columns(sentence: Sequence[str]) -> List[str]:
+    """Return the words of the lines of a sentence."""
+    firsts = (_columns(line)[0] for line in sentence)
+    return [word for word in firsts if word not in ("", _DOCUMENT)]
+
+
+def tagged_columns(sentence: Sequence[str], tags: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a sentence with the tags of its words as one more column, for ``conlleval``.
+
+    Example:
+        >>> list(tagged_columns(["EU NNP", "rejects VBZ", ""], ["B-ORG", "O"]))
+        ['EU NNP B-ORG', 'rejects VBZ O', '']
+    """
+    remaining = iter(tags)
+    for line in sentence:
+        first = _columns(line)[0]
+        if not first:
+            yield ""
+            continue
+        tag = OUTSIDE if first == _DOCUMENT else next(remaining)
+        separator = "\t" if "\t" in line else " "
+        yield line.rstrip(" \t\r") + separator + tag
 
 
 def _is_tag(text: str) -> bool:

@@ -129,6 +129,23 @@ class ClassificationObjective:
         return {**{name: sums[name] for name in self._terms}, **pack_sums(batch)}
 
 
+class MultiLabelObjective:
+    """Mean over samples and labels of the binary cross-entropy, for samples with any number of labels."""
+
+    losses: Tuple[str, ...] = (LOSS,)
+
+    def counts(self, batch: Tensors) -> Tensors:
+        weights, _ = sequence_weights_and_labels(batch, "labels")
+        return {LOSS: tf.reduce_sum(weights), **pack_counts(batch)}
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        real, _ = sequence_weights_and_labels(batch, "labels")  # (B,) or (B, N)
+        scores = tf.cast(outputs["logits"], tf.float32)  # (B, C) or (B, N, C)
+        labels = tf.cast(tf.reshape(batch["labels"], tf.shape(scores)), tf.float32)
+        loss = tf.nn.sigmoid_cross_entropy_with_logits(labels, scores)
+        return {LOSS: tf.reduce_sum(real * tf.reduce_mean(loss, axis=-1)), **pack_sums(batch)}
+
+
 class RegressionObjective:
     """Mean squared error over the samples, for a model with one output."""
 

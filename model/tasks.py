@@ -18,6 +18,7 @@ SENTENCE_EMBEDDING = "sentence_embedding"
 
 MASKED_WORDS_ALONE = (ENC_OUT, HEADS)  # the head layout of pre-training without next-sentence prediction
 MASKED_LM = "BertForMaskedLM"  # Hugging Face's class with these heads
+MULTI_LABEL = "multi_label_classification"  # Hugging Face's problem_type of texts with any number of labels
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,9 @@ def own_data(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 def _own_classes(config: TrainingConfig, own: ClassificationData, section: str) -> Iterator[FieldError]:
     if config.do_test and own.test_file is None:
         yield FieldError([f"{section}.test_file", "do_test"], "there is nothing to predict", "set test_file")
+    if own.label_separator is not None and own.regression:
+        fields = [f"{section}.label_separator", f"{section}.regression"]
+        yield FieldError(fields, "a number has no labels", "remove one of them")
     if own.classes is not None and own.regression:
         yield FieldError(
             [f"{section}.classes", f"{section}.regression"], "a number has no classes", "remove one of them"

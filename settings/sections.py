@@ -342,6 +342,10 @@ class ClassificationData(OwnFiles):
     )
     text: Columns = Field(["text"], description="Column of the text, or the two columns of a pair.")
     label: Text = Field("label", description="Column of the class, or of the number.")
+    label_separator: Optional[Text] = Field(
+        None,
+        description="Text between the labels of a sample, which may have any number of them. Unset: it has one class.",
+    )
     classes: Optional[Names] = Field(
         None, description="Names of the classes in the order of the outputs. Unset: those in train_file, sorted."
     )

@@ -15,15 +15,15 @@ from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import Features, classification_features, text_features
 from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
-from data_utils.classification.scoring import METRICS, decode_predictions, write_submission
+from data_utils.classification.scoring import METRICS, decode_predictions, joined_labels, write_submission
 from data_utils.classification.tasks import BenchmarkTask, Split
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective
 from model.architecture import Architecture
-from model.losses import ClassificationObjective, RegressionObjective
-from model.tasks import CLASSIFICATION
+from model.losses import ClassificationObjective, MultiLabelObjective, RegressionObjective
+from model.tasks import CLASSIFICATION, MULTI_LABEL
 from settings.schema import TrainingConfig
 from settings.sections import ClassificationData
 from tasks.fine_tuning import FineTuning
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 SUBMISSION_FOLDER = "submission"
 CLASSIFIER = "classifier.weight"
+USUAL_SEPARATOR = ";"  # of labels, for models that do not specify one
 _NUMBERED = re.compile(r"label_\d+")  # Hugging Face's names of classes without a name
 BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
 MANY_UNKNOWN = 0.1  # share of [UNK] above which the vocabulary is probably of another language
@@ -64,9 +65,12 @@ class Classification(FineTuning):
         self.benchmark = select_benchmark(config, start)
         if config.classification_data is not None:
             self.label_names = [label.name for label in self.benchmark.labels]
+            self.text_columns = config.classification_data.text
         self.labels = self.benchmark.classes
         self.objective: Objective = ClassificationObjective(config.show_accuracy)
-        if self.benchmark.is_regression:
+        if self.benchmark.is_multi_label:
+            self.objective = MultiLabelObjective()
+        elif self.benchmark.is_regression:
             self.objective = RegressionObjective()
         self._order = None if config.do_training else class_order(start, self.benchmark)
         self._validation: List[HeldOut] = []
@@ -79,7 +83,8 @@ class Classification(FineTuning):
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a sample."""
-        return classification_features(length, self._architecture.vocab_size, self.labels, labels)
+        is_multi_label = self.benchmark.is_multi_label
+        return classification_features(length, self._architecture.vocab_size, self.labels, labels, is_multi_label)
 
     def open_data(self) -> SampleReader:
         """Return the training samples, or generated ones."""
@@ -111,7 +116,7 @@ class Classification(FineTuning):
             if folder is None:
                 continue
             logger.info("validation on %s samples of %s", f"{len(examples.texts):,}", examples.origin)
-            if not self.benchmark.is_regression:
+            if not (self.benchmark.is_regression or self.benchmark.is_multi_label):
                 logger.info("  %s", majority_line(self.benchmark, examples.labels))
         if folder is None:
             return scores
@@ -128,7 +133,8 @@ class Classification(FineTuning):
             return [*lines, f"{dataset['label_variance']:8.4f}: always predicting the mean of the scores"]
         if "label_entropy_nats" in dataset:
             lines.append(f"{dataset['label_entropy_nats']:8.4f}: class frequencies only (entropy)")
-        return [*lines, f"{math.log(self.benchmark.classes):8.4f}: uniform baseline, ln({self.benchmark.classes})"]
+        classes = 2 if self.benchmark.is_multi_label else self.benchmark.classes  # with or without a label
+        return [*lines, f"{math.log(classes):8.4f}: uniform baseline, ln({classes})"]
 
     def encoded(self, texts: Sequence[Tuple[str, ...]]) -> Features:
         """Return the model inputs of texts, one or two for each sample."""
@@ -153,8 +159,9 @@ class Classification(FineTuning):
             low, high = self.benchmark.score_range
             score = self._scores(logits)[0]
             return [f"{score:.4g}" if math.isinf(high) else f"{score:.2f} on a scale from {low:g} to {high:g}"]
-        probabilities = softmax(logits)[0]
-        order = np.argsort(-probabilities, kind="stable")[:MOST_SHOWN].tolist()
+        probabilities = self._probabilities(logits)[0]
+        shown = max(MOST_SHOWN, int(np.sum(probabilities > 0.5)))
+        order = np.argsort(-probabilities, kind="stable")[:shown].tolist()
         names = [label.name for label in self.benchmark.labels]
         width = max(len(names[number]) for number in order)
         shares = [(names[number], float(probabilities[number])) for number in order]
@@ -171,19 +178,29 @@ class Classification(FineTuning):
     @property
     def predicted_columns(self) -> Tuple[str, ...]:
         """The columns that predictions add to a table."""
+        if self.benchmark.is_multi_label:
+            return ("prediction", *(f"probability_{label.name}" for label in self.benchmark.labels))
         return ("prediction",) if self.benchmark.is_regression else ("prediction", "probability")
 
     def predicted_rows(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
-        """Return for each sample its class and the probability of it, or its score."""
+        """Return for each sample its class and the probability of it, its labels and those of all, or its score."""
         logits = self.logits(predict, texts)
         if self.benchmark.is_regression:
             return [{"prediction": float(f"{score:.6g}")} for score in self._scores(logits).tolist()]
-        names, classes = (
-            [label.name for label in self.benchmark.labels],
-            decode_predictions(self.benchmark, logits).tolist(),
-        )
-        shares = softmax(logits).max(axis=1).tolist()
-        return [{"prediction": names[n], "probability": round(share, 6)} for n, share in zip(classes, shares)]
+        predictions, probabilities = decode_predictions(self.benchmark, logits), self._probabilities(logits)
+        if self.benchmark.is_multi_label:
+            labels = [joined_labels(self.benchmark, row) for row in predictions]
+            shares = np.round(probabilities.astype(np.float64), 6).tolist()
+            return [dict(zip(self.predicted_columns, (text, *row))) for text, row in zip(labels, shares)]
+        names = [label.name for label in self.benchmark.labels]
+        best = probabilities.max(axis=1).tolist()
+        return [
+            {"prediction": names[n], "probability": round(share, 6)} for n, share in zip(predictions.tolist(), best)
+        ]
+
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """Return the probabilities of classes or labels, ``(N, C)``."""
+        return np.exp(-np.logaddexp(0, -logits)) if self.benchmark.is_multi_label else softmax(logits)
 
     def _scores(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores of a regression, ``(N,)``, within their range."""
@@ -220,11 +237,14 @@ def select_benchmark(config: TrainingConfig, start: Optional[InitialWeights]) ->
         return TASKS[config.glue_task]
     own = config.classification_data or ClassificationData()
     if own.classes is None and not own.regression:
-        classes = ["0", "1"]  # of random data
+        classes, separator = ["0", "1"], own.label_separator  # of random data
         if isinstance(start, Pretrained) and CLASSIFIER in start.weights:
             count = start.weights[CLASSIFIER].shape[0]
             classes = class_names(start.settings) or [f"LABEL_{number}" for number in range(count)]
-        own = own.model_copy(update={"classes": classes, "regression": len(classes) == 1})
+            if start.settings.get("problem_type") == MULTI_LABEL:
+                separator = separator or USUAL_SEPARATOR
+        facts = {"classes": classes, "regression": len(classes) == 1 and not separator, "label_separator": separator}
+        own = own.model_copy(update=facts)
     return own_task(**own.model_dump())
 
 
@@ -247,14 +267,19 @@ def majority_line(benchmark: BenchmarkTask, labels: np.ndarray) -> str:
 
 
 def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
-    """Return the frequencies of the classes and their entropy, or mean and variance of the scores."""
+    """Return the frequencies of the classes and their entropy (the mean of labels'), or mean and variance of scores."""
     if benchmark.is_regression:
         return {"label_mean": float(np.mean(labels)), "label_variance": float(np.var(labels))}
-    counts = np.bincount(labels, minlength=benchmark.classes)
-    shares = counts[counts > 0] / counts.sum()
+    if benchmark.is_multi_label:
+        counts = labels.sum(axis=0)
+        shares = np.stack([counts, len(labels) - counts]) / len(labels)  # (2, C) with and without the label
+    else:
+        counts = np.bincount(labels, minlength=benchmark.classes)
+        shares = counts / counts.sum()
+    entropy = -np.sum(shares * np.log(np.where(shares > 0, shares, 1)), axis=0)
     return {
         "classes": {label.name: int(count) for label, count in zip(benchmark.labels, counts)},
-        "label_entropy_nats": float(-np.sum(shares * np.log(shares))),
+        "label_entropy_nats": float(np.mean(entropy)),
     }
 
 

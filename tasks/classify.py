@@ -1,6 +1,7 @@
 """``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]`` classifies with a trained model.
 
-With ``--file reviews.csv --output predictions.csv`` it classifies the rows of a table.
+With ``--file reviews.csv --output predictions.csv`` it classifies the rows of a table. A model of ``run_squad.py``
+answers questions.
 """
 
 from __future__ import annotations
@@ -12,17 +13,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
-from model.tasks import CLASSIFICATION, TASKS
-from tasks import prediction_config, restored, task_class
-from tasks.file_predictions import FILE, OUTPUT, TEXT, check_files, check_rows, write_predictions
+from model.tasks import CLASSIFICATION, SQUAD, TASKS
+from tasks import Restored, prediction_config, restored, task_class
+from tasks.file_predictions import (
+    FILE,
+    OUTPUT,
+    TEXT,
+    check_files,
+    check_rows,
+    check_sentences,
+    is_table,
+    write_predictions,
+    write_tags,
+)
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
+from utilities.tables import FORMATS
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
     from checkpoints.pretrained.pretrained import Pretrained
 
 CHECKPOINT = "--checkpoint"
-USUAL_LENGTH = 128
+USUAL_LENGTH, USUAL_SQUAD_LENGTH = 128, 384
 FILE_PACKING = {"max_sequences_per_pack": 3}  # as in configs/packed.json: short texts share a row
 
 
@@ -35,7 +47,7 @@ def classify(options: argparse.Namespace) -> List[str]:
     """
     check_options(options)
     from checkpoints.pretrained.opening import open_pretrained
-    from training.evaluation import EVALUATION_BATCH_SIZE, Predictor
+    from training.evaluation import Predictor
 
     if options.glue_task not in (None, *BENCHMARK_TASKS):
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
@@ -51,24 +63,41 @@ def classify(options: argparse.Namespace) -> List[str]:
     config = prediction_config(
         glue_task=options.glue_task or trained.get("glue_task"),
         classification_data=None if options.glue_task else trained.get("classification_data"),
+        squad=trained.get("squad") or {},
         max_seq_length=options.max_seq_length
         or trained.get("max_seq_length")
-        or min(USUAL_LENGTH, start.architecture["max_position_embeddings"]),
+        or min(USUAL_SQUAD_LENGTH if name == SQUAD else USUAL_LENGTH, start.architecture["max_position_embeddings"]),
         vocab_file=options.vocab_file,
         packing=FILE_PACKING if options.file else {},
     )
-    model, built, platform = restored(start, name, config)
+    found = restored(start, name, config)
     if options.file:
-        own = config.classification_data
-        columns = options.text or (own.text if own else ["text"])
-        model.check_texts(len(columns))
-        count = check_rows(options.file, columns, options.output, model.predicted_columns)
-        predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
-        write_predictions(options.file, columns, options.output, partial(model.predicted_rows, predictor))
-        return [f"predictions for {count:,} rows: {options.output}"]
+        return [predict_file(options, found)]
+    model, built, platform = found
     built.model.run_eagerly = True  # tracing a graph takes longer than one prediction
     lines: List[str] = model.describe(Predictor(built.model, 1, platform), options.texts)
     return lines
+
+
+def predict_file(options: argparse.Namespace, found: Restored) -> str:
+    """Write the predictions for a table or for a file in CoNLL's columns, and return the line to print."""
+    from training.evaluation import EVALUATION_BATCH_SIZE, Predictor
+
+    model, built, platform = found
+    source, output = options.file, options.output
+    if is_table(source):
+        columns = options.text or model.text_columns
+        model.check_texts(len(columns))
+        count = check_rows(source, columns, output, model.predicted_columns)
+        predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
+        write_predictions(source, columns, output, partial(model.predicted_rows, predictor))
+        return f"predictions for {count:,} rows: {output}"
+    if options.text or not hasattr(model, "tags"):
+        raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {model.name} need")
+    count = check_sentences(source)
+    predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
+    write_tags(source, output, partial(model.tags, predictor, origin=str(source)))
+    return f"tags for {count:,} sentences: {output}"
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -100,7 +129,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = make_parser(
         "tasks.classify",
         "Try a sentence, or a pair of sentences, on a model that run_seq_classification.py or"
-        " run_token_classification.py has trained.",
+        " run_token_classification.py has trained, or a question and its context on one of run_squad.py.",
     )
     parser.add_argument(
         CHECKPOINT,
@@ -111,16 +140,18 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     )
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="one text or two, depending on the task")
     parser.add_argument(
-        FILE, type=Path, metavar="TABLE", help="classify the rows of a table instead (.csv, .tsv, .jsonl)"
+        FILE,
+        type=Path,
+        metavar="TABLE",
+        help="predict the rows of a table instead (.csv, .tsv, .jsonl), or tag a file with a word on each line",
     )
-    what = "its column of texts, or two for pairs [as in training, else text]"
+    what = "its column of texts, or two for pairs [as in training, else text; question context]"
     parser.add_argument(TEXT, nargs="+", metavar="COLUMN", help=what)
-    what = "new table with the rows and their predictions (.csv, .tsv, .jsonl)"
+    what = "new table with the rows and their predictions (.csv, .tsv, .jsonl), or the lines with their tags"
     parser.add_argument(OUTPUT, type=Path, metavar="TABLE", help=what)
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
-    parser.add_argument(
-        "--max-seq-length", type=int, metavar="N", help=f"tokens at most [as in training, else {USUAL_LENGTH}]"
-    )
+    what = f"tokens at most [as in training, else {USUAL_LENGTH}, or {USUAL_SQUAD_LENGTH} for questions]"
+    parser.add_argument("--max-seq-length", type=int, metavar="N", help=what)
     parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
     return run_main(parser, lambda options: print(*classify(options), sep="\n"), arguments)
 

@@ -1,35 +1,46 @@
-"""Adds a trained model's predictions to a table of texts: CSV, TSV or JSON Lines in, any of these out."""
+"""Adds a trained model's predictions to a table of texts: CSV, TSV or JSON Lines in, any of these out.
+
+Files of other kinds have CoNLL's columns, a word on each line, and get a column of tags.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
 
 from data_utils.classification.own import filled
 from data_utils.classification.tasks import FieldError
+from data_utils.token_classification import column_sentences, tagged_columns, words_of_columns
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.tables import REPAIR, Row, check_columns, read_table
+from utilities.tables import FORMATS, REPAIR, Row, check_columns, read_table, unwritable, write_table
 
 FILE, TEXT, OUTPUT = "--file", "--text", "--output"
 SUFFIXES = (".csv", ".tsv", ".jsonl")
-ROWS = 4096  # Limits the memory of predictions.
+ROWS = 4096  # of a part, which is predicted at once
+
+Item = TypeVar("Item")
 
 # Returns the columns to add for each sample of one or two texts.
 Columns = Callable[[Sequence[Tuple[str, ...]]], List[Dict[str, Any]]]
 
+# Returns the tags of the words of each sentence.
+Tags = Callable[[Sequence[Sequence[str]]], List[List[str]]]
+
+
+def is_table(source: Path) -> bool:
+    """Return whether a file is a table by its suffix; if not, it has CoNLL's columns."""
+    return source.suffix.lower() in FORMATS
+
 
 def check_files(source: Path, output: Path) -> None:
-    """Check that ``output`` is a new file in a folder that exists, with a suffix that is known.
+    """Check that ``output`` is a new file in a folder that exists, and for a table that its suffix is known.
 
     Raises:
         UserError: it is not.
     """
-    if output.suffix.lower() not in SUFFIXES:
+    if is_table(source) and output.suffix.lower() not in SUFFIXES:
         raise UserError(f"{OUTPUT}: {output} must end with {', '.join(SUFFIXES)}")
     if output.resolve() == source.resolve():
         raise UserError(f"{OUTPUT}: {output} is the file to read; name another one")
@@ -60,53 +71,53 @@ def check_rows(source: Path, columns: Sequence[str], output: Path, added: Sequen
         twice = next((name for name in added if name in row), None)
         if twice is not None:
             raise UserError(f"{source}: line {number}: has a column {twice}, which predictions add; rename it")
-        if output.suffix.lower() == ".jsonl":
-            continue
-        if set(row) != set(header):
-            raise UserError(
-                f"{source}: line {number}: has other fields than the first row; name an {OUTPUT} that ends with .jsonl"
-            )
-        if output.suffix.lower() == ".tsv" and any(mark in cell(text) for text in row.values() for mark in "\t\n\r"):
-            raise UserError(
-                f"{source}: line {number}: has a text with a tab or a line break; name an {OUTPUT} that ends with .csv"
-            )
+        reason = unwritable(row, header, output.suffix.lower())
+        if reason is not None:
+            raise UserError(f"{source}: line {number}: {reason} ({OUTPUT})")
     return count
 
 
 def write_predictions(source: Path, columns: Sequence[str], output: Path, predict: Columns) -> None:
     """Write the rows of a file that :func:`check_rows` has checked, with the columns of their predictions."""
-    read, rows, header = filled(*columns), read_rows(source), None
-    suffix = output.suffix.lower()
-    with replacing(output) as binary:
-        stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
-        table = csv.writer(stream, lineterminator="\n")
-        while True:
-            part = [row for _, row in islice(rows, ROWS)]
-            if not part:
-                break
-            for row, prediction in zip(part, predict([read(row) for row in part])):
-                whole = {**row, **prediction}
-                if suffix == ".jsonl":
-                    stream.write(json.dumps(whole, ensure_ascii=False) + "\n")
-                    continue
-                lines = [] if header else [list(whole)]
-                header = header or list(whole)
-                lines.append([cell(whole[name]) for name in header])
-                if suffix == ".csv":
-                    table.writerows(lines)
-                else:
-                    stream.writelines("\t".join(line) + "\n" for line in lines)
-        stream.flush()
-        stream.detach()  # closing it would close the file before it is on the disk
+    write_table(output, _with_predictions(source, columns, predict))
+
+
+def _with_predictions(source: Path, columns: Sequence[str], predict: Columns) -> Iterator[Row]:
+    read, rows = filled(*columns), (row for _, row in read_rows(source))
+    for part in _parts(rows):
+        for row, prediction in zip(part, predict([read(row) for row in part])):
+            yield {**row, **prediction}
+
+
+def check_sentences(source: Path) -> int:
+    """Check all sentences of a file in CoNLL's columns before the first prediction, and return their number.
+
+    Raises:
+        UserError: the file cannot be read, or has no words.
+    """
+    count = sum(1 for sentence in column_sentences(source) if words_of_columns(sentence))
+    if not count:
+        raise UserError(f"{source}: contains no words; name a file with a word on each line")
+    return count
+
+
+def write_tags(source: Path, output: Path, predict: Tags) -> None:
+    """Write the lines of a file in CoNLL's columns with one more, the predicted tags."""
+    with replacing(output) as file:
+        for part in _parts(column_sentences(source)):
+            words = [words_of_columns(sentence) for sentence in part]
+            sentences = [each for each in words if each]
+            tags = iter(predict(sentences) if sentences else [])
+            for lines, each in zip(part, words):
+                tagged = tagged_columns(lines, next(tags) if each else [])
+                file.writelines(f"{line}\n".encode() for line in tagged)
+
+
+def _parts(items: Iterator[Item]) -> Iterator[List[Item]]:
+    """Yield lists of at most ``ROWS`` items, which limits the memory of predictions."""
+    return iter(lambda: list(islice(items, ROWS)), [])
 
 
 def read_rows(source: Path) -> Iterator[Tuple[int, Row]]:
     """Yield the number of the line and the row."""
     return ((number, row) for number, row in read_table(source) if row is not None)
-
-
-def cell(value: Any) -> str:
-    """Return a value of JSON Lines as it is written in CSV and TSV; a text stays as it is."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False)

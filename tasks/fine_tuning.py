@@ -30,6 +30,7 @@ class FineTuning:
         reads_cls: whether the model has one output for each sample, computed from its [CLS], not one for each token.
         texts: number of sequences of a sample.
         labels: number of the classifier's outputs, if the model has one.
+        text_columns: names of the columns of texts to predict, unless a user names others.
         label_names: names of these outputs, stored in checkpoints, if the config does not determine them.
         tokenizer_settings: the vocabulary and case that belong to the trained model; None with generated data.
 
@@ -42,6 +43,7 @@ class FineTuning:
     reads_cls = False
     texts = 1
     labels = 2
+    text_columns: Sequence[str] = ("text",)
     label_names: Sequence[str] = ()
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):

@@ -45,7 +45,7 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
     path = _path(config, own, "train_file")
     if path is None or not isinstance(own, ClassificationData) or own.regression or own.classes is not None:
         return {}
-    return {"classification_data.classes": distinct_values(path, own.label)}
+    return {"classification_data.classes": distinct_values(path, own.label, own.label_separator)}
 
 
 def _columns(config: TrainingConfig, own: OwnFiles) -> Dict[str, List[str]]:

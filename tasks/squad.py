@@ -6,16 +6,32 @@ import json
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from data_utils.squad.answers import Candidate, best_answers
-from data_utils.squad.examples import TRAIN, VALIDATION, SquadSet, answer_position, check_alignment, open_squad
+from data_utils.squad.examples import (
+    TRAIN,
+    VALIDATION,
+    SquadSet,
+    answer_position,
+    check_alignment,
+    open_squad,
+    questions_about,
+)
 from data_utils.squad.metric import Scores, score
-from data_utils.squad.windows import Geometry, WindowReader, Windows, cached_windows, squad_features
+from data_utils.squad.windows import (
+    SPECIAL_TOKENS,
+    Geometry,
+    WindowReader,
+    Windows,
+    cached_windows,
+    make_windows,
+    squad_features,
+)
 from data_utils.tokenizer import UNKNOWN
 from model.architecture import Architecture
 from model.losses import SpanObjective
@@ -31,6 +47,7 @@ from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
 
+MOST_SHOWN = 5  # answers to one question
 PREDICTIONS, N_BEST, PAGE = "predictions.json", "nbest_predictions.json", "predictions.html"
 
 
@@ -43,6 +60,8 @@ class Squad(FineTuning):
 
     name = SQUAD
     outputs = ("start_logits", "end_logits")
+    text_columns = ("question", "context")
+    predicted_columns = ("answer", "probability")
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
@@ -77,11 +96,8 @@ class Squad(FineTuning):
         """Answer all questions of the validation set, write the answers and an HTML page, and return the scores."""
         if self._dev is None:
             return {}
-        squad, config = self._dev, self._config.squad
-        windows = self._windows(squad, labels=False)
-        logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
-        start, end = (logits[name] for name in self.outputs)
-        answers = best_answers(squad, windows, start, end, config.n_best_size, config.max_answer_length)
+        squad = self._dev
+        answers = self._answers(predict, squad, self._windows(squad, labels=False))
         predictions = {identity: candidates[0].text for identity, candidates in answers.items()}
         expected = {q.id: [answer.text for answer in q.answers] for q in squad.questions if q.answers}
         scores, scores_by_question = score(expected, predictions) if expected else ({}, {})
@@ -104,6 +120,34 @@ class Squad(FineTuning):
             f"{math.log(tokens):8.4f} nats: uniform baseline, ln({tokens:,} tokens)",
         ]
 
+    def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
+        """Return a line for each of the best answers to a question about a context, with its probability."""
+        self.check_texts(len(texts))
+        best = self.answer(predict, [tuple(texts)])[0]
+        return [f"{each.probability:7.2%}  {each.text}" for each in best[:MOST_SHOWN]]
+
+    def check_texts(self, given: int) -> None:
+        """Raise ``UserError`` unless a sample is two texts."""
+        if given != 2:
+            raise UserError(f"SQuAD takes 2 texts, a question and its context, not {given}; quote each of them")
+
+    def predicted_rows(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
+        """Return the best answer to each question and its probability."""
+        best = [candidates[0] for candidates in self.answer(predict, texts)]
+        return [{"answer": each.text, "probability": round(each.probability, 6)} for each in best]
+
+    def answer(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[List[Candidate]]:
+        """Return the best answers, best first, to each of pairs of a question and its context."""
+        squad = questions_about(texts)
+        windows = make_windows(squad, self.tokenizer, self._geometry, labels=False)
+        return list(self._answers(predict, squad, windows).values())
+
+    def _answers(self, predict: Predict, squad: SquadSet, windows: Windows) -> Dict[str, List[Candidate]]:
+        config = self._config.squad
+        logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
+        start, end = (logits[name] for name in self.outputs)
+        return best_answers(squad, windows, start, end, config.n_best_size, config.max_answer_length)
+
     def _read(self, file_name: str, split: str) -> SquadSet:
         squad = open_squad(self._config.dataset_dir, file_name, self._config.squad.dataset_name, split)
         for note in check_alignment(squad).notes():
@@ -117,8 +161,13 @@ class Squad(FineTuning):
     def _windows(self, squad: SquadSet, labels: bool) -> Windows:
         config = self._config
         folder = Path(config.squad.cache_dir) if config.squad.cache_dir else Path(config.output_dir) / "cache"
-        geometry = Geometry(config.max_seq_length, config.squad.max_query_length, config.squad.doc_stride)
-        return cached_windows(folder, squad, *self.required_tokenizer_settings, geometry, labels)
+        return cached_windows(folder, squad, *self.required_tokenizer_settings, self._geometry, labels)
+
+    @property
+    def _geometry(self) -> Geometry:
+        config = self._config
+        longest = config.max_seq_length - SPECIAL_TOKENS - 1  # predictions may have shorter windows than the training
+        return Geometry(config.max_seq_length, min(config.squad.max_query_length, longest), config.squad.doc_stride)
 
     def _describe(self, squad: SquadSet, windows: Windows) -> Dict[str, Any]:
         """Return the facts about the training data for the report."""

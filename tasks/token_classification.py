@@ -128,10 +128,7 @@ class TokenClassification(FineTuning):
         for sentences, suffix in ((self._validation, ""), (self._test if folder is not None else None, "_test")):
             if sentences is None:
                 continue
-            encoded = self._encoded(sentences.words)
-            if folder is not None:
-                report_truncation(sentences.origin, encoded, self._config.max_seq_length)
-            tags = encoded.tags(self._logits(predict, encoded).argmax(axis=-1), self.label_names, sentences.words)
+            tags = self.tags(predict, sentences.words, sentences.origin if folder is not None else None)
             if suffix and folder is not None:
                 path = folder / PREDICTIONS[sentences.is_cluener]
                 lines = prediction_lines(sentences, tags)
@@ -207,6 +204,15 @@ class TokenClassification(FineTuning):
                 ]
             )
         return entities
+
+    def tags(
+        self, predict: Predict, sentences: Sequence[Sequence[str]], origin: Optional[str] = None
+    ) -> List[List[str]]:
+        """Return the tags of the words of each sentence; log what was cut if the sentences' origin is given."""
+        encoded = self._encoded(sentences)
+        if origin is not None:
+            report_truncation(origin, encoded, self._config.max_seq_length)
+        return encoded.tags(self._logits(predict, encoded).argmax(axis=-1), self.label_names, sentences)
 
     def _read(self, split: str) -> Optional[Sentences]:
         config = self._config

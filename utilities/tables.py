@@ -1,6 +1,6 @@
-"""Reads tables of texts row by row, with line numbers: CSV, tab-separated text without quoting, JSON Lines.
+"""Reads and writes tables of texts row by row: CSV, tab-separated text without quoting, JSON Lines.
 
-All are UTF-8, with a byte order mark or without.
+Files are UTF-8, with a byte order mark or without, and may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import csv
 import io
 import itertools
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from utilities.errors import UserError
-from utilities.files import parse_json
+from utilities.files import parse_json, replacing
 
 # A row of a table by column: texts from CSV and TSV, any JSON values from JSON Lines.
 Row = Mapping[str, Any]
@@ -45,7 +46,7 @@ def read_table(path: Path) -> Iterator[Line]:
 
 def csv_rows(path: Path) -> Iterator[Line]:
     """Yield the rows of a CSV file, whose first line has the names of the columns."""
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    reader = csv.reader(read_lines(path, newline=""), strict=True)
     header: Sequence[str] = ()
     number = 1
     try:
@@ -75,10 +76,10 @@ def tab_separated_rows(
     """
     lines = _text_lines(path)
     if header is None:
-        if not lines:
+        _, first = next(lines, (0, None))
+        if first is None:
             raise UserError(f"{path}: is empty; copy the original file again")
-        header = _columns(path, lines[0][1].split("\t"))
-        lines = lines[1:]
+        header = _columns(path, first.split("\t"))
     for number, line in lines:
         values = line.split("\t")
         is_broken = broken_lines and len(values) < len(header)
@@ -108,6 +109,49 @@ FORMATS: Dict[str, Callable[[Path], Iterator[Line]]] = {
 }
 
 
+def write_table(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows to a file, whose suffix is one of ``FORMATS``; in CSV and TSV, with the columns of the first row.
+
+    Numbers, lists and other JSON values are written as JSON, and null as an empty cell. The file appears when it is
+    complete. :func:`unwritable` says whether a row has a place in the format.
+    """
+    with replacing(path) as binary:
+        stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
+        if path.suffix.lower() == ".csv":
+            csv.writer(stream, lineterminator="\n").writerows(_cells(rows))
+        elif path.suffix.lower() == ".tsv":
+            stream.writelines("\t".join(cells) + "\n" for cells in _cells(rows))
+        else:
+            stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        stream.flush()
+        stream.detach()  # closing it would close the file before it is on the disk
+
+
+def unwritable(row: Row, columns: Iterable[str], suffix: str) -> Optional[str]:
+    """Return why a row cannot be written after rows with these columns, and the suffix that can; None if it can."""
+    if suffix in (".csv", ".tsv") and row.keys() != set(columns):
+        return "has other fields than the first row; name an output that ends with .jsonl"
+    if suffix == ".tsv" and any(mark in _cell(value) for value in row.values() for mark in "\t\n\r"):
+        return "has a text with a tab or a line break; name an output that ends with .csv"
+    return None
+
+
+def _cells(rows: Iterable[Row]) -> Iterator[List[str]]:
+    """Yield the names of the columns and then the cells of each row."""
+    header: Optional[List[str]] = None
+    for row in rows:
+        if header is None:
+            header = list(row)
+            yield header
+        yield [_cell(row[name]) for name in header]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
 def check_columns(path: Path, columns: Sequence[str]) -> None:
     """Check that the first row of a file has these columns.
 
@@ -122,14 +166,17 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
             raise UserError(f"{path}: has no column {column}; name one of its columns, {listed(first.row)}")
 
 
-def distinct_values(path: Path, column: str) -> List[str]:
+def distinct_values(path: Path, column: str, separator: Optional[str] = None) -> List[str]:
     """Return the different values of a column as texts, sorted: whole numbers by size, other texts by characters.
+
+    Args:
+        separator: separates the values of a row; None if it has one.
 
     Raises:
         UserError: the file cannot be read.
     """
-    rows = (row for _, row in read_table(path) if row is not None)
-    values = {value_as_text(row[column]) for row in rows if row.get(column) not in (None, "")}
+    cells = (row.get(column) for _, row in read_table(path) if row is not None)
+    values = {value for cell in cells if cell is not None for value in values_as_text(cell, separator) if value}
     are_numbers = all(text.isdecimal() for text in values)
     return sorted(values, key=lambda text: (len(text) if are_numbers else 0, text))
 
@@ -137,6 +184,14 @@ def distinct_values(path: Path, column: str) -> List[str]:
 def value_as_text(value: Any) -> str:
     """Return a value as text; JSON files also contain numbers and truth values."""
     return value.strip() if isinstance(value, str) else json.dumps(value)
+
+
+def values_as_text(value: Any, separator: Optional[str]) -> List[str]:
+    """Return the values of a cell: texts between separators, or the elements of a JSON list; None: one value."""
+    if separator is None:
+        return [value_as_text(value)]
+    parts = value if isinstance(value, list) else value_as_text(value).split(separator)
+    return [text for text in map(value_as_text, parts) if text]
 
 
 def short(value: Any) -> str:
@@ -154,7 +209,7 @@ def listed(names: Iterable[str]) -> str:
 def _columns(path: Path, values: Sequence[str]) -> Tuple[str, ...]:
     """Return the names of the columns; those without a name cannot be chosen, so several are allowed."""
     names = tuple(name.strip() for name in values)
-    twice = next((name for name in names if name and names.count(name) > 1), None)
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if twice is not None:
         raise UserError(f"{path}: has the column {short(twice)} twice; give each column a name of its own")
     return names
@@ -188,7 +243,29 @@ def read_text(path: Path) -> str:
     return text
 
 
-def _text_lines(path: Path) -> List[Tuple[int, str]]:
-    """Return the lines of a file that are not empty, with their numbers from 1."""
-    lines = ((number, line.rstrip("\r")) for number, line in enumerate(read_text(path).split("\n"), start=1))
-    return [(number, line) for number, line in lines if line]
+def _text_lines(path: Path) -> Iterator[Tuple[int, str]]:
+    """Yield the lines of a file that are not empty, with their numbers from 1; only a line feed ends a line."""
+    lines = ((number, line.rstrip("\r\n")) for number, line in enumerate(read_lines(path), start=1))
+    return ((number, line) for number, line in lines if line)
+
+
+def read_lines(path: Path, newline: str = "\n") -> Iterator[str]:
+    """Yield the lines of a UTF-8 file with their ends, without its byte order mark.
+
+    Args:
+        newline: as ``open`` takes it; by default, only a line feed ends a line.
+
+    Raises:
+        UserError: as :func:`read_text` does.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline=newline) as file:
+            for line in file:
+                if "\0" in line:
+                    read_text(path)  # its error names the line of the file
+                yield line
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); copy it again") from error
+    except UnicodeDecodeError:
+        read_text(path)
+        raise

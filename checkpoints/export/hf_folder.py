@@ -30,7 +30,7 @@ from data_utils.tokenizer import (
 )
 from model.architecture import Architecture
 from model.huggingface import BertConfig, hugging_face_config, transformers
-from model.tasks import CLASSIFICATION, TASKS
+from model.tasks import CLASSIFICATION, MULTI_LABEL, TASKS
 from utilities.errors import UserError
 
 _TOKENIZER_FILES = (SETTINGS_NAME, TOKENIZER_NAME, "special_tokens_map.json", "added_tokens.json", VOCABULARY_NAME)
@@ -153,6 +153,9 @@ def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
         config.label2id = {name: number for number, name in enumerate(names)}
         if exported.head.pipeline == TASKS[CLASSIFICATION].pipeline:
             config.problem_type = "regression" if len(names) == 1 else "single_label_classification"
+            own = (start.settings.get("config") or {}).get("classification_data") or {}
+            if own.get("label_separator") is not None:
+                config.problem_type = MULTI_LABEL
     return config
 
 

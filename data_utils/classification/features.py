@@ -36,9 +36,19 @@ class Features(NamedTuple):
         return self.arrays["input_mask"].sum(axis=1)
 
 
-def classification_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
-    """Return the features of a task's samples; ``classes`` is 1 for a regression, ``labels`` False for prediction."""
+def classification_features(
+    max_seq_length: int, vocab_size: int, classes: int, labels: bool = True, multi_label: bool = False
+) -> FeatureSpec:
+    """Return the features of a task's samples.
+
+    Args:
+        classes: number of the classes or labels; 1 for a regression.
+        labels: False for prediction.
+        multi_label: whether a sample has any number of the labels.
+    """
     label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
+    if multi_label:
+        label = Feature("labels", classes, LABEL, 2)
     return fine_tuning_features("classification", max_seq_length, vocab_size, *((label,) if labels else ()))
 
 

@@ -1,6 +1,6 @@
 """Makes a task from a user's own files, as the config's section ``classification_data`` describes them.
 
-N rows.
+N rows · C labels.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from utilities.tables import Row
 
 METRICS_OF_TWO, METRICS_OF_MORE = ("accuracy", "f1", "matthews"), ("accuracy", "macro_f1", "matthews")
 METRICS_OF_NUMBERS = ("pearson", "spearman")
+METRICS_OF_SETS = ("micro_f1", "macro_f1")
 
 
 def own_task(
@@ -29,10 +30,13 @@ def own_task(
     label: str,
     classes: Optional[Sequence[str]],
     regression: bool,
+    label_separator: Optional[str] = None,
 ) -> BenchmarkTask:
     """Return the task of a user's own files; the arguments are the fields of ``classification_data``."""
     is_split = validation_file is None and validation_fraction > 0
-    metrics = METRICS_OF_TWO if len(classes or ()) == 2 else METRICS_OF_MORE
+    metrics: Tuple[str, ...] = METRICS_OF_TWO if len(classes or ()) == 2 else METRICS_OF_MORE
+    if label_separator is not None:
+        metrics = METRICS_OF_SETS
     predictions = f"predictions{Path(test_file).suffix}" if test_file else ""
     return BenchmarkTask(
         name=Path(train_file or validation_file or test_file or OWN).stem,
@@ -54,6 +58,7 @@ def own_task(
         label_field=label,
         id_field="id",
         score_range=(-math.inf, math.inf),
+        separator=label_separator,
     )
 
 
@@ -78,7 +83,7 @@ def held_out(fraction: float, seed: int, selected: bool) -> Part:
     """Return a function that chooses the rows that are held out of training, or the others.
 
     The same fraction of each class is held out, rounded down, so that each has rows to train on. Scores have no
-    classes.
+    classes; of several labels, the rarest is the class of a row.
 
     Args:
         fraction: share of the rows, 0 to 1.
@@ -89,6 +94,9 @@ def held_out(fraction: float, seed: int, selected: bool) -> Part:
     def part(labels: np.ndarray) -> np.ndarray:
         order = np.random.RandomState(seed).permutation(len(labels))
         classes = labels if np.issubdtype(labels.dtype, np.integer) else np.zeros(len(labels), np.int32)
+        if labels.ndim == 2:
+            counts = np.where(labels, labels.sum(axis=0), len(labels) + 1)
+            classes = np.where(labels.any(axis=1), counts.argmin(axis=1), labels.shape[1])
         chosen = np.full(len(labels), not selected)
         for number in np.unique(classes):
             rows = order[classes[order] == number]

@@ -1,7 +1,7 @@
 """Reads a split of a task as texts, labels and ids, from its files or the ``datasets`` library.
 
 GLUE's files are tab-separated without quoting, CLUE's are JSON lines; the format of users' own follows from their name.
-N samples.
+N samples · C labels, of which a sample may have any number.
 """
 
 from __future__ import annotations
@@ -9,14 +9,25 @@ from __future__ import annotations
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
 from data_utils.classification.tasks import GLUE, OWN, BenchmarkTask, FieldError, Split
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
-from utilities.tables import REPAIR, Line, Row, json_rows, listed, read_table, short, tab_separated_rows, value_as_text
+from utilities.tables import (
+    REPAIR,
+    Line,
+    Row,
+    json_rows,
+    listed,
+    read_table,
+    short,
+    tab_separated_rows,
+    value_as_text,
+    values_as_text,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +39,8 @@ class Examples(NamedTuple):
 
     Attributes:
         texts: the one or two texts of each sample.
-        labels: ``(N,)``, int32 classes or float32 scores; None for test data.
+        labels: ``(N,)``, int32 classes or float32 scores; ``(N, C)``, int32, 1 for the labels that a sample has; None
+            for test data.
         ids: the benchmark's numbers of the samples in submissions.
         origin: the file or data set that they were read from.
     """
@@ -89,8 +101,9 @@ def _own_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: boo
     if split.part is not None:
         unlabelled = np.zeros(len(examples.texts), np.float32)
         examples = _part(task, examples, split.part(unlabelled if examples.labels is None else examples.labels))
-    labels = set() if examples.labels is None else set(examples.labels.tolist())
-    absent = [label.name for number, label in enumerate(task.labels) if number not in labels]
+    labels = np.zeros(0) if examples.labels is None else examples.labels
+    present = set(np.flatnonzero(labels.any(axis=0)) if task.is_multi_label else labels.tolist())
+    absent = [label.name for number, label in enumerate(task.labels) if number not in present]
     if split is task.train and absent:
         fix = f"add such rows, or take it out of {task.section}.classes"
         raise UserError(f"{path}: {task.label_field}: no row to train on has the class {absent[0]}; {fix}")
@@ -116,7 +129,7 @@ def _flags(task: BenchmarkTask) -> str:
 def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_labels: bool) -> Examples:
     """Return texts, labels and ids of all lines; log how many lines are left out, as the benchmark requires."""
     texts: List[Tuple[str, ...]] = []
-    labels: List[float] = []
+    labels: List[Union[float, np.ndarray]] = []
     ids: List[Any] = []
     left_out: Dict[str, List[int]] = {}
     classes = {label.value: number for number, label in enumerate(task.labels)}
@@ -125,12 +138,12 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             left_out.setdefault("that lack columns", []).append(number)
             continue
         try:
-            if with_labels and _label_text(row, task) in task.undecided:
+            if with_labels and task.undecided and _label_text(row, task) in task.undecided:
                 left_out.setdefault("without an agreed label", []).append(number)
                 continue
             texts.append(task.texts(row))
             if with_labels:
-                labels.append(_label(row, task, classes))
+                labels.append(_label_set(row, task, classes) if task.is_multi_label else _label(row, task, classes))
             identity = row.get(task.id_field, len(ids))
             is_number = task.benchmark != OWN and isinstance(identity, str) and identity.isdecimal()
             ids.append(int(identity) if is_number else identity)
@@ -152,6 +165,19 @@ def _label_text(row: Row, task: BenchmarkTask) -> str:
     if value is None or isinstance(value, (list, dict)) or value != value:  # NaN, which Python writes as JSON
         raise FieldError(task.label_field, "is missing" if value is None else f"is {short(value)}, not one value")
     return value_as_text(value)
+
+
+def _label_set(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> np.ndarray:
+    """Return 1 for each label of a row, else 0: ``(C,)``."""
+    value = row.get(task.label_field)
+    if value is None:
+        raise FieldError(task.label_field, "is missing")
+    found = np.zeros(len(classes), np.int32)
+    for text in values_as_text(value, task.separator):
+        if text not in classes:
+            raise FieldError(task.label_field, f"has {short(text)}, not one of {listed(classes)}")
+        found[classes[text]] = 1
+    return found
 
 
 def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:

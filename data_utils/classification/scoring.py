@@ -1,19 +1,19 @@
-"""Scores predictions, and writes them in the formats of the benchmarks' leaderboards. N samples.
+"""Scores predictions, and writes them in the formats of the benchmarks' leaderboards.
+
+N samples · C labels; if a sample may have any number of them, predictions and labels are (N, C), 1 for those it has.
 
 A metric that is not defined (no variance, no positive sample) is 0, as for guessing.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Sequence
 
 import numpy as np
 
 from data_utils.classification.tasks import CLUE, GLUE, OWN, BenchmarkTask
+from utilities.tables import write_table
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
@@ -24,14 +24,16 @@ def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the F1 of class 1: 2 TP / (2 TP + FP + FN)."""
+    """Return the F1 of class 1: 2 TP / (2 TP + FP + FN); over all labels together, it is the micro F1."""
     right = np.sum((predictions == 1) & (labels == 1))
     total = np.sum(predictions == 1) + np.sum(labels == 1)  # 2 TP + FP + FN
     return float(2 * right / total) if total else 0.0
 
 
 def macro_f1(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean F1 of the classes that occur in predictions or labels."""
+    """Return the mean F1 of the classes that occur in predictions or labels, or of all labels."""
+    if labels.ndim == 2:
+        return float(np.mean([f1(*column) for column in zip(predictions.T, labels.T)]))
     classes = np.union1d(predictions, labels)
     return float(np.mean([f1(predictions == number, labels == number) for number in classes]))
 
@@ -64,6 +66,7 @@ def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
 METRICS: Dict[str, Metric] = {
     "accuracy": accuracy,
     "f1": f1,
+    "micro_f1": f1,
     "macro_f1": macro_f1,
     "matthews": matthews,
     "pearson": pearson,
@@ -72,31 +75,36 @@ METRICS: Dict[str, Metric] = {
 
 
 def decode_predictions(task: BenchmarkTask, logits: np.ndarray) -> np.ndarray:
-    """Return for each sample the class with the highest logit, or the score, ``(N,)`` from ``(N, classes)``."""
+    """Return for each sample the class with the highest logit, or the score, ``(N,)`` from ``(N, classes)``.
+
+    For any number of labels, return 1 for those with a probability above 0.5, else 0: ``(N, C)``.
+    """
+    if task.is_multi_label:
+        return (logits > 0).astype(np.int32)
     return logits[:, 0] if task.is_regression else np.argmax(logits, axis=1)
 
 
+def joined_labels(task: BenchmarkTask, prediction: np.ndarray) -> str:
+    """Return the labels of a sample, ``(C,)``, as texts with the task's separator between them."""
+    assert task.separator is not None
+    return task.separator.join(task.labels[number].value for number in np.flatnonzero(prediction))
+
+
 def write_submission(path: Path, task: BenchmarkTask, ids: Sequence[Any], predictions: np.ndarray) -> None:
-    """Write predictions, ``(N,)`` classes or scores, in the order of the test file; the suffix selects the format.
+    """Write predictions of :func:`decode_predictions` in the order of the test file; the suffix selects the format.
 
     GLUE takes tab-separated ``index`` and ``prediction`` with a header, CLUE JSON lines with ``id`` and ``label``. For
     own data these are ``id`` and the name of the label's column.
     """
     assert len(ids) == len(predictions)
-    if not task.is_regression:
-        values: Iterable[Any] = (task.labels[number].value for number in predictions.tolist())
+    if task.is_multi_label:
+        values: Iterable[Any] = (joined_labels(task, row) for row in predictions)
+    elif not task.is_regression:
+        values = (task.labels[number].value for number in predictions.tolist())
     elif task.benchmark == OWN:
         values = (float(f"{score:.6g}") for score in predictions.tolist())
     else:
         values = (f"{score:.3f}" for score in np.clip(predictions, *task.score_range).tolist())
     columns = {GLUE: ("index", "prediction"), CLUE: ("id", "label"), OWN: (task.id_field, task.label_field)}
-    header, rows = columns[task.benchmark], zip(ids, values)
-    text = io.StringIO()
-    if path.suffix.lower() == ".csv":
-        csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    elif path.suffix.lower() == ".tsv":
-        text.writelines(f"{number}\t{value}\n" for number, value in [header, *rows])
-    else:
-        text.writelines(json.dumps(dict(zip(header, row)), ensure_ascii=False) + "\n" for row in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text.getvalue(), encoding="utf-8")
+    write_table(path, (dict(zip(columns[task.benchmark], row)) for row in zip(ids, values)))

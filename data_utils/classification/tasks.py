@@ -20,7 +20,7 @@ Keep = Callable[[Path], Callable[[Row], bool]]
 # Returns the one or two texts of a row.
 Texts = Callable[[Row], Tuple[str, ...]]
 
-# Returns the rows that belong to a part of a file, ``(N,)`` bool, by their labels ``(N,)``.
+# Returns the rows that belong to a part of a file, ``(N,)`` bool, by their labels ``(N,)`` or ``(N, C)``.
 Part = Callable[[np.ndarray], np.ndarray]
 
 GLUE, CLUE, OWN = "glue", "clue", "own data"
@@ -96,6 +96,7 @@ class BenchmarkTask:
         broken_lines: whether the benchmark's own files have lines that lack fields; these are left out.
         score_range: lowest and highest score of a regression.
         section: section of the config that describes the user's own files.
+        separator: separates the labels of a row, if it may have any number of them; None if it has one class.
     """
 
     name: str
@@ -116,6 +117,7 @@ class BenchmarkTask:
     broken_lines: bool = False
     score_range: Tuple[float, float] = (0.0, 5.0)
     section: str = "classification_data"
+    separator: Optional[str] = None
 
     @property
     def classes(self) -> int:
@@ -126,6 +128,11 @@ class BenchmarkTask:
     def is_regression(self) -> bool:
         """Whether the task predicts a score, not a class."""
         return not self.labels
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether a sample has any number of the labels, not exactly one."""
+        return self.separator is not None
 
 
 def plain(*fields: str) -> Texts:

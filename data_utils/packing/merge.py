@@ -79,11 +79,15 @@ def scatter_tokens(layout: Layout, values: np.ndarray, packs: int, max_seq_lengt
     return packed
 
 
-def scatter_sequences(layout: Layout, values: np.ndarray, packs: int, max_sequences: int) -> np.ndarray:
-    """Return (M, N) from one value for each sequence, (T,), with 0 if a pack has fewer sequences."""
-    packed = np.zeros((packs, max_sequences), values.dtype)
+def scatter_sequences(layout: Layout, values: np.ndarray, packs: int, length: int) -> np.ndarray:
+    """Return (M, N·C), N·C = ``length``, from C values for each sequence, (T, C), or from one, (T,).
+
+    The values are 0 if a pack has fewer than N sequences.
+    """
+    values = values.reshape(len(values), -1)
+    packed = np.zeros((packs, length // values.shape[1], values.shape[1]), values.dtype)
     packed[layout.packs, layout.slots] = values
-    return packed
+    return packed.reshape(packs, length)
 
 
 def pack_arrays(

@@ -18,7 +18,7 @@ SEGMENTS = "segments"  # 0 for the first sentence, 1 for the second
 TOKEN_POSITIONS = "positions"  # positions in the row, distinct in a record
 POSITION_IDS = "count"  # positions within a sequence of a pack, from 0
 WEIGHTS = "weights"  # real numbers of at least 0
-LABEL = "label"  # a class for each sequence
+LABEL = "label"  # a class for each sequence, or 0 or 1 for each of several labels
 TOKEN_INDEX = "index"  # a position in the row for each sequence, to be predicted
 SCORE = "score"  # a real number for each sequence, to be predicted
 TAGS = "tags"  # a class for each token, counted from 1; 0 if none is to be predicted
@@ -174,7 +174,9 @@ def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bo
     """
     slots, length = max_sequences_per_pack, single.features[0].length
     tokens = [_numbered(feature, slots) for feature in single.features if feature.kind in OF_TOKENS]
-    labels = [replace(feature, length=slots) for feature in single.features if feature.kind not in OF_TOKENS]
+    labels = [
+        replace(feature, length=slots * feature.length) for feature in single.features if feature.kind not in OF_TOKENS
+    ]
     features = [*tokens, Feature("position_ids", length, POSITION_IDS, length)]
     if cls_positions:
         features.append(Feature("cls_positions", slots, TOKEN_POSITIONS, length))

@@ -108,7 +108,7 @@ class PackReader:
 
 
 def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
-    """Return the values of a feature of packs for each sample: a row of tokens, or one number."""
+    """Return the values of a feature of packs for each sample: a row of tokens, one number, or one for each label."""
     shape = samples["input_ids"].shape
     if feature.kind == SEQUENCE_IDS:
         return np.broadcast_to(layout.slots.astype(np.int32)[:, None] + 1, shape)
@@ -121,7 +121,7 @@ def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout)
     values = samples[feature.name]
     if feature.kind in OF_TOKENS:
         return values
-    return layout.starts + values[:, 0] if feature.kind == TOKEN_INDEX else values[:, 0]
+    return layout.starts[:, None] + values if feature.kind == TOKEN_INDEX else values
 
 
 def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pack: int, seed: int) -> List[List[int]]:

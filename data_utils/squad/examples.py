@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
@@ -172,6 +172,13 @@ def _question(location: _Location, entry: Any, paragraph: int) -> Question:
             raise in_answer.error(f"answer_start is {start}", "count characters of the context from 0")
         answers.append(Answer(text, start))
     return Question(identity, location.text(fields, "question"), paragraph, tuple(answers))
+
+
+def questions_about(pairs: Sequence[Tuple[str, ...]]) -> SquadSet:
+    """Return questions without answers from pairs of a question and its context; their ids are their positions."""
+    contexts = {context: number for number, context in enumerate(dict.fromkeys(context for _, context in pairs))}
+    questions = [Question(str(n), text, contexts[context], ()) for n, (text, context) in enumerate(pairs)]
+    return SquadSet([Paragraph("untitled", context) for context in contexts], questions, "the questions", "")
 
 
 class _Location:

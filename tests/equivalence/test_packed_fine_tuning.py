@@ -93,6 +93,22 @@ def test_a_pack_holds_its_samples_one_behind_the_other(samples, readers, task):
         assert batch[feature.name].shape == (2, feature.length) and batch[feature.name].dtype == feature.dtype
 
 
+def test_a_pack_holds_the_labels_of_each_sample(samples):
+    spec = classification_features(S, 120, CLASSES, multi_label=True)
+    labels = np.random.default_rng(2).integers(0, 2, (len(LENGTHS), CLASSES))
+    reader = PackReader(
+        in_packs(spec, N, cls_positions=True),
+        ArrayReader(spec, {**samples[CLASSIFICATION], "labels": labels}),
+        LENGTHS,
+        PACKS,
+    )
+    packed = reader.read(np.arange(reader.count))["labels"]
+    assert packed.shape == (len(PACKS), N * CLASSES)
+    for row, pack in zip(packed.reshape(-1, N, CLASSES), PACKS):
+        np.testing.assert_array_equal(row[: len(pack)], labels[pack])
+        assert not row[len(pack) :].any()
+
+
 def test_scores_go_back_to_their_windows(samples, readers):
     whole = readers[SQUAD].read(np.arange(readers[SQUAD].count))
     np.testing.assert_array_equal(readers[SQUAD].unpack_outputs(whole["input_ids"]), samples[SQUAD]["input_ids"])

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from data_utils.token_classification import find_entities
+from keras_extensions.backend import tf
+from model.losses import LOSS, MultiLabelObjective
 from tasks import file_predictions
 from tasks.classify import main as classify
 from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, sentence, write_pieces
@@ -27,6 +29,7 @@ pytestmark = [
 
 CLASSES = {"single": ["bad", "good", "so, so"], "pair": ["no", "yes"]}
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
+LABELS = ["dark", "funny", "rare"]
 SAMPLES = 11
 
 
@@ -50,7 +53,12 @@ def several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_predictions, "ROWS", 4)
 
 
-def expected(root: Path, name: str) -> list[Any]:
+def label_sets(count: int) -> list[list[int]]:
+    """Return the labels of the samples, as in ``tests.support.pytorch_predictions``."""
+    return [[number >> label & 1 for label in range(len(LABELS))] for number in range(count)]
+
+
+def expected(root: Path, name: str) -> Any:
     return json.loads((root / "expected.json").read_text())[name]
 
 
@@ -79,6 +87,41 @@ def test_classes_and_their_probabilities(
     assert classify(["--checkpoint", str(root / name), "--max-seq-length", "32", *texts]) == 0
     line = capsys.readouterr().out.splitlines()[0]
     assert line.startswith(found[0]["prediction"]) and f"{float(found[0]['probability']):.2%}" in line
+
+
+def test_any_number_of_labels(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out.csv"
+    assert classify(command(root, "labels", ["first"], root / "texts.csv", output)) == 0
+    found, wanted = rows_of(output), np.array(expected(root, "labels"))
+    for row, shares in zip(found, wanted):
+        assert row["prediction"] == ";".join(name for name, share in zip(LABELS, shares) if share > 0.5)
+        assert [float(row[f"probability_{name}"]) for name in LABELS] == pytest.approx(shares.tolist(), abs=1e-5)
+    assert len({row["prediction"] for row in found}) > 1  # otherwise the test would say little
+    capsys.readouterr()
+    assert classify(["--checkpoint", str(root / "labels"), "--max-seq-length", "32", found[0]["first"]]) == 0
+    shares = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()}
+    assert shares == {name: f"{share:.2%}" for name, share in zip(LABELS, wanted[0])}
+
+
+def test_the_loss_of_labels_is_that_of_hugging_face(root: Path) -> None:
+    reference = expected(root, "labels_loss")
+    labels = np.array(label_sets(SAMPLES), np.int32)
+    packs = {  # two slots a row, the last one empty
+        "labels": np.concatenate([labels.ravel(), np.ones(len(LABELS), np.int32)]).reshape(-1, 2 * len(LABELS)),
+        "sequence_weights": (np.arange(SAMPLES + 1) < SAMPLES).astype(np.float32).reshape(-1, 2),
+        "input_mask": np.ones((SAMPLES // 2 + 1, 4), np.int32),
+    }
+    logits = np.array(reference["logits"], np.float32)
+    logits_of_packs = np.concatenate([logits, np.full((1, len(LABELS)), 9, np.float32)]).reshape(-1, 2, len(LABELS))
+    for batch, scores in (({"labels": labels}, logits), (packs, logits_of_packs)):
+        data, variable = {name: tf.constant(values) for name, values in batch.items()}, tf.Variable(scores)
+        with tf.GradientTape() as tape:
+            objective = MultiLabelObjective()
+            loss = objective.sums({"logits": variable}, data)[LOSS] / objective.counts(data)[LOSS]
+        gradient = tape.gradient(loss, variable).numpy().reshape(-1, len(LABELS))
+        assert float(loss) == pytest.approx(reference["loss"], rel=1e-6)
+        np.testing.assert_allclose(gradient[:SAMPLES], reference["gradient"], atol=1e-7)
+        assert not gradient[SAMPLES:].any()
 
 
 def test_values_from_json_lines(root: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tasks.classify import main as classify
 from tests.support.fine_tuning_runs import (
     PIECES,
     write_mnli,
+    write_own_labels,
     write_own_numbers,
     write_own_pairs,
     write_pieces,
@@ -244,6 +245,34 @@ def test_own_pairs_from_csv_to_a_classified_sentence(root: Path, capsys: pytest.
     again = ["--do-training", "false", "--pretrained-ckpt-path", str(root / "exported-own"), "--name", "again"]
     run(config, *again, "--classification-data.classes", '["so, so", "hot", "cold"]')
     assert scores(root / "runs" / "again") == pytest.approx(found)  # outputs are matched by their names
+
+
+def test_any_number_of_labels(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hidden = write_own_labels(root)
+    section = {"train_file": "labels.csv", "test_file": "new_labels.csv", "label": "moods", "label_separator": "|"}
+    changes = {"glue_task": None, "classification_data": section, "num_epochs": 25, "evaluation": {"every": "epoch"}}
+    ended = run(write_config(root, "moods", **changes), "--do-test", *PACKED)
+    folder = root / "runs" / "moods"
+    found = scores(folder)
+    assert list(found) == ["micro_f1", "macro_f1"] and min(found.values()) > 0.95
+    best = find_best_step([Record(step, one["micro_f1"]) for step, one in evaluations(folder)], "micro_f1")
+    assert found == dict(evaluations(folder))[best]
+    assert "uniform baseline, ln(2)" in ended.output + ended.errors
+    with open(folder / "submission" / "predictions.csv", encoding="utf-8", newline="") as file:
+        assert [row["moods"] for row in csv.DictReader(file)] == hidden
+
+    export(["--checkpoint", str(folder), "--output", str(root / "exported-moods")])
+    assert read_json(root / "exported-moods" / "config.json")["problem_type"] == "multi_label_classification"
+    written = []
+    for number, checkpoint in enumerate((folder, root / "exported-moods")):
+        table = ["--file", str(root / "new_labels.csv"), "--output", str(root / f"moods-{number}.csv")]
+        assert classify(["--checkpoint", str(checkpoint), "--max-seq-length", "16", *table]) == 0
+        with open(root / f"moods-{number}.csv", encoding="utf-8", newline="") as file:
+            written.append(list(csv.DictReader(file)))
+    assert [row["prediction"] for row in written[0]] == hidden
+    assert [row["prediction"].replace(";", "|") for row in written[1]] == hidden  # its config has no separator
+    shares = [[(row["probability_dark"], row["probability_kind"]) for row in rows] for rows in written]
+    assert shares[0] == shares[1]
 
 
 def test_own_numbers(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

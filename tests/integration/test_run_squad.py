@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from data_utils.squad.__main__ import main as score_command
+from tasks.classify import main as classify
 from tests.support.fine_tuning_runs import NAMES, write_config, write_squad
 from tests.support.runs import SMALL, Outcome, read_json, run_command, write_json
 from tests.support.squad_files import write_vocabulary
@@ -56,6 +58,35 @@ def run(config: Path, *flags: str, status: int = 0) -> Outcome:
     outcome = run_command("squad", config, *flags)
     assert outcome.status == status, outcome.errors
     return outcome
+
+
+def test_questions_of_a_table_get_the_answers_of_the_evaluation(
+    trained: tuple[Path, str], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dev = read_json(data / "dev-v1.1.json")
+    rows = [
+        {"id": entry["id"], "question": entry["question"], "context": paragraph["context"]}
+        for item in dev["data"] for paragraph in item["paragraphs"] for entry in paragraph["qas"]
+    ]  # fmt: skip
+    assert max(len(row["context"].split()) for row in rows) > 70  # several windows
+    with open(tmp_path / "questions.csv", "w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    files = ["--file", str(tmp_path / "questions.csv"), "--output", str(tmp_path / "answers.jsonl")]
+    assert classify(["--checkpoint", str(trained[0]), *files]) == 0
+    found = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [{name: row[name] for name in rows[0]} for row in found] == rows
+    assert {row["id"]: row["answer"] for row in found} == read_json(trained[0] / "predictions.json")
+    best = read_json(trained[0] / "nbest_predictions.json")
+    for row in found:
+        assert row["probability"] == pytest.approx(best[row["id"]][0]["probability"], abs=1e-5)
+    capsys.readouterr()
+    assert classify(["--checkpoint", str(trained[0]), rows[0]["question"], rows[0]["context"]]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("%  ")[1] for line in lines] == [each["text"] for each in best[rows[0]["id"]]]
+    assert classify(["--checkpoint", str(trained[0]), "a question alone"]) == 2
+    assert "SQuAD takes 2 texts" in capsys.readouterr().err
 
 
 def printed(output: str, name: str) -> float:

@@ -68,6 +68,37 @@ def test_an_evaluation_says_the_same_and_one_text_has_its_entities(
     assert "takes 1 text, not 2" in capsys.readouterr().err
 
 
+def test_a_file_of_words_gets_the_tags_of_the_evaluation(
+    root: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "tagged.txt"
+    start = ["--checkpoint", str(trained)]
+    assert classify([*start, "--file", str(root / "test.txt"), "--output", str(output)]) == 0
+    expected = (trained / "test_predictions.txt").read_text(encoding="utf-8")
+    assert output.read_text(encoding="utf-8").rstrip() == expected.rstrip()
+
+    words = [" ".join(line.split()[:1]) for line in expected.splitlines()]  # without tags
+    tags = [" ".join(line.split()[2:]) for line in expected.splitlines()]
+    bare, tabs = tmp_path / "bare.txt", tmp_path / "tabs.conll"
+    bare.write_text("\r\n".join(["-DOCSTART-", "", *words, "", ""]), encoding="utf-8")
+    assert classify([*start, "--file", str(bare), "--output", str(tabs)]) == 0
+    wanted = ["-DOCSTART- O", "", *[f"{word} {tag}".strip() for word, tag in zip(words, tags)], ""]
+    assert tabs.read_text(encoding="utf-8").rstrip() == "\n".join(wanted).rstrip()
+
+    capsys.readouterr()
+    broken, empty = tmp_path / "broken.txt", tmp_path / "empty.txt"
+    broken.write_text("anna\nwent to\n")
+    empty.write_text("\n\n")
+    for source, more, named in (
+        (broken, [], "line 2: has 2 columns, the words before it 1"),
+        (empty, [], "contains no words"),
+        (bare, ["--text", "word"], "is not a table"),
+    ):
+        assert classify([*start, "--file", str(source), "--output", str(tmp_path / "no.txt"), *more]) == 2
+        assert named in capsys.readouterr().err
+    assert not (tmp_path / "no.txt").exists()
+
+
 def test_the_export_is_hugging_face_s_token_classifier(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

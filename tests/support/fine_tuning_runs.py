@@ -123,6 +123,21 @@ def write_own_pairs(root: Path) -> list[str]:
     return [row[3] for row in hidden]
 
 
+def write_own_labels(root: Path) -> list[str]:
+    """Write CSV of texts with two labels, each decided by a word, or none; return the labels of the test rows."""
+    chance, words = random.Random(7), {"dark": BAD[1], "kind": GOOD[2]}
+
+    def rows(count: int) -> list[list[str]]:
+        sets = [[name for name in words if chance.random() < 0.5] for _ in range(count)]
+        return [[sentence(chance, " ".join(words[name] for name in each)), " | ".join(each)] for each in sets]
+
+    hidden = rows(15)
+    for name, content in (("labels.csv", rows(250)), ("new_labels.csv", hidden)):
+        with open(root / name, "w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([["text", "moods"], *content])
+    return [row[1].replace(" | ", "|") for row in hidden]
+
+
 def write_own_numbers(root: Path) -> None:
     """Write JSON Lines in which the number of good words decides a number."""
     rows = [{"text": " ".join([GOOD[0]] * (n % 6) + [BAD[0]] * (5 - n % 6)), "stars": n % 6 - 2.5} for n in range(240)]

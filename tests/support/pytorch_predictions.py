@@ -3,7 +3,8 @@
     python -m tests.support.pytorch_predictions FOLDER
 
 FOLDER has ``vocab.txt`` and ``texts.json``, a list of pairs of texts. It gets the models, one folder each, and
-``expected.json``: by model, the probabilities of each sample, or of each of its tokens, or its value.
+``expected.json``: by model, the probabilities of each sample, or of each of its tokens, or its value; and
+``labels_loss``: the loss of the model ``labels`` and the gradient of its logits, for the labels of :func:`label_sets`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,19 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertTokenizerFast
 
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
+LABELS = ["dark", "funny", "rare"]
 MODELS = {
     "single": (BertForSequenceClassification, ["bad", "good", "so, so"]),
     "pair": (BertForSequenceClassification, ["no", "yes"]),
     "number": (BertForSequenceClassification, ["LABEL_0"]),
+    "labels": (BertForSequenceClassification, LABELS),
     "entities": (BertForTokenClassification, TAGS),
 }
+
+
+def label_sets(count: int) -> list[list[int]]:
+    """Return 1 for each label that a sample has, else 0; all combinations occur."""
+    return [[number >> label & 1 for label in range(len(LABELS))] for number in range(count)]
 
 
 def main(folder: Path) -> None:
@@ -34,6 +42,7 @@ def main(folder: Path) -> None:
             vocab_size=len(tokenizer), hidden_size=32, num_attention_heads=4, num_hidden_layers=2,
             intermediate_size=64, max_position_embeddings=32, id2label=dict(enumerate(labels)),
             label2id={label: index for index, label in enumerate(labels)},
+            problem_type="multi_label_classification" if name == "labels" else None,
         )  # fmt: skip
         model = kind(config).eval()
         with torch.no_grad():
@@ -46,7 +55,15 @@ def main(folder: Path) -> None:
             inputs = tokenizer(*(texts if name == "pair" else texts[:1]), return_tensors="pt")
             with torch.no_grad():
                 logits = model(**inputs).logits[0]
-            expected[name].append((logits if name == "number" else logits.softmax(-1)).tolist())
+            share = {"number": logits, "labels": logits.sigmoid()}.get(name, logits.softmax(-1))
+            expected[name].append(share.tolist())
+        if name == "labels":
+            first, sets = [texts[0] for texts in pairs], torch.tensor(label_sets(len(pairs)), dtype=torch.float32)
+            outputs = model(**tokenizer(first, return_tensors="pt", padding=True), labels=sets)
+            (gradient,) = torch.autograd.grad(outputs.loss, outputs.logits)
+            expected["labels_loss"] = {
+                "loss": outputs.loss.item(), "logits": outputs.logits.tolist(), "gradient": gradient.tolist()
+            }  # fmt: skip
     (folder / "expected.json").write_text(json.dumps(expected))
 
 

@@ -58,6 +58,20 @@ def test_many_classes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
+def test_any_number_of_labels(seed: int) -> None:
+    """Micro F1 counts all decisions together, macro F1 is the mean over the labels, as in scikit-learn."""
+    random = np.random.default_rng(seed)
+    labels = (random.random((30, 5)) < random.random(5) * 0.6).astype(np.int32)
+    predictions = np.where(random.random((30, 5)) < 0.8, labels, 1 - labels)
+    predictions[:, 4] = labels[:, 4] = 0  # scikit-learn counts a label that never occurs as 0
+    by_label = [f1_by_hand(p.tolist(), t.tolist()) for p, t in zip(predictions.T, labels.T)]
+    assert METRICS["micro_f1"](predictions, labels) == pytest.approx(
+        f1_by_hand(predictions.ravel().tolist(), labels.ravel().tolist())
+    )
+    assert METRICS["macro_f1"](predictions, labels) == pytest.approx(sum(by_label) / 5)
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_scores(seed: int) -> None:
     random = np.random.default_rng(seed)
     labels = np.round(random.uniform(0, 5, 50), 1)  # with ties

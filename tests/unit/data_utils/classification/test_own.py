@@ -90,6 +90,33 @@ def test_classes_are_derived_from_the_file(tmp_path: Path) -> None:
     assert f"{tmp_path / 'no.csv'} does not exist" in missing and "--classification-data.train-file" in missing
 
 
+def test_any_number_of_labels(tmp_path: Path) -> None:
+    sets = [["sad", "dark"], ["sad"], [], ["dark", "funny"], ["funny"]] * 8 + [["rare", "sad"]]
+    lines = [f'text {n},"{"; ".join(each)}"\n' for n, each in enumerate(sets)]
+    (tmp_path / "train.csv").write_text("".join(["text,label\n", *lines]))
+    rows = [{"text": f"text {n}", "label": each if n % 2 else ";".join(each)} for n, each in enumerate(sets)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name in ("train.csv", "train.jsonl"):
+        section = {"train_file": name, "label_separator": ";"}
+        loaded = load(tmp_path, section)
+        classes = loaded.config.classification_data.classes
+        assert classes == ["dark", "funny", "rare", "sad"] and number_of_labels(loaded.config) == 4
+        found = read(tmp_path, **section, classes=classes)
+        assert [[classes[n] for n in np.flatnonzero(row)] for row in found.labels] == [sorted(each) for each in sets]
+        parts = [
+            read(tmp_path, split, **section, classes=classes, validation_fraction=0.25)
+            for split in ("train", "validation")
+        ]
+        assert sorted(parts[0].texts + parts[1].texts) == sorted(found.texts)
+        assert len(parts[1].texts) == 10 and parts[0].labels.any(axis=0).all()
+
+
+def test_predictions_of_labels_are_joined(tmp_path: Path) -> None:
+    task = own_task(**ClassificationData(label_separator=" | ", classes=["a", "b", "c"]).model_dump())
+    write_submission(tmp_path / "out.csv", task, [7, 8, 9], np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]]))
+    assert (tmp_path / "out.csv").read_text() == "id,label\n7,a | c\n8,\n9,b\n"
+
+
 CSV = {"train_file": "train.csv"}
 ROWS = "text,label\na,x\na,y\n"
 
@@ -104,6 +131,7 @@ ROWS = "text,label\na,x\na,y\n"
         (ROWS, {**CSV, "classes": ["a", "b", "a"]}, [], r"two classes or more, all different"),
         (ROWS, {**CSV, "label": "text"}, [], r'classes = \["a"\] \(derived\).*set label to the column'),
         (ROWS, {**CSV, "classes": ["a", "b"], "regression": True}, [], r"a number has no classes"),
+        (ROWS, {**CSV, "label_separator": ";", "regression": True}, [], r"a number has no labels"),
         (ROWS, {**CSV, "text": ["a", "b", "c"]}, [], r"expected a list of one or two texts"),
         (ROWS, {**CSV, "label": "mood"}, [], r"train.csv: has no column mood; name one of its columns, text, label"),
         (ROWS, {**CSV, "label": "mood", "regression": True}, [], "has no column mood"),
