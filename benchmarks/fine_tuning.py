@@ -23,11 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import measuring
-from benchmarks.measuring import Report
-from benchmarks.real_tasks import PAIR_FILES, PAIRS, PAIRS_TASK, Classification, Scores, Squad, write_samples
+from benchmarks.real_tasks import PAIR_FILES, PAIRS, Classification, Scores, Squad, write_json, write_samples
 from benchmarks.samples import SQUAD_TRAINING
 from benchmarks.settings import SIZES
-from data_utils.classification.reading import read_split
 from data_utils.squad.windows import Geometry
 from model.tasks import SQUAD
 from utilities.files import PROJECT
@@ -145,7 +143,7 @@ class Study:
             else:
                 scores = self._train_ours(name, variant, rate, seed, folder)
             folder.mkdir(parents=True, exist_ok=True)
-            measuring.write_json(done, {**scores, SECONDS: time.monotonic() - begin})
+            write_json(done, {**scores, SECONDS: time.monotonic() - begin})
         content: Scores = json.loads(done.read_text(encoding="utf-8"))
         return content
 
@@ -189,7 +187,7 @@ class Study:
         if recipe.packed:
             config["packing"] = {"max_sequences_per_pack": recipe.packed, "adjust_betas": False}
         path = self._work / f"{name}-{variant}.json"
-        measuring.write_json(path, {**config, **self._start(variant)})
+        write_json(path, {**config, **self._start(variant)})
         return path
 
     def _start(self, variant: str) -> dict[str, Any]:
@@ -209,17 +207,6 @@ class Study:
         job.update(rate=rate, seed=seed, bfloat16=bfloat16)
         scores: Scores = measuring.in_process("benchmarks.peers_pytorch:fine_tune", measuring.only("TORCH"), **job)
         return scores
-
-    def classified_pair(self, rate: float, seed: int) -> str:
-        """Return the command that classifies a pair that was not trained on, and its output."""
-        examples = read_split(PAIRS_TASK, PAIRS_TASK.validation[0], self.data / PAIRS)
-        assert examples is not None
-        log, words = self._work / "classify.log", examples.texts[-1]
-        measuring.command(
-            "-m", "tasks.classify", "--checkpoint", self._folder(PAIRS, OURS, rate, seed), *words, log=log
-        )
-        quoted = " ".join(f'"{text}"' for text in words)
-        return f"python -m tasks.classify --checkpoint … {quoted}\n{log.read_text(encoding='utf-8')}"
 
 
 def study(made: Study, options: argparse.Namespace) -> Results:
@@ -299,7 +286,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 @measuring.benchmark(ARGUMENTS)
-def main(options: argparse.Namespace) -> Report:
+def main(options: argparse.Namespace) -> list[str]:
     packages = ["torch", "accelerate"] if PYTORCH in options.variants else []
     measuring.require(packages, otherwise="leave PyTorch out with --variants")
     with tempfile.TemporaryDirectory() as temporary:
@@ -307,11 +294,7 @@ def main(options: argparse.Namespace) -> Report:
         work.mkdir(parents=True, exist_ok=True)
         made = Study(options, work)
         results = study(made, options)
-        parts = [table(results, made.recipes), described(results, made)]
-        if OURS in results.get(PAIRS, {}):
-            rate, _ = best(made.recipes[PAIRS], results[PAIRS][OURS])
-            parts.append(made.classified_pair(rate, options.seeds[0]))
-    return Report(parts, results)
+        return [table(results, made.recipes), described(results, made)]
 
 
 if __name__ == "__main__":
