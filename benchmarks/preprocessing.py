@@ -175,16 +175,12 @@ def scaling_report(measured: Measured, material: Material) -> str:
     def size(name: str) -> float:
         return material.text_mb if name in (ONE, TWO) else material.little_mb
 
-    def busy(name: str) -> list[float]:
-        return [work / time for work, time in zip(measured.values(name, PROCESSOR), measured.values(name, SECONDS))]
-
     columns = [
         Column("MB of text", lambda name: [size(name)], "{:.1f}"),
         measured.column("seconds", SECONDS, "{:.1f}"),
         Column("MB/s", lambda name: [size(name) / seconds for seconds in measured.values(name, SECONDS)]),
         measured.column("processor seconds", PROCESSOR, "{:.1f}"),
         Column("× one worker", lambda name: measured.ratios(ONE, name, SECONDS) if name in (ONE, TWO) else []),
-        Column("cores used", busy),
         Column("largest process, MB", lambda name: [max(measured.values(name, MEMORY))], "{:,.0f}"),
     ]
     workers = measuring.table("text to TFRecords, the whole command", {n: n for n in COMPARED[SCALING]}, columns)
