@@ -21,8 +21,8 @@ WHOLE, SHARDED = "whole", "sharded"
 def measure(size: str, folder: str) -> None:
     """Write the bytes of the moments of this process, one of several, with and without sharding."""
     from execution.select import processes_for
-    from model.architecture import PRETRAINING
     from model.huggingface import build_hf_model
+    from model.tasks import PRETRAINING
 
     processes = processes_for("software")
     processes.join()
