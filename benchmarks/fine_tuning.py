@@ -4,8 +4,8 @@ PATH is a model that this project has pre-trained, or a Hugging Face folder of a
 project's commands on SST-2, MRPC, SQuAD, and on pairs of a question and a sentence, made of SQuAD as own CSV files. It
 is compared with the same model from random weights, the same weights in Hugging Face's ``Trainer``, and the best answer
 that ignores the sample. Each run evaluates every epoch and reports the best one. Each variant is trained with several
-seeds; of several learning rates, the best one is reported. PyTorch and Accelerate (requirements-bench.txt) are needed
-for the ``Trainer`` only. Runs that are complete in ``--work`` are not repeated.
+seeds. PyTorch and Accelerate (requirements-bench.txt) are needed for the ``Trainer`` only. Runs that are complete in
+``--work`` are not repeated.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import measuring
-from benchmarks.measuring import Report
-from benchmarks.real_tasks import PAIR_FILES, PAIRS, PAIRS_TASK, Classification, Scores, Squad, write_samples
+from benchmarks.real_tasks import PAIR_FILES, PAIRS, Classification, Scores, Squad, write_json, write_samples
 from benchmarks.samples import SQUAD_TRAINING
 from benchmarks.settings import SIZES
-from data_utils.classification.reading import read_split
 from data_utils.squad.windows import Geometry
 from model.tasks import SQUAD
 from utilities.files import PROJECT
 
-ByRate = dict[float, list[Scores]]  # one for each seed
-Results = dict[str, dict[str, ByRate]]  # task → variant → learning rate
+Results = dict[str, dict[str, list[Scores]]]  # task → variant → one for each seed
 
 OURS, RANDOM, PYTORCH = "ours", "random", "pytorch"
 TITLES = {
@@ -132,30 +129,26 @@ class Study:
     def task(self, name: str) -> Classification | Squad:
         return make_task(name, self.recipes[name], self.data, self.model)
 
-    def scores(self, name: str, variant: str, rate: float, seed: int) -> Scores:
+    def scores(self, name: str, variant: str, seed: int) -> Scores:
         """Train and evaluate once, and return the scores with ``SECONDS``."""
-        folder = self._folder(name, variant, rate, seed)
+        folder = self._work / f"{name}-{variant}-{seed}"
         done = folder / "study.json"
         if not done.exists():
             shutil.rmtree(folder, ignore_errors=True)  # of a study that was stopped
             bfloat16 = self.number_format == "mixed_bfloat16"
             begin = time.monotonic()
             if variant == PYTORCH:
-                scores = self._train_pytorch(name, rate, seed, bfloat16)
+                scores = self._train_pytorch(name, seed, bfloat16)
             else:
-                scores = self._train_ours(name, variant, rate, seed, folder)
+                scores = self._train_ours(name, variant, seed, folder)
             folder.mkdir(parents=True, exist_ok=True)
-            measuring.write_json(done, {**scores, SECONDS: time.monotonic() - begin})
+            write_json(done, {**scores, SECONDS: time.monotonic() - begin})
         content: Scores = json.loads(done.read_text(encoding="utf-8"))
         return content
 
-    def _folder(self, name: str, variant: str, rate: float, seed: int) -> Path:
-        return self._work / f"{name}-{variant}-{rate:g}-{seed}"
-
-    def _train_ours(self, name: str, variant: str, rate: float, seed: int, folder: Path) -> Scores:
+    def _train_ours(self, name: str, variant: str, seed: int, folder: Path) -> Scores:
         program = "run_squad.py" if name == SQUAD else "run_seq_classification.py"
         line = [program, "--config", self.config(name, variant), "--seed", seed]
-        line += ["--optimizer-opts.learning-rate.max-learning-rate", rate]
         line += ["--output-dir", folder.parent, "--name", folder.name]
         measuring.command(*line, log=self._work / f"{folder.name}.log")
         scores: Scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
@@ -175,7 +168,7 @@ class Study:
                 "name": "AdamW",
                 "weight_decay_rate": ADAMW["weight_decay"],
                 "epsilon": ADAMW["epsilon"],
-                "learning_rate": {"warmup_frac": ADAMW["warmup"]},
+                "learning_rate": {"warmup_frac": ADAMW["warmup"], "max_learning_rate": recipe.learning_rate},
             },
             "evaluation": {"every": "epoch", "metric": recipe.metrics[-1]},
             "global_batches_per_log": 10,
@@ -189,7 +182,7 @@ class Study:
         if recipe.packed:
             config["packing"] = {"max_sequences_per_pack": recipe.packed, "adjust_betas": False}
         path = self._work / f"{name}-{variant}.json"
-        measuring.write_json(path, {**config, **self._start(variant)})
+        write_json(path, {**config, **self._start(variant)})
         return path
 
     def _start(self, variant: str) -> dict[str, Any]:
@@ -204,22 +197,11 @@ class Study:
         sizes = {"vocab_size": self._theirs["vocab_size"]}
         return {"pretrained_ckpt_path": str(self._checkpoint), "bert_config": sizes}
 
-    def _train_pytorch(self, name: str, rate: float, seed: int, bfloat16: bool) -> Scores:
+    def _train_pytorch(self, name: str, seed: int, bfloat16: bool) -> Scores:
         job = {"name": name, "recipe": self.recipes[name]._asdict(), "model": str(self.model), "data": str(self.data)}
-        job.update(rate=rate, seed=seed, bfloat16=bfloat16)
+        job.update(seed=seed, bfloat16=bfloat16)
         scores: Scores = measuring.in_process("benchmarks.peers_pytorch:fine_tune", measuring.only("TORCH"), **job)
         return scores
-
-    def classified_pair(self, rate: float, seed: int) -> str:
-        """Return the command that classifies a pair that was not trained on, and its output."""
-        examples = read_split(PAIRS_TASK, PAIRS_TASK.validation[0], self.data / PAIRS)
-        assert examples is not None
-        log, words = self._work / "classify.log", examples.texts[-1]
-        measuring.command(
-            "-m", "tasks.classify", "--checkpoint", self._folder(PAIRS, OURS, rate, seed), *words, log=log
-        )
-        quoted = " ".join(f'"{text}"' for text in words)
-        return f"python -m tasks.classify --checkpoint … {quoted}\n{log.read_text(encoding='utf-8')}"
 
 
 def study(made: Study, options: argparse.Namespace) -> Results:
@@ -227,27 +209,20 @@ def study(made: Study, options: argparse.Namespace) -> Results:
     results: Results = {}
     for name in options.tasks:
         recipe = made.recipes[name]
-        by_variant: dict[str, ByRate] = {}
+        by_variant: dict[str, list[Scores]] = {}
         for seed in options.seeds:
             for variant in options.variants:
-                for rate in options.learning_rates or [recipe.learning_rate]:
-                    scores = made.scores(name, variant, rate, seed)
-                    by_variant.setdefault(variant, {}).setdefault(rate, []).append(scores)
-                    figures = ", ".join(f"{metric} {scores[metric]:.4f}" for metric in recipe.metrics)
-                    line = f"{name}, {variant}, {rate:g}, seed {seed}: {figures} ({scores[SECONDS]:.0f} s)"
-                    print(line, file=sys.stderr, flush=True)
-        by_variant[GUESSED] = {0.0: [made.task(name).guessed()]}
+                scores = made.scores(name, variant, seed)
+                by_variant.setdefault(variant, []).append(scores)
+                figures = ", ".join(f"{metric} {scores[metric]:.4f}" for metric in recipe.metrics)
+                line = f"{name}, {variant}, seed {seed}: {figures} ({scores[SECONDS]:.0f} s)"
+                print(line, file=sys.stderr, flush=True)
+        by_variant[GUESSED] = [made.task(name).guessed()]
         results[name] = by_variant
     return results
 
 
 # --- The report ---
-
-
-def best(recipe: Recipe, by_rate: ByRate) -> tuple[float, list[Scores]]:
-    """Return the learning rate whose mean score, by the task's last metric, is the highest, and its scores."""
-    metric = recipe.metrics[-1]
-    return max(by_rate.items(), key=lambda one: statistics.mean(scores[metric] for scores in one[1]), default=(0.0, []))
 
 
 def cell(values: Sequence[float], percent: bool) -> str:
@@ -258,30 +233,28 @@ def cell(values: Sequence[float], percent: bool) -> str:
 
 
 def table(results: Results, recipes: Mapping[str, Recipe]) -> str:
-    """Return a row for each variant at its best learning rate, columns for the metrics and the time of each task."""
+    """Return a row for each variant, and columns for the metrics and the time of each task."""
     columns = [(name, value) for name in results for value in (*recipes[name].metrics, SECONDS)]
     rows = [["mean ± deviation", *(f"{name} {value}" for name, value in columns)]]
     for variant in dict.fromkeys(variant for by_variant in results.values() for variant in by_variant):
         cells = []
         for name, value in columns:
-            seeds = best(recipes[name], results[name].get(variant, {}))[1]
-            values = [scores[value] for scores in seeds if value in scores]
+            values = [scores[value] for scores in results[name].get(variant, []) if value in scores]
             percent = name != SQUAD and value != SECONDS
             cells.append(cell(values, percent) if values else measuring.NOTHING)
         rows.append([TITLES.get(variant, variant), *cells])
     return measuring.markdown(rows)
 
 
-def described(results: Results, made: Study) -> str:
-    """Describe the training of each task, and the learning rates in the table."""
+def describe(made: Study) -> str:
+    """Describe the training of each task."""
     lines = [f"Number format, of PyTorch too: {made.number_format} (precision auto)"]
-    for name, variants in results.items():
-        recipe, (samples, evaluated) = made.recipes[name], made.counts[name]
-        rates = [f"{kind} {best(recipe, of)[0]:g}" for kind, of in variants.items() if kind != GUESSED]
+    for name, (samples, evaluated) in made.counts.items():
+        recipe = made.recipes[name]
         packed = ", packed by this project" if recipe.packed else ""
         lines.append(
             f"{name}: {samples:,} samples, {recipe.epochs} times, in batches of {recipe.batch}; at most {recipe.length}"
-            f" tokens{packed}; {evaluated:,} samples of evaluation; learning rates: {', '.join(rates)}"
+            f" tokens{packed}; {evaluated:,} samples of evaluation; learning rate {recipe.learning_rate:g}"
         )
     return "\n".join(lines)
 
@@ -291,7 +264,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--tasks": {"nargs": "+", "choices": RELEASED, "default": list(RELEASED), "help": "to fine-tune on"},
     "--variants": {"nargs": "+", "choices": TITLES, "default": list(TITLES), "help": "to be trained"},
     "--seeds": {"nargs": "+", "type": int, "default": [1, 2, 3], "help": "of each variant"},
-    "--learning-rates": {"nargs": "+", "type": float, "help": "the best of each variant counts; None: the task's"},
     "--samples": {"type": measuring.at_least_one, "metavar": "N", "help": "most to train on; None: the task's"},
     "--data": {"type": Path, "default": measuring.real_data_root(), "metavar": "DIR", "help": "has glue/ and squad/"},
     "--work": {"type": Path, "metavar": "DIR", "help": "keep runs here; None: a temporary folder"},
@@ -299,7 +271,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 @measuring.benchmark(ARGUMENTS)
-def main(options: argparse.Namespace) -> Report:
+def main(options: argparse.Namespace) -> list[str]:
     packages = ["torch", "accelerate"] if PYTORCH in options.variants else []
     measuring.require(packages, otherwise="leave PyTorch out with --variants")
     with tempfile.TemporaryDirectory() as temporary:
@@ -307,11 +279,7 @@ def main(options: argparse.Namespace) -> Report:
         work.mkdir(parents=True, exist_ok=True)
         made = Study(options, work)
         results = study(made, options)
-        parts = [table(results, made.recipes), described(results, made)]
-        if OURS in results.get(PAIRS, {}):
-            rate, _ = best(made.recipes[PAIRS], results[PAIRS][OURS])
-            parts.append(made.classified_pair(rate, options.seeds[0]))
-    return Report(parts, results)
+        return [table(results, made.recipes), describe(made)]
 
 
 if __name__ == "__main__":

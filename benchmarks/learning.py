@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measuring
-from benchmarks.measuring import Report, markdown
+from benchmarks.measuring import markdown
 from benchmarks.samples import Arrays, generated_samples, read_samples, real_samples
 from benchmarks.settings import MICRO_BATCH, SEED, SIZES, VOCABULARY, make_architecture, without_dropout
 from model.architecture import Architecture
 from model.tasks import PRETRAINING
+from utilities.errors import UserError
 
 Curves = dict[str, list[float]]  # the loss of each step; the first curve is the reference
 
@@ -212,14 +213,17 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 @measuring.benchmark(ARGUMENTS)
-def main(options: argparse.Namespace) -> Report:
+def main(options: argparse.Namespace) -> list[str]:
     study, steps, rate = STUDIES[options.study]
     options.steps, options.learning_rate = options.steps or steps, options.learning_rate or rate
     curves, parts, reached = study(options)
     if options.picture:
         draw(curves, options.picture)
         parts.append(f"picture: {options.picture}")
-    return Report(parts, curves, reached)
+    if not reached:
+        print("\n\n".join(parts), file=sys.stderr)
+        raise UserError("the losses deviate by more than the limit, see above")
+    return parts
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import importlib.util
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -44,20 +43,6 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefau
     """Print the module's text as it is written, and every default."""
 
 
-class Report(NamedTuple):
-    """The results of a benchmark.
-
-    Attributes:
-        parts: paragraphs and tables to print.
-        content: to be written to ``--json``; None if :func:`alternate` has written the measurements.
-        reached: whether all goals that decide the exit status were reached.
-    """
-
-    parts: Sequence[str]
-    content: Any = None
-    reached: bool = True
-
-
 def at_least_one(text: str) -> int:
     """Convert an argument to a positive integer."""
     value = int(text)
@@ -68,52 +53,35 @@ def at_least_one(text: str) -> int:
 
 def benchmark(
     arguments: Mapping[str, Mapping[str, Any]], rounds: int | None = None
-) -> Callable[[Callable[[argparse.Namespace], Report]], Callable[..., int]]:
+) -> Callable[[Callable[[argparse.Namespace], list[str]]], Callable[..., int]]:
     """Decorate a function that measures: make it a command ``python -m benchmarks.MODULE``.
 
-    The command prints the machine and the report. Its status is 0; 1 if the report's goals were not reached; 2 after
-    an error that the user can fix, which is one line.
+    The command prints the machine, and the paragraphs and tables that the function returns.
 
     Args:
         arguments: options of ``add_argument``, by flag.
         rounds: the default of ``--rounds``; None: there is no such flag.
     """
 
-    def decorate(measure: Callable[[argparse.Namespace], Report]) -> Callable[..., int]:
-        parser = module_parser(measure, arguments)
+    def decorate(measure: Callable[[argparse.Namespace], list[str]]) -> Callable[..., int]:
+        name = Path(measure.__code__.co_filename).stem
+        parser = make_parser(f"benchmarks.{name}", sys.modules[measure.__module__].__doc__ or "")
+        parser.formatter_class = HelpFormatter
+        for flag, settings in arguments.items():
+            parser.add_argument(flag, **settings)
         if rounds is not None:
             parser.add_argument("--rounds", type=at_least_one, default=rounds, metavar="N", help="of measurements")
-        parser.add_argument("--json", type=Path, metavar="FILE", help="write all measurements")
 
         def measure_and_report(options: argparse.Namespace) -> int:
-            report = measure(options)
-            facts = machine_facts()
-            print("\n\n".join([machine(facts), *report.parts]))
-            if report.content is not None:
-                write_json(options.json, {"machine": facts, "measurements": report.content})
-            return 0 if report.reached else 1
+            parts = measure(options)
+            print("\n\n".join([machine(), *parts]))
+            return 0
 
         main = functools.partial(run_main, parser, measure_and_report)
         main.parser = parser  # type: ignore[attr-defined]
         return main
 
     return decorate
-
-
-def module_parser(main: Callable[..., Any], arguments: Mapping[str, Mapping[str, Any]]) -> argparse.ArgumentParser:
-    """Return a parser for the module of ``main``, whose docstring is the description."""
-    name = Path(main.__code__.co_filename).stem
-    parser = make_parser(f"benchmarks.{name}", sys.modules[main.__module__].__doc__ or "")
-    parser.formatter_class = HelpFormatter
-    for flag, settings in arguments.items():
-        parser.add_argument(flag, **settings)
-    return parser
-
-
-def write_json(path: Path | None, content: Any) -> None:
-    """Write a JSON file, unless ``path`` is None."""
-    if path is not None:
-        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 # --- Requirements of a benchmark ---
@@ -249,19 +217,10 @@ class Measured:
         """Return a column with one value of each variant, multiplied by ``scale``."""
         return Column(title, lambda variant: [scale * value for value in self.values(variant, name)], form)
 
-    def as_json(self) -> list[dict[str, Any]]:
-        """Return one entry for each variant and round."""
-        return [
-            {"variant": variant, "round": number, "values": values}
-            for variant, rounds in self.rounds.items()
-            for number, values in enumerate(rounds)
-        ]
-
 
 def alternate(
     variants: Mapping[Any, Callable[[], Values]],
     rounds: int,
-    save_to: Path | None = None,
     mirrored: bool = False,
     quiet: bool = False,
 ) -> Measured:
@@ -270,12 +229,10 @@ def alternate(
     Args:
         variants: function that measures, by variant.
         rounds: measurements of each.
-        save_to: JSON file that is written after each measurement.
         mirrored: reverse the order in every second round.
         quiet: print nothing.
     """
     measured, took = Measured(), dict.fromkeys(variants, 0.0)
-    facts = machine_facts() if save_to else None
     for number in range(rounds):
         order = list(reversed(variants) if mirrored and number % 2 else variants)
         for number_in_round, variant in enumerate(order, start=1):
@@ -289,7 +246,6 @@ def alternate(
             remaining = f"; about {left / 60:.0f} min left" if number or number_in_round == len(variants) else ""
             if not quiet:
                 print(f"round {number + 1} of {rounds}, {title}: {figures}{remaining}", file=sys.stderr, flush=True)
-            write_json(save_to, {"machine": facts, "measurements": measured.as_json()})
     return measured
 
 
@@ -347,39 +303,6 @@ def table(corner: str, rows: Mapping[Any, str], columns: Sequence[Column]) -> st
     return markdown([header, *body])
 
 
-class Goal(NamedTuple):
-    """A target value.
-
-    Attributes:
-        measured: None if it was not measured.
-        at_least: whether ``bound`` is a lower one.
-        form: of the value.
-    """
-
-    target: str
-    bound: float
-    measured: float | None
-    at_least: bool = True
-    form: str = "{:.2f} ×"
-
-    @property
-    def reached(self) -> bool | None:
-        """Return whether it was reached; None if it was not measured."""
-        if self.measured is None:
-            return None
-        return self.measured >= self.bound if self.at_least else self.measured <= self.bound
-
-
-def goal_table(*goals: Goal) -> str:
-    words = {True: "reached", False: "NOT reached", None: "not measured"}
-    rows = [["target", "required", "measured", ""]]
-    for goal in goals:
-        required = f"{'at least' if goal.at_least else 'at most'} {goal.form.format(goal.bound)}"
-        measured = NOTHING if goal.measured is None else goal.form.format(goal.measured)
-        rows.append([goal.target, required, measured, words[goal.reached]])
-    return markdown(rows)
-
-
 def markdown(rows: Sequence[Sequence[str]]) -> str:
     """Return a table; the first row is its header, the first column is text and the others are numbers."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -395,34 +318,15 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 # --- The machine ---
 
 
-def machine_facts() -> dict[str, Any]:
-    """Return facts about machine and software, with GPUs, and PyTorch if it is installed."""
-    facts = {**environment_facts(), "gpus": gpus()}
-    if importlib.util.find_spec("torch") is not None:
-        facts["packages"]["torch"] = importlib.metadata.version("torch")
-    return facts
-
-
-def gpus() -> list[str]:
-    """Return name, memory and driver of each NVIDIA GPU, from its driver's own tool."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    query = [tool, "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    try:
-        output = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    rows = [[field.strip() for field in line.split(",")] for line in output.splitlines()]
-    return [f"{row[0]}, {row[1]}, driver {row[2]}" for row in rows if len(row) == 3]
-
-
-def machine(facts: Mapping[str, Any]) -> str:
+def machine() -> str:
     """Return the machine and the software in one line."""
+    facts = environment_facts()
     versions = [f"{name} {version}" for name, version in facts["packages"].items()]
+    if importlib.util.find_spec("torch") is not None:
+        versions.append(f"torch {importlib.metadata.version('torch')}")
     sets = ", ".join(facts["cpu_instruction_sets"])
-    parts = [*facts["gpus"], f"{facts['cpu']}, {facts['cpu_cores_usable']} cores ({sets})"]
-    return ", ".join([*parts, f"{facts['memory_gib']} GiB, {facts['os']}, Python {facts['python']}", *versions])
+    parts = [f"{facts['cpu']}, {facts['cpu_cores_usable']} cores ({sets})", f"{facts['memory_gib']} GiB", facts["os"]]
+    return ", ".join([*(facts["gpus"] or []), *parts, f"Python {facts['python']}", *versions])
 
 
 if __name__ == "__main__":

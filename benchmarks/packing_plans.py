@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measuring
-from benchmarks.measuring import NOTHING, Report
+from benchmarks.measuring import NOTHING
 from benchmarks.samples import histogram
 from data_utils.packing import PackingPlan, plan_packing
 
@@ -31,7 +31,7 @@ def published() -> dict[str, Any]:
 
 
 @measuring.benchmark({}, rounds=5)
-def main(options: argparse.Namespace) -> Report:
+def main(options: argparse.Namespace) -> list[str]:
     counts, facts = histogram(), published()
     known = {(row["algorithm"], row["max_sequences_per_pack"]): row for row in facts["rows"]}
     plans: dict[Any, PackingPlan] = {}
@@ -42,7 +42,7 @@ def main(options: argparse.Namespace) -> Report:
         return {CLOCK: time.perf_counter() - begin[0], PROCESSOR: time.process_time() - begin[1]}
 
     variants = {variant: partial(make, variant) for variant in (*known, *OURS)}
-    measured = measuring.alternate(variants, options.rounds, options.json, quiet=True)
+    measured = measuring.alternate(variants, options.rounds, quiet=True)
     head = ["algorithm, most sequences", "published %", "here %", "packs", "proven minimum", "factor"]
     table = [[*head, "published s", "here s", "processor s"]]
     for variant, plan in plans.items():
@@ -61,7 +61,7 @@ def main(options: argparse.Namespace) -> Report:
                 measuring.spread(measured.values(variant, PROCESSOR), "{:.4f}"),
             ]
         )
-    return Report([f"One thread; median (min–max) of {options.rounds} rounds.", measuring.markdown(table)])
+    return [f"One thread; median (min–max) of {options.rounds} rounds.", measuring.markdown(table)]
 
 
 if __name__ == "__main__":

@@ -172,9 +172,7 @@ def _adamw(model: torch.nn.Module, settings: dict[str, Any]) -> torch.optim.Opti
 # --- Fine-tuning ---
 
 
-def fine_tune(
-    name: str, recipe: dict[str, Any], model: str, data: str, rate: float, seed: int, bfloat16: bool
-) -> Scores:
+def fine_tune(name: str, recipe: dict[str, Any], model: str, data: str, seed: int, bfloat16: bool) -> Scores:
     """Fine-tune with Hugging Face's ``Trainer`` as its users do it, and return the scores of the best epoch.
 
     Args:
@@ -182,7 +180,6 @@ def fine_tune(
         recipe: fields of ``benchmarks.fine_tuning.Recipe``.
         model: Hugging Face folder.
         data: folder with the samples; see ``benchmarks.real_tasks.write_samples``.
-        rate: learning rate at its peak.
         bfloat16: whether to compute in ``torch.autocast``; weights stay float32.
     """
     torch.set_num_threads(usable_cores())
@@ -209,7 +206,7 @@ def fine_tune(
                 num_train_epochs=made.epochs,
                 per_device_train_batch_size=made.batch,
                 per_device_eval_batch_size=EVALUATION_BATCH,
-                learning_rate=rate,
+                learning_rate=made.learning_rate,
                 warmup_ratio=ADAMW["warmup"],
                 weight_decay=ADAMW["weight_decay"],
                 adam_epsilon=ADAMW["epsilon"],

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measuring
-from benchmarks.measuring import Column, Measured, Report
+from benchmarks.measuring import Column, Measured
 from benchmarks.ours import build, cpu_platform
 from benchmarks.settings import MICRO_BATCH, SEED, SEQUENCE_LENGTH, small_architecture
 from data_utils.records.arrays import GeneratedReader
@@ -174,7 +174,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 @measuring.benchmark(ARGUMENTS, rounds=3)
-def main(options: argparse.Namespace) -> Report:
+def main(options: argparse.Namespace) -> list[str]:
     sizes = small_architecture(LAYERS, HIDDEN, VOCABULARY)
     half = ["hid"] * (LAYERS // 2)
     # In float32, because the stages are compiled with XLA, which has no fast bfloat16 products on CPUs.
@@ -198,12 +198,12 @@ def main(options: argparse.Namespace) -> Report:
         return {SECONDS: seconds, BOUND: bounds[name], DOUBLED: doubled(stamps[name])}
 
     variants = {name: partial(timed, name) for name in SCHEDULES}
-    measured = measuring.alternate(variants, options.rounds, options.json)
+    measured = measuring.alternate(variants, options.rounds)
     parts = [f"Median (min–max) of {options.rounds} rounds.", *report(measured)]
     if options.picture:
         draw(stamps, options.picture)
         parts.append(f"timelines: {options.picture}")
-    return Report(parts)
+    return parts
 
 
 if __name__ == "__main__":

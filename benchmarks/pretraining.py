@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from benchmarks import measuring
-from benchmarks.measuring import GFLOPS, Column, Goal, Measured, Report
+from benchmarks.measuring import GFLOPS, Column, Measured
 from benchmarks.settings import (
     MASKED_POSITIONS,
     MICRO_BATCH,
@@ -73,6 +73,7 @@ class Competitor(NamedTuple):
 
 
 OURS, OURS_FLOAT32, TENSORFLOW = "ours", "ours-float32", "hf-tensorflow-xla"
+BEST = "PyTorch's"  # variants, of which the fastest in a round counts
 PYTORCH: dict[str, tuple[str, dict[str, bool]]] = {  # title and options of ``peers_pytorch.trainer``
     "pytorch": ("float32", {}),
     "pytorch-compiled": ("float32, `torch.compile`", {"compiled": True}),
@@ -129,29 +130,6 @@ def over_best(measured: Measured, size: str, others: Sequence[str]) -> list[floa
     return [own / max(theirs) for own, *theirs in zip(of_ours, *speeds)] if speeds else []
 
 
-def memory_share(measured: Measured, size: str) -> float | None:
-    """Return our peak memory divided by that of the fastest variant of PyTorch."""
-    ours = measured.median((OURS, size), MEMORY)
-    speeds = {name: measured.median((name, size), SPEED) or 0.0 for name in PYTORCH}
-    theirs = measured.median((max(speeds, key=lambda name: speeds[name]), size), MEMORY)
-    return ours / theirs if ours and theirs else None
-
-
-def goals(measured: Measured, sizes: Sequence[str]) -> list[Goal]:
-    """Return the goals at these sizes, with the measured values."""
-    table: list[Goal] = []
-    for size in sizes:
-        speed, memory = {"mini": (1.05, 1.3), "small": (1.2, None), "base": (1.3, 1.0)}.get(size, (1.0, None))
-        best = measuring.median_of(over_best(measured, size, list(PYTORCH)))
-        table.append(Goal(f"{size}: speed over the best of PyTorch", speed, best))
-        ratio = measuring.median_of(measured.ratios((OURS, size), (TENSORFLOW, size), SPEED))
-        table.append(Goal(f"{size}: speed over HF TensorFlow", 1.0, ratio))
-        if memory:
-            share = memory_share(measured, size)
-            table.append(Goal(f"{size}: peak memory over that of PyTorch", memory, share, at_least=False))
-    return table
-
-
 def table_by_case(
     corner: str, titles: Mapping[str, str], cases: Sequence[str], values: Callable[[Any], Sequence[float]], form: str
 ) -> str:
@@ -161,16 +139,18 @@ def table_by_case(
 
 
 def speed_tables(measured: Measured, titles: Mapping[str, str], cases: Sequence[str]) -> list[str]:
-    """Return speed, ratios within a round, and memory."""
+    """Return tables of speed, of ratios within a round, and of memory."""
     others = {name: title for name, title in titles.items() if name != OURS}
 
     def ratios(variant: tuple[str, str]) -> list[float]:
-        return measured.ratios((OURS, variant[1]), variant, SPEED)
+        name, case = variant
+        return over_best(measured, case, list(PYTORCH) if name == BEST else [name])
 
     tables = [table_by_case("samples/s", titles, cases, measured.column("", SPEED).values, "{:.2f}")]
     if OURS in titles:
         corner = "this project, precision auto, is faster than"
-        tables.append(table_by_case(corner, others, cases, ratios, "{:.2f} ×"))
+        rows = {**others, BEST: f"the best of {BEST}"}
+        tables.append(table_by_case(corner, rows, cases, ratios, "{:.2f} ×"))
     memory = measured.column("", MEMORY).values
     return [*tables, table_by_case("peak memory of the process, MiB", titles, cases, memory, "{:,.0f}")]
 
@@ -188,7 +168,7 @@ def report(measured: Measured, sizes: Sequence[str], competitors: Sequence[str],
         *speed_tables(measured, titles, sizes),
         table_by_case("start of the process to first step done, s", titles, sizes, first, "{:.1f}"),
     ]
-    return [*parts, measuring.goal_table(*goals(measured, sizes))] if OURS in competitors else parts
+    return parts
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -200,7 +180,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 @measuring.benchmark(ARGUMENTS, rounds=3)
-def main(options: argparse.Namespace) -> Report:
+def main(options: argparse.Namespace) -> list[str]:
     with_pytorch = any(COMPETITORS[name].framework == "TORCH" for name in options.competitors)
     measuring.require(["torch"] if with_pytorch else [], otherwise="leave PyTorch out with --competitors")
 
@@ -219,12 +199,12 @@ def main(options: argparse.Namespace) -> Report:
         product: partial(products, *product) for product in PRODUCTS if product[0] == "TF" or with_pytorch
     }
     variants |= {(name, size): partial(process, name, size) for size in options.sizes for name in options.competitors}
-    measured = measuring.alternate(variants, options.rounds, options.json)
+    measured = measuring.alternate(variants, options.rounds)
     parts = report(measured, options.sizes, options.competitors, options.rounds)
     if OURS in options.competitors:
         described = measuring.in_process("benchmarks.ours:describe", precision=AUTO)
         parts.insert(1, f"this project, precision auto: {described}")
-    return Report(parts)
+    return parts
 
 
 if __name__ == "__main__":

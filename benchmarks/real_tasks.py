@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.measuring import write_json
 from benchmarks.samples import SQUAD_TRAINING, Arrays
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import text_features
@@ -49,6 +48,10 @@ PAIRS_TASK = own_task(
 
 
 # --- The samples of a study ---
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def thinned(items: Sequence[Item], most: int | None) -> list[Item]:

@@ -1,4 +1,4 @@
-"""The optimizer's memory in each process, with and without sharding: ``python -m benchmarks.sharding --replicas 2``.
+"""The optimizer's memory in each process, with and without sharding: ``python -m benchmarks.sharding --processes 2``.
 
 Weights of the shapes of a BERT get one LAMB update in every process; no model is run.
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measuring
-from benchmarks.measuring import Report
 from benchmarks.settings import SIZES, make_architecture
 
 WHOLE, SHARDED = "whole", "sharded"
@@ -22,8 +21,8 @@ WHOLE, SHARDED = "whole", "sharded"
 def measure(size: str, folder: str) -> None:
     """Write the bytes of the moments of this process, one of several, with and without sharding."""
     from execution.select import processes_for
-    from model.architecture import PRETRAINING
     from model.huggingface import build_hf_model
+    from model.tasks import PRETRAINING
 
     processes = processes_for("software")
     processes.join()
@@ -50,23 +49,23 @@ def moments(shapes: list[Any], processes: Any, sharded: bool) -> int:
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--replicas": {"type": int, "default": 2, "help": "processes"},
+    "--processes": {"type": int, "default": 2, "help": "that share the optimizer"},
     "--size": {"choices": SIZES, "default": "base", "help": "of the BERT"},
 }
 
 
 @measuring.benchmark(ARGUMENTS)
-def main(options: argparse.Namespace) -> Report:
+def main(options: argparse.Namespace) -> list[str]:
     rows = [["process", "whole, MB", "sharded, MB", "less"]]
     with tempfile.TemporaryDirectory() as folder:
         child = measuring.child_arguments(measure, size=options.size, folder=folder)
-        measuring.command("-m", "execution.launch", "--replicas", options.replicas, "--", *child)
+        measuring.command("-m", "execution.launch", "--processes", options.processes, "--", *child)
         measured = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in Path(folder).glob("*.json")}
     for process, sizes in sorted(measured.items()):
         less = 1 - sizes[SHARDED] / sizes[WHOLE]
         rows.append([process, f"{sizes[WHOLE] / 1e6:.1f}", f"{sizes[SHARDED] / 1e6:.1f}", f"{less:.1%}"])
-    about = f"BERT-{options.size}, optimizer of each of {options.replicas} processes"
-    return Report([about, measuring.markdown(rows)], measured)
+    about = f"BERT-{options.size}, optimizer of each of {options.processes} processes"
+    return [about, measuring.markdown(rows)]
 
 
 if __name__ == "__main__":

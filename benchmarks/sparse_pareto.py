@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import measuring
-from benchmarks.measuring import Report, command
+from benchmarks.measuring import command
 from benchmarks.samples import real_text
 from benchmarks.settings import SIZES, TINY_CONFIGS
 from model.architecture import Architecture, model_flops_per_sample
@@ -251,7 +251,7 @@ def losses_at(curve: Curve) -> list[float]:
 
 
 def summary(curves: dict[Run, Curve], data: Path) -> list[str]:
-    """Return a table and verdicts."""
+    """Return a table of the best learning rate of each width and method, and the unigram baseline."""
     header = ["model", "GFLOPs/sequence", "learning rate", "sequences", *(f"at {p:.0%}" for p in POINTS), "explored"]
     rows = [[*header, "minutes"]]
     best = select_best(curves)
@@ -261,26 +261,13 @@ def summary(curves: dict[Run, Curve], data: Path) -> list[str]:
         ever = f"{curve.explored:.0%}" if run.method != DENSE else measuring.NOTHING
         rows.append([f"{run.width} {run.method}", *facts, *losses, ever, f"{curve.seconds / 60:.1f}"])
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
-    records = sum(file["records"] for file in manifest["files"])
-    seen = max(curve.sequences for curve in curves.values()) / records
     about = (
         f"Masked-LM loss in nats at shares of {FLOPS:.3g} model FLOPs; {RATIO:.0%} of the encoder's"
         f" {BLOCK_SIZE}×{BLOCK_SIZE} blocks absent, patterns changed every {INTERVAL} updates, seed {SEED}. Training"
         f" losses, means over the last {WINDOW:.0%} of the FLOPs; one thread a run."
     )
-    lines = []
-    for width in dict.fromkeys(run.width for run in best):
-        final = {r.method: losses_at(curve)[-1] for r, curve in best.items() if r.width == width}
-        order = " < ".join(f"{method} {final[method]:.3f}" for method in sorted(final, key=final.__getitem__))
-        lines.append(f"{width}: {order} (lower is better).")
-    if manifest.get("unigram_entropy_nats") is not None:
-        entropy = manifest["unigram_entropy_nats"]
-        lines.append(f"The loss of the unigram baseline is {entropy:.3f} nats.")
-    if len(curves) > len(best):
-        lines.append(f"Of {len(curves)} runs, the table has those with the best learning rate.")
-    if seen > 1:
-        lines.append(f"There are {records:,} sequences; some runs saw each of them up to {np.ceil(seen):.0f} times.")
-    return [about, measuring.markdown(rows), "\n".join(lines)]
+    baseline = f"The loss of the unigram baseline is {manifest['unigram_entropy_nats']:.3f} nats."
+    return [about, measuring.markdown(rows), baseline]
 
 
 def draw(curves: dict[Run, Curve], path: Path) -> None:
@@ -318,7 +305,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 
 
 @measuring.benchmark(ARGUMENTS)
-def main(options: argparse.Namespace) -> Report:
+def main(options: argparse.Namespace) -> list[str]:
     with tempfile.TemporaryDirectory() as temporary:
         work = (options.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
@@ -328,7 +315,7 @@ def main(options: argparse.Namespace) -> Report:
     if options.picture:
         draw(curves, options.picture)
         parts.append(f"picture: {options.picture}")
-    return Report(parts, [{**vars(run), "flops": curve.flops, "losses": curve.losses} for run, curve in curves.items()])
+    return parts
 
 
 if __name__ == "__main__":

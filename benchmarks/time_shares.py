@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import measuring
-from benchmarks.measuring import Column, Report
+from benchmarks.measuring import Column
 from benchmarks.settings import MICRO_BATCH, make_architecture
 from model.tasks import PRETRAINING
 
@@ -98,14 +98,12 @@ def closed(event: list[Any]) -> Iterator[tuple[str, int]]:
 
 
 @measuring.benchmark({}, rounds=1)
-def main(options: argparse.Namespace) -> Report:
+def main(options: argparse.Namespace) -> list[str]:
     variants = {size: partial(measuring.in_process, measure, measuring.only("TF"), size=size) for size in MODELS}
-    measured = measuring.alternate(variants, options.rounds, options.json)
+    measured = measuring.alternate(variants, options.rounds)
     columns = [Column(size, lambda part, size=size: measured.values(size, part), "{:.1%}") for size in MODELS]
     described = measuring.in_process("benchmarks.ours:describe", precision=PRECISION)
-    return Report(
-        [described, measuring.table("share of the operations' time", {part: part for part in PARTS}, columns)]
-    )
+    return [described, measuring.table("share of the operations' time", {part: part for part in PARTS}, columns)]
 
 
 if __name__ == "__main__":

@@ -200,13 +200,7 @@ class Platform(abc.ABC):
         return contextlib.nullcontext()
 
     def model_input(self, shape: Tuple[int, ...], dtype: str, name: str) -> tf.Tensor:
-        """Create an input of a model.
-
-        Args:
-            shape: shape of one row of the batch.
-            dtype: dtype of the input.
-            name: name of the input.
-        """
+        """Create an input of a model, given the shape of one row of the batch."""
         return keras.Input(shape, dtype=dtype, name=name)
 
     # Layers
@@ -224,27 +218,13 @@ class Platform(abc.ABC):
         """Create a layer that normalises over the last axis, with weights ``gamma`` and ``beta`` (Ba et al. 2016)."""
 
     def dense(self, units: int, use_bias: bool, initializer: str, name: str) -> keras.layers.Layer:
-        """Create a fully connected layer.
-
-        Args:
-            units: number of outputs.
-            use_bias: whether there is a bias.
-            initializer: initializer of the matrix.
-            name: name of the layer.
-        """
+        """Create a fully connected layer with ``units`` outputs; ``initializer`` is that of the matrix."""
         return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=initializer, name=name)
 
     # Parts of the model that a machine may compute in fewer steps
 
     def linear_gelu(self, units: int, approximate: bool, initializer: str, name: str) -> keras.layers.Layer:
-        """Create gelu(dense(x)), a fully connected layer with a bias and GeLU.
-
-        Args:
-            units: number of outputs.
-            approximate: see :meth:`gelu`.
-            initializer: initializer of the matrix.
-            name: name of the layer.
-        """
+        """Create gelu(dense(x)), a fully connected layer with a bias and GeLU; see :meth:`dense` and :meth:`gelu`."""
         gelu = functools.partial(self.gelu, approximate=approximate)
         return keras.layers.Dense(units, activation=gelu, kernel_initializer=initializer, name=name)
 
@@ -360,9 +340,9 @@ class Platform(abc.ABC):
         """Prepare a model for training, so that one step of :meth:`fit` is one weight update.
 
         Args:
-            model: the model.
-            optimizer: its optimizer.
-            objective: its losses and metrics.
+            model: a model of :meth:`model`.
+            optimizer: an optimizer of :meth:`optimizer`.
+            objective: losses and metrics.
             update: how micro batches are combined.
             updates_per_execution: number of updates that one call of the compiled program makes.
         """
@@ -373,12 +353,7 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
-        """Compile the training step of a compiled model, without training.
-
-        Args:
-            model: the model.
-            element_spec: the ``element_spec`` of the data set on which the model would be trained.
-        """
+        """Compile the training step for data sets with this ``element_spec``, without training."""
 
     def keep_programs(self) -> str:
         """Keep the compiled programs of the training step for later runs; call it once they are compiled.
@@ -392,9 +367,9 @@ class Platform(abc.ABC):
         """Train a compiled model with Keras' ``fit``.
 
         Args:
-            model: the model.
+            model: a model that :meth:`compile` has prepared.
             data: data set with one element of shape (A, B, …) for each update.
-            updates: number of updates.
+            updates: number of updates to make.
             callbacks: Keras callbacks, for which one update is one step.
         """
         model.fit(data, steps_per_epoch=updates, verbose=0, callbacks=list(callbacks))

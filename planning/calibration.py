@@ -6,9 +6,9 @@ import time
 
 import numpy as np
 
-SIDE = 1024
-SECONDS = 0.5
-SHARE = 0.6  # training BERT reaches roughly this share of the rate of large products; see RESULTS.md
+SIDE = 1024  # rows and columns of the matrices
+SECONDS = 0.5  # of measurement
+TRAINING_SHARE = 0.6  # training BERT reaches roughly this share of the rate of large products; see RESULTS.md
 
 
 def matrix_flops() -> float:

@@ -1,14 +1,15 @@
-"""Estimates a pipelined run on IPUs: the content of each IPU's memory, the balance of work, and communication.
+"""Estimates operations of a model and, of a pipelined run on IPUs, each IPU's memory, balance, and communication.
 
-These are estimates, not a compiler's figures: they count tensors, derive the temporaries of matrix products from the
-config's memory proportions, and estimate code by the rules of thumb below. They are meant to detect a run that cannot
-fit before anyone waits for its compilation.
+The figures of IPUs are estimates, not a compiler's: they count tensors, derive the temporaries of matrix products from
+the config's memory proportions, and estimate code by the rules of thumb below. They are meant to detect a run that
+cannot fit before anyone waits for its compilation.
 
 B micro batch · S sequence · H hidden · I intermediate · A heads · P masked positions · V vocabulary
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
@@ -20,11 +21,15 @@ from model.architecture import (
     HID,
     POOL,
     QA_HEAD,
+    SPARSE_PARTS,
     Architecture,
     block_flops,
     block_parameters,
     hidden_matrix_parameters,
+    model_flops_per_sample,
+    total_parameters,
 )
+from model.tasks import expected_blocks
 from settings.derived import derive_architecture, derive_blocks, masked_positions, number_of_labels
 from settings.schema import LOW_PRECISION, TrainingConfig
 
@@ -42,6 +47,39 @@ CODE_OF_A_BLOCK = 10 * MEGABYTE
 
 SCHEDULES = ("grouped", "interleaved", "sequential")
 LONGEST_SIMULATION = 200  # micro batches; for longer updates, the share of filling and draining is scaled
+
+
+# Operations and parameters
+
+
+def flops_per_row(config: TrainingConfig, task: str, architecture: Architecture) -> int:
+    """Return the model FLOPs, forward and backward, of a row of the batch: a sample, or a pack of them."""
+    sequences, positions = config.packing.max_sequences_per_pack or 1, masked_positions(config, task)
+    layers = architecture.num_hidden_layers
+    blocks = derive_blocks(config, task) or expected_blocks(task, layers, config.use_next_sentence)
+    labels = number_of_labels(config)
+    return model_flops_per_sample(architecture, blocks, config.max_seq_length, positions, labels, sequences)
+
+
+def sparsity_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Dict[str, float]:
+    """Return parameters and operations of a model with a sparse encoder, and their ratio to those of the dense model.
+
+    Empty for a dense model.
+    """
+    if not architecture.sparsity_ratio:
+        return {}
+    dense = dataclasses.replace(architecture, sparsity_ratio=0.0)
+    blocks = expected_blocks(task, architecture.num_hidden_layers, config.use_next_sentence)
+    parameters, of_dense = (total_parameters(a, blocks, number_of_labels(config)) for a in (architecture, dense))
+    flops, flops_of_dense = (flops_per_row(config, task, a) for a in (architecture, dense))
+    encoder, encoder_of_dense = (sum(a.encoder_weights(part) for part in SPARSE_PARTS) for a in (architecture, dense))
+    return {
+        "encoder_density": encoder / encoder_of_dense,
+        "trainable_parameters": parameters,
+        "parameters_of_dense": parameters / of_dense,
+        "flops_per_sample": flops,
+        "flops_of_dense": flops / flops_of_dense,
+    }
 
 
 # Memory

@@ -16,6 +16,7 @@ from planning.estimates import (
     balance,
     bubble,
     communication,
+    flops_per_row,
     host_memory,
     ipu_memory,
     is_feasible,
@@ -24,7 +25,7 @@ from planning.estimates import (
 )
 from planning.overview import titled
 from planning.suggest import fragment, suggest
-from settings.derived import flops_per_row, manifest_records, packing_factor, runs_on_ipus, training_steps
+from settings.derived import manifest_records, packing_factor, runs_on_ipus, training_steps
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
 from utilities.environment import memory_bytes
@@ -120,10 +121,10 @@ def duration_rows(run: Planned, throughput: Optional[float]) -> Iterator[Tuple]:
     config = run.config
     samples_per_row = packing_factor(config) or 1  # if it is unknown until the data is read, no duration is shown
     if throughput is None:
-        from planning.calibration import SHARE, matrix_flops  # imports NumPy, otherwise not needed
+        from planning.calibration import TRAINING_SHARE, matrix_flops  # imports NumPy, otherwise not needed
 
         measured = matrix_flops()
-        throughput = measured * SHARE / flops_per_row(config, run.task, run.architecture) * samples_per_row
+        throughput = measured * TRAINING_SHARE / flops_per_row(config, run.task, run.architecture) * samples_per_row
         yield "this machine", f"{measured / 1e9:,.0f} GFLOP/s in matrix products"
     steps = training_steps(config, manifest_records(config))
     yield "throughput", f"{throughput:,.4g} samples/s"

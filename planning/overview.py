@@ -9,11 +9,11 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 
 from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, block_parameters, hidden_matrix_parameters
 from model.tasks import SQUAD
+from planning.estimates import flops_per_row, sparsity_figures
 from settings.derived import (
     betas,
     derive_architecture,
     derive_blocks,
-    flops_per_row,
     is_packed,
     manifest_records,
     max_learning_rate,
@@ -23,7 +23,6 @@ from settings.derived import (
     own_files,
     packing_factor,
     runs_on_ipus,
-    sparsity_figures,
     training_samples,
     training_steps,
     warmup_steps,

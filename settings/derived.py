@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -13,10 +12,7 @@ from model.architecture import (
     HID,
     LAYER_OPTIONS,
     POOL,
-    SPARSE_PARTS,
     Architecture,
-    model_flops_per_sample,
-    total_parameters,
 )
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
 from settings.metadata import manifest_count, saved_architecture
@@ -386,33 +382,3 @@ def masked_positions(config: TrainingConfig, task: str) -> int:
     if not is_packed(config):
         return config.max_predictions_per_seq
     return config.packing.max_predictions_per_pack or predictions_per_pack(config)
-
-
-def flops_per_row(config: TrainingConfig, task: str, architecture: Architecture) -> int:
-    """Return the model FLOPs, forward and backward, of a row of the batch: a sample, or a pack of them."""
-    sequences, positions = config.packing.max_sequences_per_pack or 1, masked_positions(config, task)
-    layers = architecture.num_hidden_layers
-    blocks = derive_blocks(config, task) or expected_blocks(task, layers, config.use_next_sentence)
-    labels = number_of_labels(config)
-    return model_flops_per_sample(architecture, blocks, config.max_seq_length, positions, labels, sequences)
-
-
-def sparsity_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Dict[str, float]:
-    """Return parameters and operations of a model with a sparse encoder, and their ratio to those of the dense model.
-
-    Empty for a dense model.
-    """
-    if not architecture.sparsity_ratio:
-        return {}
-    dense = dataclasses.replace(architecture, sparsity_ratio=0.0)
-    blocks = expected_blocks(task, architecture.num_hidden_layers, config.use_next_sentence)
-    parameters, of_dense = (total_parameters(a, blocks, number_of_labels(config)) for a in (architecture, dense))
-    flops, flops_of_dense = (flops_per_row(config, task, a) for a in (architecture, dense))
-    encoder, encoder_of_dense = (sum(a.encoder_weights(part) for part in SPARSE_PARTS) for a in (architecture, dense))
-    return {
-        "encoder_density": encoder / encoder_of_dense,
-        "trainable_parameters": parameters,
-        "parameters_of_dense": parameters / of_dense,
-        "flops_per_sample": flops,
-        "flops_of_dense": flops / flops_of_dense,
-    }

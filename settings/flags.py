@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
 from model.tasks import TASKS
 from settings.fields import Leaf, OtherFlag
-from settings.problems import abbreviated, nearest, show
+from settings.problems import expand_abbreviation, nearest, show
 from settings.schema import leaves, sections
 from utilities.commands import ShowVersion
 from utilities.errors import UserError
@@ -148,7 +148,7 @@ def _unknown_flag(argument: str) -> str:
     ]
     plain = word.lower().replace("_", "-").lstrip("-")
     section, _, key = plain.replace("-", "_").rpartition(".")
-    short = leaves().get(abbreviated(key, section))
+    short = leaves().get(expand_abbreviation(key, section))
     guess = by_key.get(plain) or (short.flag if short else nearest("--" + plain, known))
     guess = guess or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help lists the flags"

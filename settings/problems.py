@@ -90,11 +90,11 @@ def nearest(word: str, known: Sequence[str]) -> str:
     return lower[matches[0]] if matches else ""
 
 
-def abbreviated(word: str, section: str = "") -> str:
+def expand_abbreviation(word: str, section: str = "") -> str:
     """Return the field within a section that a word abbreviates by the beginnings of words, or an empty text.
 
     Example:
-        >>> abbreviated("lr")
+        >>> expand_abbreviation("lr")
         'optimizer_opts.learning_rate.max_learning_rate'
     """
     letters = re.sub("[-_]", "", word.lower())
@@ -130,8 +130,8 @@ def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List
         name = ".".join(path)
         if name in leaves():
             index = next((part for part in item["loc"] if isinstance(part, int)), None)
-            most = item.get("ctx", {}).get("le")
-            lines[_wrong_value(leaves()[name], index, item["input"], origins, most)] = None
+            upper_bound = item.get("ctx", {}).get("le")
+            lines[_wrong_value(leaves()[name], index, item["input"], origins, upper_bound)] = None
         else:
             lines[_not_an_object(name, item["input"], origins)] = None
     return list(lines)
@@ -146,12 +146,13 @@ def _known_part(keys: Sequence[str]) -> Tuple[str, ...]:
     return tuple(keys)
 
 
-def _wrong_value(leaf: Leaf, index: Any, value: Any, origins: Dict[str, str], most: Optional[int] = None) -> str:
-    """Return the line for a wrong value; ``most`` is the upper bound that it exceeds, if that is its problem."""
+def _wrong_value(leaf: Leaf, index: Any, value: Any, origins: Dict[str, str], upper_bound: Optional[int] = None) -> str:
+    """Return the line for a wrong value; ``upper_bound`` is the one that it exceeds, if that is its problem."""
     item = leaf.name if index is None else f"{leaf.name}[{index}]"
     line = f"{item} = {show(value)} ({find_origin(leaf.name, origins)})"
     # Only fields with a natural bound name it in general.
-    bound = "" if most is None or str(most) in leaf.kind.expected.replace(",", "") else f" and at most {most:,}"
+    is_named = upper_bound is None or str(upper_bound) in leaf.kind.expected.replace(",", "")
+    bound = "" if is_named else f" and at most {upper_bound:,}"
     return f"{line}: expected {leaf.kind.expected}{bound}; {_value_hint(leaf, value)}" + _flag_hint([leaf.name])
 
 
@@ -198,8 +199,8 @@ def _key_hint(section: str, key: str) -> str:
         full = ".".join((*elsewhere[0], key))
         return f"it belongs in section {outer}: {full}" if outer else f"{key} belongs at the top of the config"
     known = sections()[section].keys if section in sections() else ()
-    if abbreviated(key, section) and key not in known:
-        return f"did you mean {abbreviated(key, section)}?"
+    if expand_abbreviation(key, section) and key not in known:
+        return f"did you mean {expand_abbreviation(key, section)}?"
     if nearest(key, known):
         return f"did you mean {'.'.join(filter(None, (section, nearest(key, known))))}?"
     everywhere = {leaf.path[-1]: leaf.name for leaf in leaves().values()}

@@ -157,15 +157,15 @@ class OptimizerOptions(Section):
     learning_rate: LearningRate = Field(default_factory=LearningRate, description="Learning-rate schedule.")
 
 
-def _on_several_ipus(value: Any, machine: Machine) -> bool:
+def _mapping_without_effect(value: Any, machine: Machine) -> bool:
     return not machine.pipelined and len(set(value or ())) > 1
 
 
-def _other_schedule(value: Any, machine: Machine) -> bool:
+def _schedule_without_effect(value: Any, machine: Machine) -> bool:
     return not machine.pipelined and value != "grouped"
 
 
-def _alone(value: Any, machine: Machine) -> bool:
+def _in_single_process(value: Any, machine: Machine) -> bool:
     return bool(value) and machine.processes == 1
 
 
@@ -183,7 +183,7 @@ class IpuConfig(Section):
         IpuOnly(
             "puts stages on IPUs of their own",
             "one device runs the stages in sequence, with the same update (execution.pipeline_devices)",
-            _on_several_ipus,
+            _mapping_without_effect,
         ),
     ] = Field(
         None,
@@ -204,7 +204,7 @@ class IpuConfig(Section):
         IpuOnly(
             "keeps a share of the optimizer state on each replica",
             "one process keeps all of it (python -m execution.launch starts several)",
-            _alone,
+            _in_single_process,
         ),
     ] = Field(
         False,
@@ -214,7 +214,7 @@ class IpuConfig(Section):
     pipeline_schedule: Annotated[
         Literal["grouped", "interleaved", "sequential"],
         MAY_CHANGE,
-        IpuOnly("orders the stages' work on micro batches", "stages run in sequence", _other_schedule),
+        IpuOnly("orders the stages' work on micro batches", "stages run in sequence", _schedule_without_effect),
     ] = Field(
         "grouped",
         description="Order in which stages take micro batches. On IPUs interleaved needs an IPU for each stage.",
@@ -293,8 +293,8 @@ class Evaluation(Section):
     )
     metric: Optional[Text] = Field(
         None,
-        description="Score that says which evaluation is best; of a loss, the lowest. Unset: f1 (SQuAD, entities), the "
-        "first of the benchmark's scores (classification), mlm_loss (pre-training).",
+        description="Score by which evaluations are compared; of a loss, lower is better. Unset: f1 (SQuAD, entities), "
+        "the first of the benchmark's scores (classification), mlm_loss (pre-training).",
     )
 
 
@@ -361,7 +361,7 @@ class Embedding(OwnFiles):
     )
     label: Optional[Text] = Field(
         None,
-        description="Column of the pair's similarity, -1 to 1, which the cosine shall equal. Unset: the second text is "
+        description="Column of the pair's similarity, -1 to 1, the target of the cosine. Unset: the second text is "
         "the right answer to the first, and the other answers of the micro batch are wrong (in-batch negatives).",
     )
     pooling: Literal["mean", "cls"] = Field(

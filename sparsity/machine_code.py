@@ -39,12 +39,12 @@ def module_text(block_size: int, tokens: int) -> str:
     int64; widths are counted in blocks.
     """
     module = ir.Module()
-    _write_product(_Code(module, "product", pointers=6, sizes=4), block_size, tokens)
-    _write_outer(_Code(module, "outer", pointers=7, sizes=5), block_size)
+    _write_product(_FunctionWriter(module, "product", pointers=6, sizes=4), block_size, tokens)
+    _write_outer(_FunctionWriter(module, "outer", pointers=7, sizes=5), block_size)
     return str(module)
 
 
-class _Code:
+class _FunctionWriter:
     """Writes one function, whose arguments are pointers to arrays that do not overlap, then sizes."""
 
     def __init__(self, module: ir.Module, name: str, pointers: int, sizes: int) -> None:
@@ -100,17 +100,17 @@ class _Code:
     def store(self, value: ir.Value, pointer: ir.Value) -> None:
         self.builder.store(value, pointer, align=4)
 
-    def spread(self, number: ir.Value, vector: ir.Type) -> ir.Value:
+    def broadcast(self, number: ir.Value, vector: ir.Type) -> ir.Value:
         """Return a vector whose lanes are all the same number."""
         single = self.builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(INDEX, 0))
-        return self.pick(single, [0] * vector.count)
+        return self.shuffle(single, [0] * vector.count)
 
-    def pick(self, vector: ir.Value, lanes: Sequence[int]) -> ir.Value:
+    def shuffle(self, vector: ir.Value, lanes: Sequence[int]) -> ir.Value:
         """Return a vector of the lanes with these numbers."""
         mask = ir.Constant(ir.VectorType(INDEX, len(lanes)), list(lanes))
         return self.builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
 
-    def fused(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+    def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """Return a·b + c, computed by one instruction if the processor has it."""
         return self.builder.fadd(self.builder.fmul(a, b, flags=["contract"]), c, flags=["contract"])
 
@@ -119,7 +119,7 @@ def _size(number: Number) -> ir.Value:
     return ir.Constant(SIZE, number) if isinstance(number, int) else number
 
 
-def _write_product(code: _Code, b: int, tokens: int) -> None:
+def _write_product(code: _FunctionWriter, b: int, tokens: int) -> None:
     x, blocks, starts, sources, y, scratch, token, last, inputs, columns = code.arguments
     vector = ir.VectorType(FLOAT, b)
     x_stride, y_stride = code.times(inputs, b), code.times(columns, b)
@@ -147,7 +147,9 @@ def _write_product(code: _Code, b: int, tokens: int) -> None:
                         weights_row = code.load(code.at(weights, code.times(i, b)), vector)
                         inputs_i = code.at(source, i)
                         numbers = [code.load(code.at(inputs_i, r * b)) for r in range(t)]
-                        return [code.fused(code.spread(n, vector), weights_row, s) for n, s in zip(numbers, sums)]
+                        return [
+                            code.multiply_add(code.broadcast(n, vector), weights_row, s) for n, s in zip(numbers, sums)
+                        ]
 
                     return code.loop(0, b, row, sums)[1:]
 
@@ -171,12 +173,12 @@ def _write_product(code: _Code, b: int, tokens: int) -> None:
     code.builder.ret_void()
 
 
-def _write_outer(code: _Code, b: int) -> None:
+def _write_outer(code: _FunctionWriter, b: int) -> None:
     x, dy, rows, columns, gradients, xs, ys, first, last, tokens, inputs, outputs = code.arguments
     vector = ir.VectorType(FLOAT, b)
     is_small = b * b <= 16  # then one vector has a whole block, and several tokens at a time have their own sums
-    ways = 4 if is_small else 1
-    kept = ir.VectorType(FLOAT, b * b) if is_small else vector
+    unrolled = 4 if is_small else 1
+    accumulator = ir.VectorType(FLOAT, b * b) if is_small else vector
 
     def write_pack(source: ir.Value, packed: ir.Value, width: ir.Value, count: ir.Value) -> None:
         """Write the copy of ``count`` rows (…, width·b) to (width, SPAN, b), padded with zeros."""
@@ -201,14 +203,16 @@ def _write_outer(code: _Code, b: int) -> None:
         code.loop(0, width, block)
 
     def add_token_small(x_row: ir.Value, y_row: ir.Value, total: ir.Value) -> ir.Value:
-        x_lanes = code.pick(code.load(x_row, vector), [lane // b for lane in range(b * b)])  # x₀ x₀ … x₁ x₁ …
-        y_lanes = code.pick(code.load(y_row, vector), [lane % b for lane in range(b * b)])  # y₀ y₁ … y₀ y₁ …
-        return code.fused(x_lanes, y_lanes, total)
+        x_lanes = code.shuffle(code.load(x_row, vector), [lane // b for lane in range(b * b)])  # x₀ x₀ … x₁ x₁ …
+        y_lanes = code.shuffle(code.load(y_row, vector), [lane % b for lane in range(b * b)])  # y₀ y₁ … y₀ y₁ …
+        return code.multiply_add(x_lanes, y_lanes, total)
 
     def add_token(x_row: ir.Value, y_row: ir.Value, sums: Sequence[ir.Value]) -> Values:
         dy_row = code.load(y_row, vector)
         numbers = [code.load(code.at(x_row, i)) for i in range(b)]
-        return [code.fused(code.spread(number, vector), dy_row, total) for number, total in zip(numbers, sums)]
+        return [
+            code.multiply_add(code.broadcast(number, vector), dy_row, total) for number, total in zip(numbers, sums)
+        ]
 
     def span(start: ir.Value) -> Values:
         is_first = code.builder.icmp_signed("==", start, _size(0))
@@ -229,14 +233,14 @@ def _write_outer(code: _Code, b: int) -> None:
                     add_token_small(code.at(x_row, w * b), code.at(y_row, w * b), total) for w, total in enumerate(sums)
                 ]
 
-            zeros = [ir.Constant(kept, None)] * (ways if is_small else b)
-            _, *sums = code.loop(0, SPAN, token, zeros, step=ways)
+            zeros = [ir.Constant(accumulator, None)] * (unrolled if is_small else b)
+            _, *sums = code.loop(0, SPAN, token, zeros, step=unrolled)
             if is_small:
                 sums = [functools.reduce(code.builder.fadd, sums)]
             gradient = code.at(gradients, code.times(k, b * b))
             for i, total in enumerate(sums):
                 address = code.at(gradient, i * b)
-                before = code.builder.select(is_first, ir.Constant(kept, None), code.load(address, kept))
+                before = code.builder.select(is_first, ir.Constant(accumulator, None), code.load(address, accumulator))
                 code.store(code.builder.fadd(before, total), address)
             return []
 

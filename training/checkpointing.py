@@ -190,7 +190,8 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
     records the batches left out, and later checkpoints are renamed.
 
     Args:
-        saver: the writer of its checkpoints; no write may be in progress.
+        session: the run.
+        saver: writes the run's checkpoints; no write may be in progress.
         error: the divergence.
 
     Returns:

@@ -136,7 +136,7 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
     recorded = run.recorded_config()
     if run.task != loaded.task:
         raise UserError(f"resume: {run.path} is a run of {run.task}, not of {loaded.task}; name another one")
-    refuse_differences(config, recorded, str(run.path))
+    check_same_config(config, recorded, str(run.path))
     locks.lock(run.path)
     # Checkpoints may be in the folder of the present config, and in that of the earlier one.
     given = [config.save_ckpt_path, recorded.get("save_ckpt_path")]
@@ -148,8 +148,8 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
 
 
 def _unfinished(loaded: LoadedConfig, first: RunFolder) -> Optional[RunFolder]:
-    """Return the newest of the runs of a name, numbered or not, that the same command would continue."""
-    for run in reversed(first.numbered()):
+    """Return the newest of the runs of a name, same_named or not, that the same command would continue."""
+    for run in reversed(first.same_named()):
         if run.history.finished or run.task != loaded.task:
             continue
         with contextlib.suppress(UserError):  # log_new_name reports it
@@ -278,7 +278,7 @@ def record_resume(resumed: Resumed, config: TrainingConfig) -> None:
     run.discard_metrics_after(position.step)
     for note in notes:
         logger.warning(note)
-    changes = harmless_changes(config, run.recorded_config())
+    changes = changed_fields(config, run.recorded_config())
     source = position.checkpoint.folder if position.checkpoint is not None else None
     run.history.add(
         RESUME,
@@ -332,7 +332,7 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
     return [*described, *_batch_differences(present, recorded)]
 
 
-def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
+def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
     """Refuse to resume a run with another config.
 
     Raises:
@@ -346,8 +346,12 @@ def refuse_differences(config: TrainingConfig, recorded: Mapping[str, Any], run:
         )
 
 
-def harmless_changes(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the changed fields that do not influence the outcome: name → (before, now)."""
+def changed_fields(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return all changed fields, which do not influence the outcome if :func:`check_same_config` passed.
+
+    Returns:
+        name → (before, now).
+    """
     present = config_for_files(config)
     changes = {}
     for name, leaf in leaves().items():

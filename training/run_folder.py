@@ -61,7 +61,7 @@ class RunFolder:
                 problem = f"output_dir: cannot make {path} ({error.strerror})"
                 raise UserError(f"{problem}; name a folder to write to") from error
 
-    def numbered(self) -> List[RunFolder]:
+    def same_named(self) -> List[RunFolder]:
         """Return the runs of this name, oldest first: the folder itself, and those with a number after its name."""
         paths = (self.path.with_name(f"{self.path.name}-{number}") for number in itertools.count(2))
         return [RunFolder(path) for path in itertools.takewhile(Path.is_dir, itertools.chain([self.path], paths))]
@@ -84,7 +84,7 @@ class RunFolder:
         """Write a JSON file."""
         write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
 
-    def describe(self, loaded: LoadedConfig, derived: Dict[str, Any], dataset: Dict[str, Any]) -> None:
+    def write_description(self, loaded: LoadedConfig, derived: Dict[str, Any], dataset: Dict[str, Any]) -> None:
         """Write the config without its secrets, the figures derived from it, the machine, and the data set."""
         config = config_for_files(loaded.config)
         content = {"version": program_version(), "config": config, "origins": loaded.origins, "derived": derived}

@@ -22,7 +22,7 @@ from settings.schema import TrainingConfig
 from training.chief import shared_run_folder
 from training.failures import process_failures
 from training.machine import configured_platform, configured_processes
-from training.resume import refuse_differences
+from training.resume import check_same_config
 from training.run_folder import RESTORE, RunFolder
 from training.task import MakeTask
 from training.trainer import Result, train
@@ -119,7 +119,7 @@ def finished_scores(config: TrainingConfig) -> Optional[Dict[str, float]]:
     run = RunFolder(Path(config.output_dir) / str(config.name))
     if not run.path.is_dir() or not run.history.finished:
         return None
-    refuse_differences(config, run.recorded_config(), str(run.path))
+    check_same_config(config, run.recorded_config(), str(run.path))
     has_scores = config.do_validation and not config.generated_dataset
     return read_json_object(run.path / "scores.json", "resume: ", RESTORE) if has_scores else {}
 

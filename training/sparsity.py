@@ -88,23 +88,24 @@ def pattern_callbacks(
     due = pattern_steps(updates, changes)
     per_execution = data.plan.updates_per_execution
     # At the end of a logging period, because evaluations and signals that end executions must not change the training.
-    ends = sorted({min(-(-step // per_execution) * per_execution, updates) for step in due})
-    if len(ends) < len(due):
+    change_steps = sorted({min(-(-step // per_execution) * per_execution, updates) for step in due})
+    if len(change_steps) < len(due):
         logger.warning(
             "sparsity.pattern_updates: the pattern changes at the end of an execution, so %d times instead of %d;"
             " lower global_batches_per_log (%d) for more",
-            len(ends), len(due), per_execution,
+            len(change_steps), len(due), per_execution,
         )  # fmt: skip
     gradients = None
     if config.sparsity.method == RIGL and due:
-        gradients = GradientNorms(built.model, session.task.objective, layers, batches(config, data, skipped))
+        read = micro_batch_reader(config, data, skipped)
+        gradients = GradientNorms(built.model, session.task.objective, layers, read)
     optimizer = built.model.optimizer
     parts = session.platform.parts(optimizer)
     rule = PatternRule(config, updates, optimizer.moments, gradients, session.processes, parts)
-    return [PatternUpdates(layers, ends, rule, session.run.path / PATTERNS, first_step)]
+    return [PatternUpdates(layers, change_steps, rule, session.run.path / PATTERNS, first_step)]
 
 
-def batches(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) -> Callable[[int], Tensors]:
+def micro_batch_reader(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) -> Callable[[int], Tensors]:
     """Return a function that reads the first micro batch of a weight update, the same for any number of replicas."""
 
     def read(update: int) -> Tensors:
@@ -117,13 +118,13 @@ def batches(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) 
 
 
 class GradientNorms:
-    """Computes norms of the blocks of the dense gradient on the next batch, by layer.
+    """Computes norms of the blocks of the dense gradient on the next micro batch, by layer.
 
     Args:
         model: the model, which is called without dropout.
         objective: its losses.
         layers: its sparse layers.
-        read: function that returns the batch of an update.
+        read: function that returns the first micro batch of an update.
     """
 
     def __init__(
@@ -180,19 +181,19 @@ class PatternRule:
         shared = self._processes.broadcast([array for change in changes for array in change])
         changes = [Change(*pair) for pair in zip(shared[::2], shared[1::2])]
         for layer, change in zip(layers, changes):
-            move(layer, change, self._moments(layer.blocks), self._parts)
+            change_pattern(layer, change, self._moments(layer.blocks), self._parts)
         return sum(change.grown for change in changes)
 
     def _changes(self, layers: Sequence[BlockSparseDense], step: int) -> List[Change]:
-        of_gradients = self._gradients(step) if self._gradients is not None else None
+        gradient_norms = self._gradients(step) if self._gradients is not None else None
         fraction, changes = self.fraction(step), []
         for number, layer in enumerate(layers):
-            pattern, of_blocks = layer.positions.numpy(), norms(layer.blocks.numpy())
+            pattern, block_norms = layer.positions.numpy(), norms(layer.blocks.numpy())
             grid = Grid(*layer.grid)
-            if of_gradients is None:
-                changes.append(set_change(pattern, of_blocks, fraction, grid, self._seed, step, number))
+            if gradient_norms is None:
+                changes.append(set_change(pattern, block_norms, fraction, grid, self._seed, step, number))
             else:
-                changes.append(rigl_change(pattern, of_blocks, of_gradients[number], fraction, grid))
+                changes.append(rigl_change(pattern, block_norms, gradient_norms[number], fraction, grid))
         return changes
 
 
@@ -201,7 +202,7 @@ def placeholder(layer: BlockSparseDense) -> Change:
     return Change(np.zeros(layer.count, np.int32), np.zeros(layer.count, np.int64))
 
 
-def move(
+def change_pattern(
     layer: BlockSparseDense, change: Change, moments: Sequence[tf.Variable], parts: Optional[Parts] = None
 ) -> None:
     """Move a layer's blocks and their moments to a new pattern; new blocks are zero.
@@ -263,12 +264,12 @@ class PatternUpdates(UpdateCounter):
             "fraction": fraction,
             "grown": grown,
             "explored": sum(explored) / sum(sizes),
-            "density": {name(layer): layer.count / size for layer, size in zip(self._layers, sizes)},
-            "layers": {name(layer): count / size for layer, count, size in zip(self._layers, explored, sizes)},
+            "density": {layer_path(layer): layer.count / size for layer, size in zip(self._layers, sizes)},
+            "layers": {layer_path(layer): count / size for layer, count, size in zip(self._layers, explored, sizes)},
         }
         append_json_line(self._path, row)
 
 
-def name(layer: BlockSparseDense) -> str:
+def layer_path(layer: BlockSparseDense) -> str:
     """Return the path of a layer in the model."""
     return layer.blocks.name.rsplit("/", 1)[0]

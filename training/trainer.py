@@ -15,8 +15,8 @@ from keras_extensions.callbacks.progress import run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
 from model.architecture import Architecture
+from planning.estimates import sparsity_figures
 from reports.page import write_report
-from settings.derived import sparsity_figures
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
 from training.chief import check_processes, on_chief, process_log, shared_position, shared_run_folder
@@ -181,7 +181,7 @@ def describe_run(
 ) -> None:
     """Write the files that describe the run."""
     figures = {**(data.plan._asdict() if data else {}), **sparsity_figures(loaded.config, task, architecture)}
-    run.describe(loaded, figures, data.facts if data else {})
+    run.write_description(loaded, figures, data.facts if data else {})
 
 
 def initial_model(session: Session, start: Optional[InitialWeights]) -> BuiltModel:

@@ -38,10 +38,10 @@ def read_table(path: Path) -> Iterator[Line]:
     Raises:
         UserError: the file cannot be read, or is not in this format; the message names file, line and fix.
     """
-    rows = FORMATS.get(path.suffix.lower())
-    if rows is None:
+    read_rows = FORMATS.get(path.suffix.lower())
+    if read_rows is None:
         raise UserError(f"{path}: its format is unknown; its name must end with .csv, .tsv or .jsonl (JSON Lines)")
-    return rows(path)
+    return read_rows(path)
 
 
 def csv_rows(path: Path) -> Iterator[Line]:
@@ -209,9 +209,9 @@ def listed(names: Iterable[str]) -> str:
 def _columns(path: Path, values: Sequence[str]) -> Tuple[str, ...]:
     """Return the names of the columns; those without a name cannot be chosen, so several are allowed."""
     names = tuple(name.strip() for name in values)
-    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
-    if twice is not None:
-        raise UserError(f"{path}: has the column {short(twice)} twice; give each column a name of its own")
+    repeated = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if repeated is not None:
+        raise UserError(f"{path}: has the column {short(repeated)} twice; give each column a name of its own")
     return names
 
 

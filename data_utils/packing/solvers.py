@@ -1,8 +1,9 @@
 """The two algorithms that choose among all possible packs: ``optimal`` and ``nnlshp``.
 
-There are too many packs to list. SciPy therefore solves the problem for a few packs; its solution gives the worth of a
-sequence of each length; and dynamic programming finds the packs of greatest worth, which are added until no better one
-exists (column generation: Gilmore and Gomory, "A linear programming approach to the cutting-stock problem", 1961).
+There are too many packs to list. SciPy therefore solves the problem for a few packs; its solution gives the value (dual
+price) of a sequence of each length; and dynamic programming finds the packs of greatest value, which are added until no
+better one exists (column generation: Gilmore and Gomory, "A linear programming approach to the cutting-stock problem",
+1961).
 
 Shapes: S tokens of a pack, P packs, L lengths that occur.
 """
@@ -18,13 +19,13 @@ from scipy.sparse import csc_matrix
 
 from data_utils.packing.heuristics import Pack, longest_first
 
-IMPOSSIBLE = -1e300  # worth of lengths that must not be used; sums of it remain finite and lowest
+IMPOSSIBLE = -1e300  # value of lengths that must not be used; sums of it remain finite and lowest
 
 # optimal
 STARTS = 24
 PERTURBATION = 0.02
 GAP = 1e-5  # relative distance from the bound at which a solution is good enough
-GAIN = 1e-9  # smallest worth above 1 that counts
+GAIN = 1e-9  # smallest value above 1 that counts
 MAX_SOLUTIONS = 60
 UNIT = 2.0**40  # scale of duals in the knapsack: their sums are whole numbers below 2**53, exact in floating point
 SEQUENCES = 1000.0  # total to which the linear program's counts are scaled, because its tolerances are absolute
@@ -40,7 +41,7 @@ class BestPacks(NamedTuple):
     """The best packs with a sequence of each length.
 
     Attributes:
-        pack_value: (S,), the worth of the best pack with a sequence of length i + 1; hugely negative if there is none.
+        pack_value: (S,), the value of the best pack with a sequence of length i + 1; hugely negative if there is none.
         pack: function that returns the best pack for a length, as lengths, longest first.
     """
 
@@ -49,16 +50,16 @@ class BestPacks(NamedTuple):
 
 
 def best_packs(values: np.ndarray, max_sequences: int, exact: bool = False) -> BestPacks:
-    """Find the pack of greatest worth that contains a sequence of each length, by dynamic programming.
+    """Find the pack of greatest value that contains a sequence of each length, by dynamic programming.
 
     Args:
-        values: (S,), the worth of a sequence of length i + 1; ``IMPOSSIBLE`` for lengths that must not be used.
+        values: (S,), the value of a sequence of length i + 1; ``IMPOSSIBLE`` for lengths that must not be used.
         exact: whether a pack must be filled to the last token.
     """
     size = values.size
     spaces = np.arange(size + 1)
     rest = spaces[:, None] - np.arange(1, size + 1)  # (S + 1, S), the space left next to a sequence; negative: none
-    best = np.zeros(size + 1)  # (S + 1,), the greatest worth of each space with 0, then 1, 2, … sequences at most
+    best = np.zeros(size + 1)  # (S + 1,), the greatest value of each space with 0, then 1, 2, … sequences at most
     if exact:
         best[1:] = IMPOSSIBLE
     taken: List[np.ndarray] = []  # each (S + 1,): the length taken there, 0 for none

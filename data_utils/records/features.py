@@ -13,16 +13,16 @@ from typing import Dict, Mapping, Optional, Tuple
 TOKENS = "tokens"  # word piece ids of the row, [CLS] first
 TARGETS = "targets"  # word piece ids to be predicted
 MASK = "mask"  # 1 for a real token, 0 for padding
-SEQUENCE_IDS = "numbers"  # 1, 2, … for the tokens of the first, second … sequence of a pack, 0 for padding
+SEQUENCE_IDS = "sequence ids"  # 1, 2, … for the tokens of the first, second … sequence of a pack, 0 for padding
 SEGMENTS = "segments"  # 0 for the first sentence, 1 for the second
-TOKEN_POSITIONS = "positions"  # positions in the row, distinct in a record
-POSITION_IDS = "count"  # positions within a sequence of a pack, from 0
+TOKEN_POSITIONS = "token positions"  # positions in the row, distinct in a record
+POSITION_IDS = "position ids"  # positions within a sequence of a pack, from 0
 WEIGHTS = "weights"  # real numbers of at least 0
 LABEL = "label"  # a class for each sequence, or 0 or 1 for each of several labels
-TOKEN_INDEX = "index"  # a position in the row for each sequence, to be predicted
+TOKEN_INDEX = "token index"  # a position in the row for each sequence, to be predicted
 SCORE = "score"  # a real number for each sequence, to be predicted
 TAGS = "tags"  # a class for each token, counted from 1; 0 if none is to be predicted
-OF_TOKENS = (TOKENS, MASK, SEQUENCE_IDS, SEGMENTS, POSITION_IDS, TAGS)  # one number for each token of the row
+PER_TOKEN = (TOKENS, MASK, SEQUENCE_IDS, SEGMENTS, POSITION_IDS, TAGS)  # one number for each token of the row
 
 # Formats of manifests.
 SEQUENCES_FORMAT, PACKS_FORMAT = "bert-pretraining", "packed-pretraining"
@@ -130,7 +130,7 @@ def packed_pretraining_features(
             feature = replace(feature, length_setting=predictions)
         if feature.kind == LABEL:
             feature = replace(feature, length=max_sequences_per_pack, length_setting=sequences)
-        features.append(_numbered(feature, max_sequences_per_pack))
+        features.append(_as_in_packs(feature, max_sequences_per_pack))
     features += [
         Feature("position_ids", max_seq_length, POSITION_IDS, max_seq_length, "max_seq_length"),
         Feature("next_sentence_positions", max_sequences_per_pack, TOKEN_POSITIONS, max_seq_length, sequences),
@@ -172,19 +172,21 @@ def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bo
         single: the features of rows with one sample each.
         cls_positions: whether the model reads the [CLS] of each sample.
     """
-    slots, length = max_sequences_per_pack, single.features[0].length
-    tokens = [_numbered(feature, slots) for feature in single.features if feature.kind in OF_TOKENS]
+    sequences, length = max_sequences_per_pack, single.features[0].length
+    tokens = [_as_in_packs(feature, sequences) for feature in single.features if feature.kind in PER_TOKEN]
     labels = [
-        replace(feature, length=slots * feature.length) for feature in single.features if feature.kind not in OF_TOKENS
+        replace(feature, length=sequences * feature.length)
+        for feature in single.features
+        if feature.kind not in PER_TOKEN
     ]
     features = [*tokens, Feature("position_ids", length, POSITION_IDS, length)]
     if cls_positions:
-        features.append(Feature("cls_positions", slots, TOKEN_POSITIONS, length))
+        features.append(Feature("cls_positions", sequences, TOKEN_POSITIONS, length))
     if labels or any(feature.kind == TAGS for feature in tokens):
-        features += [*labels, Feature("sequence_weights", slots, WEIGHTS)]
+        features += [*labels, Feature("sequence_weights", sequences, WEIGHTS)]
     return replace(single, features=tuple(features), packed=True)
 
 
-def _numbered(feature: Feature, sequences: int) -> Feature:
+def _as_in_packs(feature: Feature, sequences: int) -> Feature:
     """Return a feature in the form that it has in packs, where the mask numbers the sequences."""
     return replace(feature, kind=SEQUENCE_IDS, below=sequences + 1) if feature.kind == MASK else feature

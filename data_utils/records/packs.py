@@ -15,7 +15,7 @@ import numpy as np
 from data_utils.packing.merge import Layout, lay_out, pack_arrays, scatter_sequences, scatter_tokens
 from data_utils.records.arrays import POOL_SAMPLES, ArrayReader, GeneratedReader
 from data_utils.records.features import (
-    OF_TOKENS,
+    PER_TOKEN,
     POSITION_IDS,
     SEQUENCE_IDS,
     TOKEN_INDEX,
@@ -83,7 +83,7 @@ class PackReader:
         batch = {}
         for feature in self.spec.features:
             values = _values(feature, samples, layout)
-            scatter = scatter_tokens if feature.kind in OF_TOKENS else scatter_sequences
+            scatter = scatter_tokens if feature.kind in PER_TOKEN else scatter_sequences
             batch[feature.name] = scatter(layout, values, len(packs), feature.length).astype(feature.dtype, copy=False)
         return batch
 
@@ -119,7 +119,7 @@ def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout)
     if feature.kind == TOKEN_POSITIONS:  # of each sample's [CLS]
         return layout.starts
     values = samples[feature.name]
-    if feature.kind in OF_TOKENS:
+    if feature.kind in PER_TOKEN:
         return values
     return layout.starts[:, None] + values if feature.kind == TOKEN_INDEX else values
 

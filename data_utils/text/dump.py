@@ -39,7 +39,7 @@ _TITLE = re.compile(rb"<title>(.*?)</title>", re.DOTALL)
 class DumpHead(NamedTuple):
     """The properties of a dump that are read from its beginning."""
 
-    can_be_cut: bool  # whether parts can be read alone: true for UTF-8, plain or bz2
+    is_splittable: bool  # whether parts can be read alone: true for UTF-8, plain or bz2
     hidden_namespaces: frozenset[str]  # this wiki's names of namespaces whose links show no text, lower case
 
 
@@ -48,7 +48,7 @@ class _DumpFile(NamedTuple):
 
     raw: IO[bytes]  # the file on disk, whose position is the progress
     text: Any  # a binary file or similar object: the XML, decompressed, in UTF-8
-    can_be_cut: bool
+    is_splittable: bool
 
 
 def read_head(path: Path) -> DumpHead:
@@ -73,14 +73,14 @@ def read_head(path: Path) -> DumpHead:
         name = root.group(1).decode("utf-8", "replace")
         raise UserError(f"{path}: not a MediaWiki dump: it begins with <{name}>, not <mediawiki>")
     names = {key.decode(): html.unescape(name.decode()).lower() for key, name in _NAMESPACE_NAME.findall(head)}
-    return DumpHead(file.can_be_cut, frozenset(names[key] for key in HIDDEN_NAMESPACE_KEYS if key in names))
+    return DumpHead(file.is_splittable, frozenset(names[key] for key in HIDDEN_NAMESPACE_KEYS if key in names))
 
 
 def check_end(path: Path) -> None:
     """Reject a truncated dump before work begins; read only the end of a file whose parts can be read alone.
 
     Raises:
-        UserError: The dump is damaged or cut off.
+        UserError: The dump is damaged or truncated.
     """
     size = path.stat().st_size
     start = max(0, size - TAIL_BYTES)
@@ -94,14 +94,14 @@ def check_end(path: Path) -> None:
                 raise EOFError("it ends within a stream")
             tail = b"".join(block for _, block in read_blocks(path, start, size))
     if DUMP_END not in tail:
-        raise _cut_off(path)
+        raise _truncation_error(path)
 
 
 def read_chunk(span: Span) -> Iterator[Document | RejectedDocument]:
     """Yield the articles whose page begins in a part of a dump; for bz2, in a block that begins in that part.
 
     Raises:
-        UserError: The dump is damaged or cut off.
+        UserError: The dump is damaged or truncated.
     """
     path, start, end = span
     with open(path, "rb") as stream:
@@ -116,7 +116,7 @@ def read_pages(path: Path) -> Iterator[Streamed]:
     """Yield the XML of all pages of any dump in order.
 
     Raises:
-        UserError: The dump is damaged or cut off.
+        UserError: The dump is damaged or truncated.
     """
     position = 0
     with _opened(path) as file:
@@ -132,7 +132,7 @@ def read_pages(path: Path) -> Iterator[Streamed]:
             before, position = position, file.raw.tell()
             yield Streamed(page, len(page), position - before)
     if DUMP_END not in tail:
-        raise _cut_off(path)
+        raise _truncation_error(path)
 
 
 def parse_page(page: bytes) -> Iterator[Document | RejectedDocument]:
@@ -201,24 +201,24 @@ def _plain_chunks(path: Path, start: int, end: int) -> Iterator[tuple[bool, byte
 
 
 def _pages(chunks: Iterable[tuple[bool, bytes]], path: Path) -> Iterator[bytes]:
-    """Yield the whole pages that begin in the chunks of the caller's part.
+    """Yield the whole pages that begin in the caller's part of the file.
 
     Args:
-        chunks: For each chunk, whether it belongs to the part or comes after it, and its text.
+        chunks: For each chunk, whether it is inside the part or comes after it, and its text.
         path: The file to name in errors.
     """
-    text, own = b"", 0  # pages may begin in text[:own]
-    for belongs, chunk in chunks:
+    text, own = b"", 0  # only pages that begin in text[:own] are the caller's
+    for is_inside, chunk in chunks:
         text += chunk
-        if belongs:
+        if is_inside:
             own = len(text)
         done = 0
         while True:
             begin = text.find(PAGE_BEGIN, done)
             if not 0 <= begin < own:
-                if not belongs:
+                if not is_inside:
                     return
-                done = max(done, len(text) - len(PAGE_BEGIN))  # the tag may be cut off here
+                done = max(done, len(text) - len(PAGE_BEGIN))  # the tag may end in the next chunk
                 break
             close = text.find(PAGE_END, begin)
             if close < 0:
@@ -228,10 +228,10 @@ def _pages(chunks: Iterable[tuple[bool, bytes]], path: Path) -> Iterator[bytes]:
             yield text[begin:done]
         text, own = text[done:], own - done
     if 0 <= text.find(PAGE_BEGIN) < own:
-        raise _cut_off(path)
+        raise _truncation_error(path)
 
 
-def _cut_off(path: Path) -> UserError:
+def _truncation_error(path: Path) -> UserError:
     return UserError(
         f"{path}: not well-formed XML: it ends without {DUMP_END.decode()}; is the file a dump, and complete?"
     )

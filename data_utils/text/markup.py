@@ -30,7 +30,7 @@ _DROPPED_TAGS = (
 )
 _SELF_CLOSED = re.compile(rf"<(?:{_DROPPED_TAGS})\b[^<>]*/\s*>", re.IGNORECASE)
 _DROPPED = re.compile(rf"<({_DROPPED_TAGS})\b[^<>]*>.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
-_LEFT_OPEN = re.compile(r"<ref\b[^<>\n]*>.*$", re.MULTILINE | re.IGNORECASE)
+_UNCLOSED_REF = re.compile(r"<ref\b[^<>\n]*>.*$", re.MULTILINE | re.IGNORECASE)
 _BLOCK_TAG = re.compile(r"</?(?:p|div|blockquote|center|li|tr|td|h\d|hr)\b[^<>]*>", re.IGNORECASE)
 _LINE_BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
@@ -40,7 +40,7 @@ _BARE_URL = re.compile(r"https?://[^\s<>|\]]+")
 _LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
 _FOREIGN = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:")
 _PREFIXES = re.compile(r"^(?:wikt|wiktionary|w|wikipedia|s|wikisource|commons|d|q|b|n|m|meta|species):+", re.IGNORECASE)
-_LEFT_BRACKETS = re.compile(r"\[\[(?:[^\[\]|\n]*\|)*|\]\]|\{\{|\}\}|\{\||\|\}|\[[ \t]*\]")
+_UNCLOSED_BRACKETS = re.compile(r"\[\[(?:[^\[\]|\n]*\|)*|\]\]|\{\{|\}\}|\{\||\|\}|\[[ \t]*\]")
 _VARIANT = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")
 
 _HEADING = re.compile(r"^(={1,6})\s*(.+?)\s*\1\s*$")
@@ -48,19 +48,20 @@ _LIST_OR_TABLE = tuple("*#:;|!")
 _QUOTES = re.compile(r"'{2,}")
 _MAGIC = re.compile(r"__[A-Z]{3,}__")
 
-_BAD_BRACKETS = re.compile(r"[(（\[][\s,;:.–\-，；：、\])）]|(?<=[\s,;，；、])[)）]")
+_SUSPECT_BRACKETS = re.compile(r"[(（\[][\s,;:.–\-，；：、\])）]|(?<=[\s,;，；、])[)）]")
 _EMPTY_BRACKETS = re.compile(r" ?(?:\([,;:.–\-\s]*\)|\[\s*\]|（[，；：、\s]*）)")
-_OPENED_BADLY = re.compile(r"([(（])[\s,;:，；、]+")
-_CLOSED_BADLY = re.compile(r"(?<![\s,;，；、])[\s,;，；、]+([)）])")
+_PUNCTUATION_AFTER_OPENING = re.compile(r"([(（])[\s,;:，；、]+")
+_PUNCTUATION_BEFORE_CLOSING = re.compile(r"(?<![\s,;，；、])[\s,;，；、]+([)）])")
 _INVISIBLE = ("\u00ad", "\u200b", "\ufeff")  # soft hyphen, zero-width space, byte order mark
 _SPACE_BEFORE = re.compile(r"(?<=[^\s.]) ([,.](?:\s|$))")
-_DOUBLED = re.compile(r"([,;])(?: ?[,;])+(?= )")
+_REPEATED_PUNCTUATION = re.compile(r"([,;])(?: ?[,;])+(?= )")
 
 _SENTENCE_END = re.compile(r"[.!?…。！？।؟][\"'”’»)\]）」』]*$")
 _SHORTEST_WITHOUT_END = 120  # characters; a shorter line without a full stop is a label, not prose
 _LETTERS = re.compile(r"[^\W\d_]{2}|[\u3040-\u9fff\uac00-\ud7af]")
+# The markup's characters in <nowiki> become private-use characters, which no rule matches, and are restored at the end.
 _LITERAL = str.maketrans({mark: chr(0xE000 + ord(mark)) for mark in "[]{}|'=<>&*#:;!_-"})
-_TRANSLATED = re.compile("[\ue000-\ue07f]")
+_ESCAPED = re.compile("[\ue000-\ue07f]")
 
 
 def clean_wikitext(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> list[str]:
@@ -99,7 +100,7 @@ def _without_elements(text: str) -> str:
         text, count = _DROPPED.subn("", text)
         if not count:
             break
-    return _LEFT_OPEN.sub("", text)
+    return _UNCLOSED_REF.sub("", text)
 
 
 def _resolve_links(text: str, hidden: frozenset[str]) -> str:
@@ -131,7 +132,7 @@ def _without_leftovers(text: str) -> str:
     count = 1
     while count:  # a removal may bring two other brackets together
         text = _QUOTES.sub(lambda match: "'" if len(match.group()) == 4 else "", text)
-        text, count = _LEFT_BRACKETS.subn("", text)
+        text, count = _UNCLOSED_BRACKETS.subn("", text)
     return text
 
 
@@ -165,18 +166,18 @@ def _tidy(line: str) -> str:
     """Decode entities and repair the punctuation around removed markup."""
     if "&" in line:
         line = html.unescape(html.unescape(line))
-    line = _TRANSLATED.sub(lambda match: chr(ord(match.group()) - 0xE000), line)
+    line = _ESCAPED.sub(lambda match: chr(ord(match.group()) - 0xE000), line)
     for character in _INVISIBLE:
         line = line.replace(character, "")
     line = " ".join(line.split())
-    if _BAD_BRACKETS.search(line):
+    if _SUSPECT_BRACKETS.search(line):
         for _ in range(2):  # twice, for brackets around emptied brackets
             line = _EMPTY_BRACKETS.sub("", line)
-            line = _OPENED_BADLY.sub(r"\1", line)
-            line = _CLOSED_BADLY.sub(r"\1", line)
+            line = _PUNCTUATION_AFTER_OPENING.sub(r"\1", line)
+            line = _PUNCTUATION_BEFORE_CLOSING.sub(r"\1", line)
     if " ," in line or " ." in line:
         line = _SPACE_BEFORE.sub(r"\1", line)
-    return " ".join(_DOUBLED.sub(r"\1", line).split())
+    return " ".join(_REPEATED_PUNCTUATION.sub(r"\1", line).split())
 
 
 def _is_prose(paragraph: str) -> bool:
@@ -261,7 +262,7 @@ _WRITERS: list[tuple[str, Callable[[Fields], str]]] = [
     ("ship", lambda fields: " ".join(fields[:2])),
     *((name.lower(), _prefixed(name)) for name in ("HMS", "USS", "SS", "RMS", "HMAS", "HMCS", "MS", "MV")),
 ]
-_AS_WORDS = {name: write for names, write in _WRITERS for name in names.split()}
+_TEMPLATE_WRITERS = {name: write for names, write in _WRITERS for name in names.split()}
 
 
 def _template_words(body: str) -> str:
@@ -276,7 +277,7 @@ def _template_words(body: str) -> str:
         key, colon, _ = key.partition(":")
         rest = name.partition(":")[2] if colon else ""
         bar = colon
-    write = _first if key.startswith("lang-") else _AS_WORDS.get(key)
+    write = _first if key.startswith("lang-") else _TEMPLATE_WRITERS.get(key)
     if write is None:
         return ""
     fields = [field.strip() for field in _FIELD.split(rest)] if bar else []

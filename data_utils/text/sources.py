@@ -125,7 +125,7 @@ def dump_source(path: Path) -> Source:
     """Return the articles of a dump; reject a missing, foreign or truncated file before any work."""
     head = read_head(path)
     markup = Source((path,), read_chunk, {"kind": "dump"}, is_markup=True, hidden_namespaces=head.hidden_namespaces)
-    if head.can_be_cut:
+    if head.is_splittable:
         check_end(path)
         return markup
     return replace(markup, read_part=parse_page, stream=functools.partial(read_pages, path))

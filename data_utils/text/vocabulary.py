@@ -37,7 +37,7 @@ def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
     sizes = [(path, path.stat().st_size) for path in files]
     total = sum(size for _, size in sizes)
     period = CHUNK_BYTES * max(1, -(-total // max(limit, 1)))  # one chunk of each period is used
-    begin = 0  # position of the file in the text of all files
+    begin = 0  # offset of the file in the concatenation of all files
     for path, size in sizes:
         with open(path, "rb") as stream:
             for chunk in range(begin // period * period, begin + size, period):
@@ -66,7 +66,7 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[str
     """
     words: Counter[str] = Counter()
     for line in lines:
-        words.update(line.split())  # normalizing each distinct word once is a hundred times faster than all lines
+        words.update(line.split())  # normalizing each distinct word once is a hundred times faster than each line
     characters: Counter[str] = Counter()
     continuing: set[str] = set()
     for word, count in words.items():

@@ -6,7 +6,7 @@ compiles, between products that it does not compile. Every one has its own gradi
 from the forward pass and draws the dropout mask again. All arithmetic is float32, except the softmax of the attention,
 which is TensorFlow's operation on bfloat16 scores.
 
-B micro batch · S sequence · T = B·S tokens · A heads · D head size · H hidden · I intermediate
+B micro batch · S sequence · T = B·S tokens · A heads · D head size · H hidden · I inputs of a layer · O its outputs
 """
 
 from __future__ import annotations
@@ -254,8 +254,8 @@ def norm(
 
     @tf.custom_gradient
     def operation(residual: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, *added: tf.Tensor) -> Differentiable:
-        y, normal, inverse = _norm(residual, gamma, beta, added, seed, layer, epsilon, rate)
-        return y, lambda dy: _norm_gradient(dy, normal, inverse, gamma, seed, layer, rate, bool(added))
+        y, normalized, inverse_std = _norm(residual, gamma, beta, added, seed, layer, epsilon, rate)
+        return y, lambda dy: _norm_gradient(dy, normalized, inverse_std, gamma, seed, layer, rate, bool(added))
 
     return operation(residual, gamma, beta, *added)
 
@@ -277,26 +277,26 @@ def _norm(
         x, bias = added
         v += _dropped(as_float32(x) + bias, rate, seed, layer)
     mean, variance = tf.nn.moments(v, axes=[-1], keepdims=True)
-    inverse = tf.math.rsqrt(variance + epsilon)
-    normal = (v - mean) * inverse
-    return tf.cast(normal * gamma + beta, residual.dtype), tf.cast(normal, residual.dtype), inverse
+    inverse_std = tf.math.rsqrt(variance + epsilon)
+    normalized = (v - mean) * inverse_std
+    return tf.cast(normalized * gamma + beta, residual.dtype), tf.cast(normalized, residual.dtype), inverse_std
 
 
 @_compiled
 def _norm_gradient(
     dy: tf.Tensor,
-    normal: tf.Tensor,
-    inverse: tf.Tensor,
+    normalized: tf.Tensor,
+    inverse_std: tf.Tensor,
     gamma: tf.Tensor,
     seed: Optional[tf.Tensor],
     layer: Optional[tf.Tensor],
     rate: float,
     has_added: bool,
 ) -> Tuple[tf.Tensor, ...]:
-    upstream, n = as_float32(dy), as_float32(normal)
+    upstream, n = as_float32(dy), as_float32(normalized)
     g = upstream * gamma
     means = [tf.reduce_mean(values, -1, keepdims=True) for values in (g, g * n)]
-    dv = inverse * (g - means[0] - n * means[1])
+    dv = inverse_std * (g - means[0] - n * means[1])
     gradients = (tf.cast(dv, dy.dtype), _sum_rows(upstream * n), _sum_rows(upstream))
     if not has_added:
         return gradients
@@ -332,8 +332,8 @@ def _cross_entropy_gradient(
     upstream: tf.Tensor, scores: tf.Tensor, labels: tf.Tensor, normalizer: tf.Tensor
 ) -> tf.Tensor:
     probabilities = tf.exp(as_float32(scores) - normalizer[..., None])
-    right = tf.cast(tf.range(scores.shape[-1], dtype=labels.dtype) == labels[..., None], tf.float32)
-    return tf.cast((probabilities - right) * upstream[..., None], scores.dtype)
+    one_hot = tf.cast(tf.range(scores.shape[-1], dtype=labels.dtype) == labels[..., None], tf.float32)
+    return tf.cast((probabilities - one_hot) * upstream[..., None], scores.dtype)
 
 
 # Attention

@@ -182,8 +182,8 @@ class UpdateRule:
             Name of the loss → float32 scalar.
         """
         update, counts = self.update, self.totals(self.objective.counts(batch))
-        copies = update.virtual_replicas if update.reduction == "sum" else 1
-        factor = self.loss_scale.factor * (update.micro_batches / copies)
+        replicas = update.virtual_replicas if update.reduction == "sum" else 1
+        factor = self.loss_scale.factor * (update.micro_batches / replicas)
         return {name: tf.math.divide_no_nan(factor, counts[name]) for name in self.objective.losses}
 
     def scaled_loss(self, sums: Tensors, weights: Tensors) -> tf.Tensor:
@@ -301,7 +301,7 @@ class SequentialEngine:
                 sums = self._rule.objective.sums(outputs, batch)
                 loss = self._rule.scaled_loss(sums, weights)
             gradients, copy_gradients = tape.gradient(loss, (self._rule.variables, copies))
-        return _joined(self._rule.variables, gradients, self._copies.variables, copy_gradients), sums
+        return _with_copy_gradients(self._rule.variables, gradients, self._copies.variables, copy_gradients), sums
 
     def _micro_batch(
         self, batch: Tensors, weights: Tensors, copies: List[tf.Tensor], index: tf.Tensor
@@ -329,13 +329,13 @@ class SequentialEngine:
         return accumulation.finish(reduction, totals, count), sums
 
 
-def _joined(
+def _with_copy_gradients(
     variables: Sequence[tf.Variable],
     gradients: Sequence[Optional[tf.Tensor]],
     copied: Sequence[tf.Variable],
     copy_gradients: Sequence[tf.Tensor],
 ) -> List[tf.Tensor]:
-    """Return the gradients of all variables, given those of the variables themselves and those of their copies."""
+    """Return the gradient of each variable: that of its direct uses, plus that of its bfloat16 copy if it has one."""
     others = {variable.ref(): gradient for variable, gradient in zip(copied, copy_gradients) if gradient is not None}
     joined = []
     for variable, gradient in zip(variables, gradients):
@@ -349,7 +349,7 @@ def _joined(
 
 
 def _sum(gradient: Union[tf.Tensor, tf.IndexedSlices], dense: tf.Tensor) -> tf.Tensor:
-    """Return the sum of two gradients; that of an embedding lookup has few rows, which are added in place."""
+    """Return the sum of two gradients; an embedding lookup's is sparse, and its rows are added to the dense one."""
     if isinstance(gradient, tf.IndexedSlices):
         return tf.tensor_scatter_nd_add(dense, gradient.indices[:, None], gradient.values)
     return gradient + dense

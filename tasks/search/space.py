@@ -18,7 +18,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 
 from settings.flags import parse_flags
 from settings.loading import resolve
-from settings.problems import abbreviated, nearest, show
+from settings.problems import expand_abbreviation, nearest, show
 from settings.schema import leaves
 from utilities.errors import UserError
 from utilities.files import parse_json, read_regular
@@ -60,7 +60,7 @@ def distribution(name: str, values: Any) -> Distribution:
     """
     leaf = leaves().get(name)
     if leaf is None:
-        guess = abbreviated(name) or nearest(name, list(leaves()))
+        guess = expand_abbreviation(name) or nearest(name, list(leaves()))
         raise ValueError("unknown field; " + (f"did you mean {guess}?" if guess else "correct its name"))
     if name in SET_BY_SEARCH:
         raise ValueError("the search sets this field of each trial; remove it")

@@ -44,19 +44,19 @@ PIECES = 118  # in vocab.txt; the tables have 120 rows
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def root(tmp_path_factory):
     return tmp_path_factory.mktemp("exported")
 
 
 @pytest.fixture(scope="module")
-def published(place):
+def published(root):
     """Return, for each task, a model that was trained without biases, and its export."""
     found = {}
     for task in TASKS:
-        (place / task / "checkpoints").mkdir(parents=True)
-        saved = save(task, OPTIONS["as published"], place / task / "checkpoints", pieces=PIECES)
-        export(str(place / task), place / f"{task}-exported")
-        found[task] = saved, place / f"{task}-exported"
+        (root / task / "checkpoints").mkdir(parents=True)
+        saved = save(task, OPTIONS["as published"], root / task / "checkpoints", pieces=PIECES)
+        export(str(root / task), root / f"{task}-exported")
+        found[task] = saved, root / f"{task}-exported"
     return found
 
 
@@ -87,9 +87,9 @@ def test_an_export_gives_the_logits_of_the_saved_model(task, published):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_tensorflow_classes_give_the_logits_of_the_saved_model(task, published, place, tmp_path):
+def test_tensorflow_classes_give_the_logits_of_the_saved_model(task, published, root, tmp_path):
     saved, _ = published[task]
-    step = place / task / "checkpoints" / "step-00000003"  # any checkpoint of a run
+    step = root / task / "checkpoints" / "step-00000003"  # any checkpoint of a run
     assert main(["--checkpoint", str(step), "--output", str(tmp_path / "out"), "--tensorflow"]) == 0
     head = f"TF{read_json(tmp_path / 'out' / 'config.json')['architectures'][0]}".replace("TFBert", "TFAutoModel")
     assert f'{head}.from_pretrained("out", use_safetensors=False)' in (tmp_path / "out" / "README.md").read_text()
@@ -164,8 +164,8 @@ def test_an_export_with_another_vocabulary_is_refused(published, tmp_path):
             open_pretrained(str(path), "pretrained_ckpt_path")
 
 
-def test_a_description_of_other_sizes_is_refused(place, published, tmp_path):
-    run = shutil.copytree(place / PRETRAINING, tmp_path / "run")
+def test_a_description_of_other_sizes_is_refused(root, published, tmp_path):
+    run = shutil.copytree(root / PRETRAINING, tmp_path / "run")
     step = run / "checkpoints" / "step-00000003"
     facts = read_facts(step)
     rewrite_facts(step, {"architecture": {**facts["architecture"], "hidden_size": 16}})
@@ -188,16 +188,16 @@ def test_classes_are_named_as_the_task_names_them(published):
 
 
 @pytest.mark.usefixtures("published")
-def test_the_card_says_how_it_was_trained_and_what_was_written(place):
-    run = place / PRETRAINING
+def test_the_card_says_how_it_was_trained_and_what_was_written(root):
+    run = root / PRETRAINING
     config = {"dataset_dir": "/home/someone/data/wiki", "max_seq_length": 128, "optimizer_opts": {"name": "LAMB"}}
     config["bert_model_name"] = 5  # somebody edited it
     write_json(run / "resolved_config.json", {"config": config, "origins": {}, "derived": {}})
     periods = [{"step": step, "metrics": {"mlm_loss": 9.0 - step}} for step in (1, 2, 3)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(period) + "\n" for period in periods))
     write_json(run / "scores.json", {"accuracy": 0.8125})
-    export(str(run), place / "with-card")
-    card = (place / "with-card" / "README.md").read_text()
+    export(str(run), root / "with-card")
+    card = (root / "with-card" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
     for text in ("AutoModelForPreTraining", "| optimizer | LAMB |", "| dataset_dir | wiki |", "6.0000", "0.8125"):
         assert text in card
@@ -226,32 +226,32 @@ def test_export_does_not_load_pytorch():
     assert ended.stdout.split() == ["False", "True"]
 
 
-def test_encoder_only(published, place):
+def test_encoder_only(published, root):
     saved, _ = published[PRETRAINING]
-    export(str(place / PRETRAINING), place / "encoder", encoder_only=True)
-    after = load_file(place / "encoder" / "model.safetensors")
+    export(str(root / PRETRAINING), root / "encoder", encoder_only=True)
+    after = load_file(root / "encoder" / "model.safetensors")
     assert {f"bert.{name}" for name in after} == {n for n in pytorch_arrays(saved.source) if n.startswith("bert.")}
-    assert BertConfig.from_pretrained(place / "encoder").architectures == ["BertModel"]
+    assert BertConfig.from_pretrained(root / "encoder").architectures == ["BertModel"]
 
 
-def test_errors_are_one_line_and_leave_nothing_behind(published, place, tmp_path, capsys):
+def test_errors_are_one_line_and_leave_nothing_behind(published, root, tmp_path, capsys):
     _, folder = published[PRETRAINING]
     vocabulary = write_vocabulary(tmp_path, 121)
     cases = {
         ("--checkpoint", str(tmp_path / "nowhere")): "nowhere",
-        ("--checkpoint", str(place)): "contains no weights",
+        ("--checkpoint", str(root)): "contains no weights",
         ("--vocab-file", str(vocabulary)): "121",
         ("--vocab-file", str(tmp_path / "no.txt")): "no.txt",
         ("--output", str(folder)): "not empty",
     }
     for (flag, value), reason in cases.items():
-        arguments = {"--checkpoint": str(place / PRETRAINING), "--output": str(tmp_path / "out"), flag: value}
+        arguments = {"--checkpoint": str(root / PRETRAINING), "--output": str(tmp_path / "out"), flag: value}
         assert main([part for pair in arguments.items() for part in pair]) == 2
         errors = capsys.readouterr().err.splitlines()
         assert len(errors) == 1 and errors[0].startswith("error: ") and reason in errors[0]
         assert not (tmp_path / "out").exists()
     with pytest.raises(UserError, match="does not specify its num_attention_heads"):
-        weights = place / PRETRAINING / "checkpoints" / "step-00000003"
+        weights = root / PRETRAINING / "checkpoints" / "step-00000003"
         (tmp_path / "bare").mkdir()
         for path in weights.glob("weights.*"):
             (tmp_path / "bare" / path.name).write_bytes(path.read_bytes())

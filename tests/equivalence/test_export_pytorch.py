@@ -60,33 +60,33 @@ def samples() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
+def root(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("pytorch")
 
 
 @pytest.fixture(scope="module")
-def exported(place) -> dict:
+def exported(root) -> dict:
     """Exports and outputs of saved models by task and options; PyTorch has read the exports, and written its models."""
     outputs, folders = {}, []
     for number, (task, options) in enumerate(CASES):
-        checkpoints = place / f"run-{number}" / "checkpoints"
+        checkpoints = root / f"run-{number}" / "checkpoints"
         checkpoints.mkdir(parents=True)
         saved = save(task, OPTIONS[options], checkpoints, pieces=PIECES)
-        folder = place / f"{task}.{number}"
-        export(str(place / f"run-{number}"), folder)
+        folder = root / f"{task}.{number}"
+        export(str(root / f"run-{number}"), folder)
         folders.append(folder)
         outputs[task, options] = (folder, outputs_of(saved.model, samples()))
-    folders.append(google(hugging_face(PRETRAINING), place / f"{PRETRAINING}.google"))
-    np.savez(place / "data.npz", **samples())
-    (place / "theirs").mkdir()
-    run_pytorch("tests.support.pytorch_side", place / "theirs", place / "data.npz", *folders)
+    folders.append(google(hugging_face(PRETRAINING), root / f"{PRETRAINING}.google"))
+    np.savez(root / "data.npz", **samples())
+    (root / "theirs").mkdir()
+    run_pytorch("tests.support.pytorch_side", root / "theirs", root / "data.npz", *folders)
     return outputs
 
 
 @pytest.fixture(scope="module")
-def theirs(place, exported) -> Path:
+def theirs(root, exported) -> Path:
     """PyTorch's models in every format."""
-    return place / "theirs"
+    return root / "theirs"
 
 
 @pytest.mark.parametrize("task, options", CASES)
@@ -182,6 +182,6 @@ def test_the_table_of_names_that_other_tests_rely_on_is_pytorchs(theirs):
         assert {name: whole[name].shape for name in whole if name not in tied} == {n: a.shape for n, a in ours.items()}
 
 
-def test_googles_names_that_other_tests_rely_on_are_those_that_transformers_reads(place, exported):
-    found = dict(np.load(place / f"{PRETRAINING}.google.npz"))
+def test_googles_names_that_other_tests_rely_on_are_those_that_transformers_reads(root, exported):
+    found = dict(np.load(root / f"{PRETRAINING}.google.npz"))
     assert_close(found, source_outputs(PRETRAINING, hugging_face(PRETRAINING), samples()))

@@ -72,18 +72,18 @@ def test_a_pack_holds_its_samples_one_behind_the_other(samples, readers, task):
     of_tokens = ["input_ids", "segment_ids"] + (["labels"] if task == TOKEN_CLASSIFICATION else [])
     for row, pack in enumerate([PACKS[2], PACKS[0]]):
         begins = np.cumsum([0, *LENGTHS[pack]])
-        for place, (sample, begin) in enumerate(zip(pack, begins)):
+        for slot, (sample, begin) in enumerate(zip(pack, begins)):
             part = slice(begin, begin + LENGTHS[sample])
             for name in of_tokens:
                 np.testing.assert_array_equal(batch[name][row, part], alone[name][sample, : LENGTHS[sample]])
-            np.testing.assert_array_equal(batch["input_mask"][row, part], place + 1)
+            np.testing.assert_array_equal(batch["input_mask"][row, part], slot + 1)
             np.testing.assert_array_equal(batch["position_ids"][row, part], np.arange(LENGTHS[sample]))
             if task == SQUAD:
                 for name in ("start_positions", "end_positions"):
-                    assert batch[name][row, place] == begin + alone[name][sample, 0]
+                    assert batch[name][row, slot] == begin + alone[name][sample, 0]
             if task == CLASSIFICATION:
-                assert batch["cls_positions"][row, place] == begin
-                assert batch["labels"][row, place] == alone["labels"][sample, 0]
+                assert batch["cls_positions"][row, slot] == begin
+                assert batch["labels"][row, slot] == alone["labels"][sample, 0]
         for name in (*of_tokens, "input_mask", "position_ids"):
             assert not batch[name][row, begins[-1] :].any()
         if task == CLASSIFICATION:
@@ -140,9 +140,9 @@ def test_losses_of_windows_are_those_of_the_windows_alone(samples, readers):
     loss, right = 0.0, dict.fromkeys(names, 0)
     for name, label in zip(names, ("start_positions", "end_positions")):
         for window, scores in enumerate(reader.unpack_outputs(logits[name])):
-            scores, place = scores[: LENGTHS[window]].astype("float64"), windows[label][window, 0]
-            loss -= (scores[place] - np.log(np.exp(scores).sum())) / 2
-            right[name] += int(scores.argmax() == place)
+            scores, target = scores[: LENGTHS[window]].astype("float64"), windows[label][window, 0]
+            loss -= (scores[target] - np.log(np.exp(scores).sum())) / 2
+            right[name] += int(scores.argmax() == target)
     assert counts[LOSS] == len(LENGTHS)
     assert sums[LOSS] == pytest.approx(loss, rel=1e-5)
     assert (sums[START_ACCURACY], sums[END_ACCURACY]) == tuple(right.values())

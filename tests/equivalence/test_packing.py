@@ -72,8 +72,8 @@ def test_logits_of_every_sequence_are_those_of_the_sequence_alone(pair, data, al
     packed = in_packs(data, packs)
     outputs = run(pair.model, packed)
     for pack, rows in enumerate(packs):
-        for place, row in enumerate(rows):
-            assert_same_logits(of_sequence(outputs, packed, pack, place), alone_by_row[row], f"of {row}")
+        for slot, row in enumerate(rows):
+            assert_same_logits(of_sequence(outputs, packed, pack, slot), alone_by_row[row], f"of {row}")
 
 
 def test_hugging_face_s_own_layers_take_packs_too(a, data, alone_by_row):
@@ -107,7 +107,7 @@ def gradients_of_packs(model, packed):
     return tape.gradient(loss, model.trainable_variables)
 
 
-@pytest.mark.parametrize("packs", [PACKS, OTHER_PACKS], ids=["packs", "other places"])
+@pytest.mark.parametrize("packs", [PACKS, OTHER_PACKS], ids=["packs", "other slots"])
 def test_gradients_of_a_packed_batch_are_those_of_its_sequences(pair, data, gradients_alone, packs):
     ours = gradients_of_packs(pair.model, in_packs(data, packs))
     assert_same_gradients(pair, ours, gradients_alone)
@@ -126,11 +126,11 @@ def test_shuffling_one_sequence_leaves_the_others_unmoved_to_the_bit(pair, data,
             for name in ("input_ids", "segment_ids"):
                 changed[name][pack, own] = packed[name][pack, turned]
             after = run(model, changed)
-            for place in range(len(rows)):
-                old, new = (of_sequence(outputs, packed, pack, place) for outputs in (before, after))
+            for slot in range(len(rows)):
+                old, new = (of_sequence(outputs, packed, pack, slot) for outputs in (before, after))
                 for name in old:
                     same = np.array_equal(old[name], new[name])
-                    assert same is (place != shuffled), f"{name} of sequence {place}, {shuffled} shuffled"
+                    assert same is (slot != shuffled), f"{name} of sequence {slot}, {shuffled} shuffled"
 
 
 def test_what_stands_in_the_padding_does_not_matter_to_the_bit(pair, data):
@@ -141,8 +141,8 @@ def test_what_stands_in_the_padding_does_not_matter_to_the_bit(pair, data):
     filled = {**packed, "input_ids": np.where(padding, 7, packed["input_ids"])}
     after = run(pair.model, filled)
     for pack, rows in enumerate(PACKS):
-        for place in range(len(rows)):
-            old, new = (of_sequence(outputs, packed, pack, place) for outputs in (before, after))
+        for slot in range(len(rows)):
+            old, new = (of_sequence(outputs, packed, pack, slot) for outputs in (before, after))
             assert all(np.array_equal(old[name], new[name]) for name in old)
 
 

@@ -18,7 +18,7 @@ from sparsity.layer import DenseGradients, all_sparse_layers, sparse_layers
 from sparsity.patterns import NEW, Grid, random_pattern, set_change
 from tests.support.bert_pairs import ROUNDING, architecture, batch, dataset_of, on_cpu, pair_of
 from tests.support.packs import in_packs, packed_model, sequences
-from training.sparsity import move
+from training.sparsity import change_pattern
 
 pytestmark = pytest.mark.slow
 
@@ -101,13 +101,13 @@ def test_moments_go_with_their_blocks_and_new_ones_start_fresh(with_moments):
     assert all(value.any() for value in before)
     norms = np.linalg.norm(before[0].reshape(layer.count, -1), axis=1)
     change = set_change(old, norms, 0.3, Grid(*layer.grid), 1)
-    move(layer, change, optimizer.moments(layer.blocks))
+    change_pattern(layer, change, optimizer.moments(layer.blocks))
     assert change.grown
     for number, source in zip(change.pattern, change.sources):
-        place = int(np.flatnonzero(layer.positions.numpy() == number)[0])
+        block = int(np.flatnonzero(layer.positions.numpy() == number)[0])
         for variable, value in zip(variables, before):
             expected = np.zeros((4, 4)) if source == NEW else value[np.flatnonzero(old == number)[0]]
-            np.testing.assert_array_equal(variable.numpy()[place], expected)
+            np.testing.assert_array_equal(variable.numpy()[block], expected)
     model.fit(data(), steps_per_epoch=1, verbose=0)  # the compiled step continues with them
 
 

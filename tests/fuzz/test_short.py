@@ -48,10 +48,10 @@ def test_mutated_configs_that_once_failed(case: str, tmp_path: Path, capsys: pyt
 def test_a_checkpoint_named_by_its_file_is_verified_too(tmp_path: Path) -> None:
     """One checkpoint has the weights of one step and the description of another, and one has emptied data."""
     suite = import_suite("checkpoints")(tmp_path)
-    place = "checkpoints/step-00000020"
+    checkpoint = "checkpoints/step-00000020"
     for damage in (
-        ("other", f"{place}/checkpoint.json", "10/checkpoint.json"),
-        ("empty", f"{place}/weights.data-00000-of-00001", 0.0, 1, 0),
+        ("other", f"{checkpoint}/checkpoint.json", "10/checkpoint.json"),
+        ("empty", f"{checkpoint}/weights.data-00000-of-00001", 0.0, 1, 0),
     ):
         assert try_case(suite, [("ask", "prefix"), damage]) == REFUSED
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ from benchmarks import pretraining
 from benchmarks.measuring import Measured, alternate
 from benchmarks.pretraining import OURS, PYTORCH, SPEED
 from benchmarks.samples import full_sequences, hugging_face_samples
-from tests.support.runs import read_json
 
 FAST = "pytorch-bfloat16"
 
@@ -47,13 +46,6 @@ def test_the_fastest_of_several_ways_counts_in_each_round() -> None:
     assert pretraining.over_best(measured, "small", list(PYTORCH)) == []
 
 
-def test_a_goal_that_was_not_measured_is_not_reached() -> None:
-    measured = make_measured({FAST: [30.0], "pytorch": [10.0]})
-    measured.rounds.update(make_measured({OURS: [30.0]}, memory=1250.0).rounds)
-    # 1.05 × the best of PyTorch is not reached (1.0), TensorFlow is unknown, 1.3 of the memory is not exceeded.
-    assert [goal.reached for goal in pretraining.goals(measured, ["mini"])] == [False, None, True]
-
-
 def test_all_competitors_predict_the_same_words() -> None:
     data = full_sequences()
     theirs = hugging_face_samples(data)
@@ -65,17 +57,12 @@ def test_all_competitors_predict_the_same_words() -> None:
 
 
 @pytest.mark.long
-def test_a_small_run_from_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    results = tmp_path / "results.json"
+def test_a_small_run_from_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--sizes", "tiny", "--competitors", OURS, "--rounds", "1", "--steps", "2", "--warm-up", "2"]
-    assert pretraining.main([*arguments, "--json", str(results)]) == 0
-    written = read_json(results)
-    found = {tuple(entry["variant"]): entry["values"] for entry in written["measurements"]}
-    assert written["machine"]["cpu_cores_usable"] >= 1
-    assert found[OURS, "tiny"]["samples_per_second"] > 0
-    assert found[OURS, "tiny"]["first_step_seconds"] > 0
-    assert found[OURS, "tiny"]["peak_memory_mib"] > 200
-    assert found["TF", "bfloat16"]["gflops"] > 0
-    printed = capsys.readouterr().out
-    assert "| **this project**" in printed and "| TensorFlow, bfloat16" in printed
-    assert "precision auto: stock TensorFlow" in printed
+    assert pretraining.main(arguments) == 0
+    printed, progress = capsys.readouterr()
+    rows = re.findall(r"^\| \*\*this project\*\*.*\| +([\d.,]+) \|$", printed, re.M)
+    speed, memory, first_step = (float(value.replace(",", "")) for value in rows)
+    assert speed > 0 and memory > 200 and first_step > 0
+    assert "| TensorFlow, bfloat16" in printed and "precision auto: stock TensorFlow" in printed
+    assert "round 1 of 1, ours, tiny: samples_per_second" in progress

@@ -34,13 +34,13 @@ def sharded_safetensors(model: Any, folder: Path) -> Path:
     write_config(model, folder)
     arrays = pytorch_arrays(model)
     names = sorted(arrays)
-    places: dict[str, str] = {}
+    weight_map: dict[str, str] = {}
     for part in range(3):
         file = f"model-0000{part + 1}-of-00003.safetensors"
         some = {name: np.ascontiguousarray(arrays[name]) for name in names[part::3]}
         save_file(some, folder / file, metadata={"format": "pt"})
-        places.update(dict.fromkeys(some, file))
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+        weight_map.update(dict.fromkeys(some, file))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     return folder
 
 
@@ -154,11 +154,11 @@ STORAGES = {"float32": "FloatStorage", "float16": "HalfStorage", "bfloat16": "BF
 
 def tensor(key: int, storage: str, size: int, shape: Any, strides: Any, offset: int = 0) -> bytes:
     """Return the pickle code of one tensor."""
-    place = (
+    reference = (
         b"(" + text("storage") + f"ctorch\n{storage}\n".encode() + text(str(key)) + text("cpu") + whole(size) + b"tQ"
     )
     view = whole(offset) + numbers(shape) + numbers(strides)
-    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + place + view + b"\x89ccollections\nOrderedDict\n)RtR"
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + reference + view + b"\x89ccollections\nOrderedDict\n)RtR"
 
 
 def text(value: str) -> bytes:

@@ -21,12 +21,12 @@ def features(count: int = RECORDS, seed: int = 0) -> dict[str, np.ndarray]:
     """Return records as in the paper: 15 % of the tokens masked, 80/10/10, and every second pair random."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(12, SEQUENCE + 1, count)
-    place = np.arange(SEQUENCE)
-    real = place < lengths[:, None]
+    position = np.arange(SEQUENCE)
+    real = position < lengths[:, None]
     middle = (lengths // 2)[:, None]
     original = rng.integers(5, 5 + WORDS, (count, SEQUENCE))
     original[:, 0] = CLS
-    original[(place == middle) | (place == lengths[:, None] - 1)] = SEP
+    original[(position == middle) | (position == lengths[:, None] - 1)] = SEP
     original[~real] = PAD
     counts = np.clip(np.round(lengths * 0.15), 1, PREDICTIONS).astype(int)
     keys = rng.random((count, SEQUENCE))
@@ -47,7 +47,7 @@ def features(count: int = RECORDS, seed: int = 0) -> dict[str, np.ndarray]:
     return {
         "input_ids": ids,
         "input_mask": real.astype(int),
-        "segment_ids": (real & (place > middle)).astype(int),
+        "segment_ids": (real & (position > middle)).astype(int),
         "masked_lm_positions": positions,
         "masked_lm_ids": targets,
         "masked_lm_weights": used.astype(np.float32),

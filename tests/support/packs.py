@@ -56,11 +56,11 @@ def run(model: Callable[[Arrays], Any], data: Arrays) -> Arrays:
     return {name: values.numpy() for name, values in model({name: data[name] for name in INPUTS}).items()}
 
 
-def of_sequence(outputs: Arrays, data: Arrays, pack: int, place: int) -> Arrays:
+def of_sequence(outputs: Arrays, data: Arrays, pack: int, slot: int) -> Arrays:
     """Return a pack model's scores for one sequence: of its masked words, in order, and of its next sentence."""
     real = data["masked_lm_weights"][pack] > 0
     number = data["input_mask"][pack][data["masked_lm_positions"][pack]]
     return {
-        "masked_lm": outputs["masked_lm"][pack][real & (number == place + 1)],
-        "next_sentence": outputs["next_sentence"][pack][place],
+        "masked_lm": outputs["masked_lm"][pack][real & (number == slot + 1)],
+        "next_sentence": outputs["next_sentence"][pack][slot],
     }

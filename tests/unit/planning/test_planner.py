@@ -18,6 +18,7 @@ from planning.estimates import (
     balance,
     bubble,
     communication,
+    flops_per_row,
     host_memory,
     ipu_memory,
     is_feasible,
@@ -26,7 +27,7 @@ from planning.estimates import (
 )
 from planning.lines import planner_lines
 from planning.suggest import partitioned, suggest
-from settings.derived import derive_architecture, flops_per_row
+from settings.derived import derive_architecture
 from settings.loading import load_config
 from tests import ROOT
 from utilities.errors import UserError

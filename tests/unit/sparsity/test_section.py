@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from model.architecture import Architecture, block_flops, block_parameters
+from planning.estimates import sparsity_figures
 from planning.overview import plan_lines
 from reports.page import write_report
-from settings.derived import derive_architecture, sparsity_figures
+from settings.derived import derive_architecture
 from settings.loading import LoadedConfig, load_config
 from tests.support.config_files import TINY, changed, write
 from utilities.errors import UserError

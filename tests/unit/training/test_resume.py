@@ -17,7 +17,7 @@ from settings.loading import load_config
 from settings.schema import leaves
 from tasks.cli import resume_command
 from tests import ROOT
-from training.resume import differences, harmless_changes, missing_metrics
+from training.resume import changed_fields, differences, missing_metrics
 from training.run_folder import FolderLocks, RunFolder, config_for_files
 from utilities.errors import UserError
 from utilities.history import END, History
@@ -44,7 +44,7 @@ def test_same_config_has_no_differences():
     config = config_of()
     recorded = json.loads(json.dumps(config_for_files(config)))
     assert differences(config, recorded) == []
-    assert harmless_changes(config, recorded) == {}
+    assert changed_fields(config, recorded) == {}
 
 
 @pytest.mark.parametrize("name", [name for name, leaf in leaves().items() if leaf.resume_policy is ResumePolicy.FIXED])

@@ -104,8 +104,8 @@ def test_equal_to_hugging_face(language: str) -> None:
     theirs = transformers.BertTokenizer(str(path), do_lower_case=True)
     for length in (24, 128):
         ours = text_features(load_tokenizer(str(path), True), texts, length).arrays
-        for place, (first, second) in enumerate(texts):
+        for sample, (first, second) in enumerate(texts):
             expected = theirs(first, second, max_length=length, truncation="longest_first", padding="max_length")
-            assert ours["input_ids"][place].tolist() == expected["input_ids"]
-            assert ours["input_mask"][place].tolist() == expected["attention_mask"]
-            assert ours["segment_ids"][place].tolist() == expected["token_type_ids"]
+            assert ours["input_ids"][sample].tolist() == expected["input_ids"]
+            assert ours["input_mask"][sample].tolist() == expected["attention_mask"]
+            assert ours["segment_ids"][sample].tolist() == expected["token_type_ids"]

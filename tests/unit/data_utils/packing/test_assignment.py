@@ -28,9 +28,9 @@ def test_each_record_once(seed: int, chunk: int, tmp_path: Path, monkeypatch: py
     size, limit = 40, 4
     lengths = rng.integers(1, size + 1, 500).astype(np.uint16)
     found = assigned(lengths, size, limit, seed, tmp_path)
-    places = found.shuffled(0, found.packs)
-    assert sorted(places.tolist()) == list(range(found.packs))
-    records, sizes = found.select_records(places)
+    packs = found.shuffled(0, found.packs)
+    assert sorted(packs.tolist()) == list(range(found.packs))
+    records, sizes = found.select_records(packs)
     assert sorted(records.tolist()) == list(range(500))
     packs = np.repeat(np.arange(found.packs), sizes)
     assert np.bincount(packs).max() <= limit

@@ -1,4 +1,4 @@
-"""SQuAD files are read exactly, and errors are name their place in the file."""
+"""SQuAD files are read exactly, and errors name their position in the file."""
 
 from __future__ import annotations
 
