@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from data_utils.squad.answers import Candidate, best_answers
 from data_utils.squad.examples import TRAIN, VALIDATION, SquadSet, answer_position, check_alignment, open_squad
-from data_utils.squad.metric import Scores, score
+from data_utils.squad.metric import EXACT_MATCH, F1, Scores, score
 from data_utils.squad.windows import Geometry, WindowReader, Windows, cached_windows, squad_features
 from data_utils.tokenizer import UNKNOWN
 from model.architecture import Architecture
@@ -52,9 +52,8 @@ class Squad(FineTuning):
             self._dev = self._read(config.squad.dev_file, VALIDATION)
 
     @staticmethod
-    def metric(config: TrainingConfig) -> str:
-        """Return ``f1``."""
-        return "f1"
+    def metrics(config: TrainingConfig) -> Sequence[str]:
+        return (F1, EXACT_MATCH)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a window."""
