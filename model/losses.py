@@ -35,6 +35,7 @@ class PretrainingObjective:
 
     Attributes:
         losses: names of the losses.
+        terms: names of losses and accuracies.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class PretrainingObjective:
         """
         self.losses: Tuple[str, ...] = (MLM_LOSS, NSP_LOSS) if next_sentence else (MLM_LOSS,)
         measured = (MLM_ACCURACY, NSP_ACCURACY) if next_sentence else (MLM_ACCURACY,)
-        self._terms = (*self.losses, *measured) if accuracies else self.losses
+        self.terms = (*self.losses, *measured) if accuracies else self.losses
         self._word_cross_entropy = word_cross_entropy
 
     def counts(self, batch: Tensors) -> Tensors:
@@ -60,7 +61,7 @@ class PretrainingObjective:
         if NSP_LOSS in self.losses:
             weights, _ = sequence_weights_and_labels(batch, "next_sentence_labels")
             counts.update(dict.fromkeys((NSP_LOSS, NSP_ACCURACY), tf.reduce_sum(weights)))
-        return {**{name: counts[name] for name in self._terms}, **pack_counts(batch)}
+        return {**{name: counts[name] for name in self.terms}, **pack_counts(batch)}
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         words, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]  # (B, P)
@@ -74,7 +75,7 @@ class PretrainingObjective:
             next_scores = outputs["next_sentence"]  # (B, 2) or (B, N, 2)
             sums[NSP_LOSS] = tf.reduce_sum(real * cross_entropy(next_scores, labels))
             sums[NSP_ACCURACY] = tf.reduce_sum(real * correct(next_scores, labels))
-        return {**{name: sums[name] for name in self._terms}, **pack_sums(batch)}
+        return {**{name: sums[name] for name in self.terms}, **pack_sums(batch)}
 
 
 class SpanObjective:

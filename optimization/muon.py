@@ -28,6 +28,7 @@ EPSILON = 1e-7  # smallest norm to divide by
 SCALE = 0.2  # root mean square of an update at learning rate 1
 
 
+@tf.function(autograph=False)  # traced once for all matrices of a shape
 def orthogonalized(x: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
     """Return a matrix with the singular vectors of ``x`` and singular values between about 0.7 and 1.2.
 
@@ -81,8 +82,8 @@ class Muon(AdamW):
         """Return whether the variable is updated by Muon."""
         return variable.ref() in self._matrices.parts
 
-    def uses_kernel(self, variable: tf.Variable) -> bool:
-        return not self.is_orthogonalized(variable) and super().uses_kernel(variable)
+    def uses_step(self, variable: tf.Variable) -> bool:
+        return not self.is_orthogonalized(variable) and super().uses_step(variable)
 
     def moment_shape(self, variable: tf.Variable, name: str) -> tf.TensorShape:
         """Return the unsharded shape of a moment; Muon's matrices have no second one."""

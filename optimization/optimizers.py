@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from keras_extensions.backend import keras, tf
 from optimization.sharding import ShardedMoments, Shards
@@ -45,8 +45,8 @@ def dense_float32(gradient: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.convert_to_tensor(gradient), tf.float32)
 
 
-def is_weight_matrix(variable: tf.Variable) -> bool:
-    """Return whether weight decay and LAMB's trust ratio apply to a variable.
+def is_weight_matrix(variable: Union[tf.Variable, tf.Tensor]) -> bool:
+    """Return whether weight decay and LAMB's trust ratio apply to a variable, or a tensor of its shape.
 
     As published for BERT, biases and LayerNorm gains and offsets are excluded. They are the variables of rank below 2;
     the rank is tested instead of the name, so that renaming or converting a layer changes nothing.
@@ -72,7 +72,16 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
     Raises:
         UserError: a beta, epsilon, decay rate or clipping norm is out of range.
+
+    Attributes:
+        traced_step: updates a float32 variable with unsharded moments on its device; see :func:`adamw_step`. It is
+            traced once for all variables of a shape, which saves seconds at the start of a run.
+        compiled_step: the same function, compiled by XLA.
+        compiles_steps: whether ``compiled_step`` is used.
     """
+
+    traced_step: Callable[..., None]
+    compiled_step: Callable[..., None]
 
     def __init__(
         self,
@@ -109,7 +118,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self.rounding_seed = rounding_seed
         self.shards = shards
         self.state_device = state_device
-        self.compiled_step: Optional[Any] = None
+        self.compiles_steps = False
         self._current_update = _CurrentUpdate()
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
@@ -158,7 +167,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             The counter of updates, an int64 variable.
         """
         pairs = [
-            (gradient if gradient is None or self.compiled_step else dense_float32(gradient), variable)
+            (gradient if gradient is None or self.compiles_steps else dense_float32(gradient), variable)
             for gradient, variable in grads_and_vars
         ]
         self._current_update.begin()
@@ -177,12 +186,24 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             gradient: float32, of the variable's shape.
             variable: the variable to update.
         """
+        if self.uses_step(variable):
+            decay = self.weight_decay_rate if self._uses_decay(variable) else 0.0
+            rate, updates = self._learning_rate_float32(), tf.identity(self.iterations)
+            first, second = self.moments(variable)
+            handles = (variable.handle, first.handle, second.handle)
+            step = self.compiled_step if self.compiles_steps else self.traced_step
+            step(gradient, *handles, rate, updates, decay, self.beta_1, self.beta_2, self.epsilon)
+            return
         weights = tf.cast(variable, tf.float32)
         if self.shards is not None:
             weights, gradient = self.shards.own(weights), self.shards.own(gradient)
             self._current_update.steps.append((variable, weights, self._direction(gradient, variable, weights)))
             return
         variable.assign(self.updated_weights(gradient, variable, weights))
+
+    def uses_step(self, variable: tf.Variable) -> bool:
+        """Return whether ``traced_step`` or ``compiled_step`` can update the variable."""
+        return variable.dtype == tf.float32 and self.shards is None and self.state_device is None
 
     def updated_weights(self, gradient: tf.Tensor, variable: tf.Variable, weights: tf.Tensor) -> tf.Tensor:
         """Update the moments; return the new weights in the variable's dtype, given the float32 weights."""
@@ -218,10 +239,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self, gradient: tf.Tensor, variable: tf.Variable, m: tf.Tensor, v: tf.Tensor
     ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return d without the decay, and both moments after this update, given those before; all are float32."""
-        m = self.beta_1 * m + (1 - self.beta_1) * gradient
-        v = self.beta_2 * v + (1 - self.beta_2) * tf.square(gradient)
-        correction_1, correction_2 = _bias_corrections(self.beta_1, self.beta_2, self.iterations)
-        return (m / correction_1) / (tf.sqrt(v / correction_2) + self.epsilon), m, v
+        return adam_direction(gradient, m, v, self.iterations, self.beta_1, self.beta_2, self.epsilon)
 
     def _apply_shards(self, shards: Shards) -> None:
         """Update all variables from the shards of all processes."""
@@ -258,7 +276,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
         Compiling the update of all weights at once takes more time, and memory that the process keeps.
         """
-        return False
+        self.compiles_steps = self.global_clipnorm is None
+        return self.compiles_steps
 
     def moments(self, variable: tf.Variable) -> Tuple[tf.Variable, tf.Variable]:
         """Return this process' parts of the first and second moment of a variable, in float32."""
@@ -294,47 +313,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         return config
 
 
-@keras.utils.register_keras_serializable(package="bert")
-class AdamW(DecoupledOptimizer):
-    """Adam with decoupled weight decay, Algorithm 2 of Loshchilov & Hutter 2019 (arXiv 1711.05101).
-
-    As in ``torch.optim.AdamW``, decay is scaled by the learning rate and ε is added to the root of the bias-corrected
-    second moment. Variables of rank below 2 (biases, LayerNorm gains) are not decayed.
-
-    Args: see :class:`DecoupledOptimizer`.
-
-    Example:
-        >>> optimizer = AdamW(learning_rate=1e-4, weight_decay_rate=0.01)
-        >>> model.compile(optimizer=optimizer, loss="mse")
-    """
-
-    def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
-        """Update one variable, with TensorFlow's fused kernel if possible, else as the base class does.
-
-        The kernel reads and writes weights and moments once; they must be float32, unsharded, and on one device. Its
-        own bias correction is switched off (powers of beta of 0), because it computes 1 - βᵗ from a rounded βᵗ and adds
-        ε to the uncorrected moment.
-        """
-        if not self.uses_kernel(variable):
-            super().update_step(gradient, variable)
-            return
-        step = self.compiled_step or adamw_step
-        decay = self.weight_decay_rate if self._uses_decay(variable) else 0.0
-        rate, updates = self._learning_rate_float32(), tf.identity(self.iterations)
-        first, second = self.moments(variable)
-        handles = (variable.handle, first.handle, second.handle)
-        step(gradient, *handles, rate, updates, decay, self.beta_1, self.beta_2, self.epsilon)
-
-    def uses_kernel(self, variable: tf.Variable) -> bool:
-        """Return whether TensorFlow's fused kernel can update the variable."""
-        return variable.dtype == tf.float32 and self.shards is None and self.state_device is None
-
-    def compile_steps(self) -> bool:
-        if self.global_clipnorm is None:
-            self.compiled_step = compiled_adamw_step
-        return self.compiled_step is not None
-
-
 def adamw_step(
     gradient: tf.Tensor,
     variable: tf.Tensor,
@@ -347,7 +325,10 @@ def adamw_step(
     beta_2: float,
     epsilon: float,
 ) -> None:
-    """Update a variable and its moments.
+    """Update a variable and its moments as AdamW does, with TensorFlow's fused kernel.
+
+    The kernel reads and writes weights and moments once. Its own bias correction is switched off (powers of beta of 0),
+    because it computes 1 - βᵗ from a rounded βᵗ and adds ε to the uncorrected moment.
 
     Args:
         gradient: any floating dtype, in the variable's shape.
@@ -377,10 +358,76 @@ def adamw_step(
     )
 
 
-# One function for all optimizers: TensorFlow keeps what XLA has compiled until the process ends, so a run of several
-# seeds would otherwise grow with each of them. Its arguments are handles, so that weights of one shape share the code:
-# variables that Keras wraps in mixed precision would each be traced again.
-compiled_adamw_step = tf.function(adamw_step, jit_compile=True, autograph=False)
+def lamb_step(
+    gradient: tf.Tensor,
+    variable: tf.Tensor,
+    first: tf.Tensor,
+    second: tf.Tensor,
+    rate: tf.Tensor,
+    updates: tf.Tensor,
+    decay: float,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+) -> None:
+    """Update a variable and its moments as LAMB does; the arguments are those of :func:`adamw_step`."""
+    gradient = dense_float32(gradient)
+    weights, m, v = (
+        tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32), gradient.shape)
+        for handle in (variable, first, second)
+    )
+    direction, m, v = adam_direction(gradient, m, v, updates, beta_1, beta_2, epsilon)
+    if decay > 0:
+        direction += decay * weights
+    if is_weight_matrix(gradient):
+        rate = rate * lamb_trust_ratio(tf.norm(weights), tf.norm(direction))
+    tf.raw_ops.AssignVariableOp(resource=first, value=m)
+    tf.raw_ops.AssignVariableOp(resource=second, value=v)
+    tf.raw_ops.AssignVariableOp(resource=variable, value=weights - rate * direction)
+
+
+def adam_direction(
+    gradient: tf.Tensor,
+    m: tf.Tensor,
+    v: tf.Tensor,
+    updates: tf.Tensor,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return d without the decay, and both moments after an update, given those before; all are float32."""
+    m = beta_1 * m + (1 - beta_1) * gradient
+    v = beta_2 * v + (1 - beta_2) * tf.square(gradient)
+    correction_1, correction_2 = _bias_corrections(beta_1, beta_2, updates)
+    return (m / correction_1) / (tf.sqrt(v / correction_2) + epsilon), m, v
+
+
+def lamb_trust_ratio(weight_norm: tf.Tensor, direction_norm: tf.Tensor) -> tf.Tensor:
+    """Return ‖w‖ / ‖d‖, or 1 if either is 0."""
+    usable = tf.logical_and(weight_norm > 0, direction_norm > 0)
+    # The inner `where` avoids 0/0 in the discarded branch, which a NaN check of all operations would report.
+    return tf.where(usable, weight_norm / tf.where(usable, direction_norm, 1.0), 1.0)
+
+
+@keras.utils.register_keras_serializable(package="bert")
+class AdamW(DecoupledOptimizer):
+    """Adam with decoupled weight decay, Algorithm 2 of Loshchilov & Hutter 2019 (arXiv 1711.05101).
+
+    As in ``torch.optim.AdamW``, decay is scaled by the learning rate and ε is added to the root of the bias-corrected
+    second moment. Variables of rank below 2 (biases, LayerNorm gains) are not decayed.
+
+    Args: see :class:`DecoupledOptimizer`.
+
+    Example:
+        >>> optimizer = AdamW(learning_rate=1e-4, weight_decay_rate=0.01)
+        >>> model.compile(optimizer=optimizer, loss="mse")
+    """
+
+    # One function for all optimizers: TensorFlow keeps what XLA has compiled until the process ends, so a run of
+    # several seeds would otherwise grow with each of them. Its arguments are handles, so that weights of one shape
+    # share the code: variables that Keras wraps in mixed precision would each be traced again.
+    traced_step = staticmethod(tf.function(adamw_step, autograph=False))
+    compiled_step = staticmethod(tf.function(adamw_step, jit_compile=True, autograph=False))
 
 
 @keras.utils.register_keras_serializable(package="bert")
@@ -396,14 +443,14 @@ class LAMB(DecoupledOptimizer):
         >>> optimizer = LAMB(learning_rate=UpDown(0.006, total_steps=7000, warmup_frac=0.28))
     """
 
+    traced_step = staticmethod(tf.function(lamb_step, autograph=False))
+    compiled_step = staticmethod(tf.function(lamb_step, jit_compile=True, autograph=False))
+
     def uses_norms(self, variable: tf.Variable) -> bool:
         return is_weight_matrix(variable)
 
     def trust_ratio(self, weight_norm: tf.Tensor, direction_norm: tf.Tensor) -> tf.Tensor:
-        """Return ‖w‖ / ‖d‖, or 1 if either is 0."""
-        usable = tf.logical_and(weight_norm > 0, direction_norm > 0)
-        # The inner `where` avoids 0/0 in the discarded branch, which a NaN check of all operations would report.
-        return tf.where(usable, weight_norm / tf.where(usable, direction_norm, 1.0), 1.0)
+        return lamb_trust_ratio(weight_norm, direction_norm)
 
 
 class _CurrentUpdate:

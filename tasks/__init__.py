@@ -34,6 +34,19 @@ def task_class(name: str) -> Any:
     return importlib.import_module(f"tasks.{name}").TASK
 
 
+def check_metric(config: TrainingConfig, task: str) -> None:
+    """Refuse an ``evaluation.metric`` that the task's evaluation does not have; only if one is set, TensorFlow loads.
+
+    Raises:
+        UserError: there is no such score.
+    """
+    metric = config.evaluation.metric
+    if metric is not None:
+        names = task_class(task).metrics(config)
+        if metric not in names:
+            raise UserError(f"evaluation.metric is {metric}; set it to one of {', '.join(names)}")
+
+
 def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: Any) -> Result:
     """Train and evaluate in this process, as the command of the task does.
 
@@ -63,6 +76,7 @@ def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: An
     """
     started = time.perf_counter()
     loaded = resolve_call(task, config, overrides, read_classes)
+    check_metric(loaded.config, task)
     if loaded.config.seeds is not None:
         raise UserError("seeds: a call trains one model; unset seeds, and call train(…, seed=…) for each of them")
     processes = read_membership()

@@ -100,10 +100,10 @@ class Classification(FineTuning):
         return self.rows(ArrayReader(self.features(config.max_seq_length), samples), features.lengths)
 
     @staticmethod
-    def metric(config: TrainingConfig) -> str:
-        """Return the first of the benchmark's scores, on the first of its validation sets."""
+    def metrics(config: TrainingConfig) -> Sequence[str]:
+        """Return the benchmark's scores on each of its validation sets."""
         benchmark = select_benchmark(config, None)
-        return score_name(benchmark.metrics[0], benchmark.validation[0])
+        return [score_name(metric, split) for split in benchmark.validation for metric in benchmark.metrics]
 
     def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
         """Score every validation set, and write predictions for every test set in the leaderboard's format."""

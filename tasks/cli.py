@@ -22,6 +22,7 @@ from settings.flags import FALSE_WORDS, TRUE_WORDS, parse_flags
 from settings.loading import LoadedConfig, resolve
 from settings.problems import ConfigError
 from settings.schema import TrainingConfig
+from tasks import check_metric
 from tasks.own_data import read_classes
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
 from utilities.secrets import MaskingFormatter, mask, shown_line
@@ -77,6 +78,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         print(json.dumps(TrainingConfig.model_json_schema(), indent=2))
         return 0
     loaded = resolve(task, options.config or (), flag_values, complete=read_classes)
+    check_metric(loaded.config, task)
     processes = read_membership()
     if options.plan:
         print("\n".join(plan_lines(loaded, processes.count)))

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import FeatureSpec, packed_pretraining_features, pretraining_features
@@ -18,18 +18,16 @@ from data_utils.word_vectors import word_vectors
 from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import Architecture
-from model.losses import MLM_ACCURACY, NSP_ACCURACY, PretrainingObjective
+from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
 from settings.schema import TrainingConfig
 from training.building import build_model
 from training.initial_weights import InitialWeights
 from training.task import BuiltModel, InitializeSource, Predict
 from utilities.errors import UserError
-from utilities.metric_names import MLM_LOSS, NSP_LOSS
+from utilities.metric_names import MLM_LOSS
 
 logger = logging.getLogger(__name__)
-
-MEASURED = (MLM_LOSS, NSP_LOSS, MLM_ACCURACY, NSP_ACCURACY)  # on held-out text
 
 
 class Pretraining:
@@ -47,9 +45,8 @@ class Pretraining:
         self._is_random = start is None
 
     @staticmethod
-    def metric(config: TrainingConfig) -> str:
-        """Return ``mlm_loss``."""
-        return MLM_LOSS
+    def metrics(config: TrainingConfig) -> Sequence[str]:
+        return PretrainingObjective(config.show_accuracy, next_sentence=config.use_next_sentence).terms
 
     def open_data(self) -> SampleReader:
         """Return the records of ``dataset_dir``, or generated ones."""
@@ -102,7 +99,7 @@ class Pretraining:
         if self._held_out is None:
             return {}
         means = predict.means(self._held_out)
-        return {name: means[name] for name in MEASURED if name in means}
+        return {name: means[name] for name in self.objective.terms}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
         """Compare the masked-LM loss with the unigram and the uniform baseline."""

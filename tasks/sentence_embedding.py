@@ -44,6 +44,7 @@ logger = logging.getLogger(__name__)
 
 EMBEDDINGS = "embeddings"
 RECALL_AT = (1, 10)
+RECALLS = tuple(f"recall_at_{count}" for count in RECALL_AT)
 QUERIES = 1024  # Limits the memory of cosines.
 
 
@@ -142,9 +143,9 @@ class SentenceEmbedding(FineTuning):
             self._validation = self._read(self._files.validation[0])
 
     @staticmethod
-    def metric(config: TrainingConfig) -> str:
-        """Return Spearman's correlation with the labels, or without labels the recall of the first answer."""
-        return "recall_at_1" if config.embedding.label is None else "spearman"
+    def metrics(config: TrainingConfig) -> Sequence[str]:
+        """Return correlations with the labels, Spearman's first, or without labels recalls."""
+        return RECALLS if config.embedding.label is None else ("spearman", "pearson")
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a text; its label is that of its sample."""
@@ -244,7 +245,7 @@ def recalls(questions: np.ndarray, answers: np.ndarray, right: np.ndarray) -> Di
         cosines = questions[part] @ answers.T
         better.append(np.sum(cosines > np.take_along_axis(cosines, right[part, None], axis=1), axis=1))
     ranks = np.concatenate(better)
-    return {f"recall_at_{count}": float(np.mean(ranks < count)) for count in RECALL_AT}
+    return {name: float(np.mean(ranks < count)) for name, count in zip(RECALLS, RECALL_AT)}
 
 
 TASK = SentenceEmbedding

@@ -22,7 +22,7 @@ from data_utils.squad.examples import (
     open_squad,
     questions_about,
 )
-from data_utils.squad.metric import Scores, score
+from data_utils.squad.metric import EXACT_MATCH, F1, Scores, score
 from data_utils.squad.windows import (
     SPECIAL_TOKENS,
     Geometry,
@@ -71,9 +71,8 @@ class Squad(FineTuning):
             self._dev = self._read(config.squad.dev_file, VALIDATION)
 
     @staticmethod
-    def metric(config: TrainingConfig) -> str:
-        """Return ``f1``."""
-        return "f1"
+    def metrics(config: TrainingConfig) -> Sequence[str]:
+        return (F1, EXACT_MATCH)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a window."""

@@ -45,6 +45,7 @@ from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
 
+METRICS = ("f1", "precision", "recall")
 PREDICTIONS = {True: "cluener_predict.json", False: "test_predictions.txt"}  # by whether the data is CLUENER's
 GENERATED_LABELS = (OUTSIDE, "B-PER", "I-PER", "B-LOC", "I-LOC")  # of random data
 _WORDS = re.compile(r"\w+|[^\w\s]")
@@ -103,9 +104,8 @@ class TokenClassification(FineTuning):
         self.labels = len(self.label_names)
 
     @staticmethod
-    def metric(config: TrainingConfig) -> str:
-        """Return ``f1``."""
-        return "f1"
+    def metrics(config: TrainingConfig) -> Sequence[str]:
+        return METRICS
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a sentence."""
@@ -141,7 +141,7 @@ class TokenClassification(FineTuning):
                     shown = " ".join(f"{name} {value:.4g}" for name, value in values.items())
                     logger.info("  %s %s", kind or "all entities", shown)
                 if not kind:
-                    scores.update({f"{name}{suffix}": values[name] for name in ("f1", "precision", "recall")})
+                    scores.update({f"{name}{suffix}": values[name] for name in METRICS})
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:

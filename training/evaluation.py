@@ -20,7 +20,6 @@ from settings.schema import TrainingConfig
 from training.checkpointing import Saver
 from training.session import Session, TrainingData
 from training.task import BuiltModel
-from utilities.errors import UserError
 from utilities.metric_names import is_loss
 
 logger = logging.getLogger(__name__)
@@ -184,7 +183,7 @@ class EvaluateWhileTraining(UpdateCounter):
         assert every is not None
         self._session, self._plan = session, data.plan
         self._saver, self._checkpoints, self._reporting = saver, checkpoints, reporting
-        self._metric = config.evaluation.metric or session.task.metric(config)
+        self._metric = config.evaluation.metric or session.task.metrics(config)[0]
         self._rows_between = data.reader.count if every == "epoch" else every * config.samples_per_update
         self._predict = Predictor(model, evaluation_batch_size(config, platform), platform, self._interrupted)
         records = session.processes.decide(lambda: session.run.evaluations(self._metric))
@@ -233,8 +232,6 @@ class EvaluateWhileTraining(UpdateCounter):
         scores = session.processes.decide(lambda: self._scores() if local is None else local)
         if scores is None:
             return True
-        if self._metric not in scores:
-            raise UserError(f"evaluation.metric is {self._metric}; set it to one of {', '.join(scores)}")
         self._records.append(Record(self.step, scores[self._metric]))
         is_best = find_best_step(self._records, self._metric) == self.step
         samples = round(self.step * session.config.samples_per_update * self._plan.packing_factor)

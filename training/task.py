@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 import numpy as np
 
@@ -45,8 +45,8 @@ class Task(Protocol):
     objective: Objective
 
     @staticmethod
-    def metric(config: TrainingConfig) -> str:
-        """Return the score that decides which evaluation is best, if ``evaluation.metric`` does not name one."""
+    def metrics(config: TrainingConfig) -> Sequence[str]:
+        """Return the scores of an evaluation; the first decides which is best, unless ``evaluation.metric`` does."""
 
     def open_data(self) -> SampleReader:
         """Open and check the samples to train on. Not called in a run that only evaluates."""

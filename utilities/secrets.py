@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from typing import Any, List, Mapping, Optional
+from typing import Any, List, Mapping, Optional, Sequence
 
 MASK = "***"
 
@@ -78,7 +78,16 @@ def mask(text: str, environment: Optional[Mapping[str, str]] = None) -> str:
         >>> mask("run --api-key 123456 --steps 8 from https://me:pass@host/x")
         'run --api-key *** --steps 8 from https://me:***@host/x'
     """
-    for value in _secret_values(os.environ if environment is None else environment):
+    return _mask(text, _secret_values(os.environ if environment is None else environment))
+
+
+def mask_value(value: Any, name: str = "") -> Any:
+    """Mask the secrets in a nested JSON value by its name, by the names of its keys, and like :func:`mask`."""
+    return _mask_value(value, name, _secret_values(os.environ))
+
+
+def _mask(text: str, secrets: Sequence[str]) -> str:
+    for value in secrets:
         text = text.replace(value, MASK)
     text = _FORMS.sub(MASK, text)
     text = _IN_ADDRESS.sub(rf"\1:{MASK}", text)
@@ -86,15 +95,14 @@ def mask(text: str, environment: Optional[Mapping[str, str]] = None) -> str:
     return _ASSIGNED.sub(rf"\1{MASK}", text)
 
 
-def mask_value(value: Any, name: str = "") -> Any:
-    """Mask the secrets in a nested JSON value by its name, by the names of its keys, and like :func:`mask`."""
+def _mask_value(value: Any, name: str, secrets: Sequence[str]) -> Any:
     if isinstance(value, Mapping):
-        return {mask(str(key)): mask_value(item, str(key)) for key, item in value.items()}
+        return {_mask(str(key), secrets): _mask_value(item, str(key), secrets) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [mask_value(item, name) for item in value]
+        return [_mask_value(item, name, secrets) for item in value]
     if not isinstance(value, str):
         return value
-    return MASK if value and (is_secret_name(name) or _WHOLE.fullmatch(value)) else mask(value)
+    return MASK if value and (is_secret_name(name) or _WHOLE.fullmatch(value)) else _mask(value, secrets)
 
 
 def shown_line(text: str) -> str:

@@ -55,7 +55,7 @@ def run_search(options: argparse.Namespace) -> None:
     check_space(space, str(options.space), task, command[1:])
     if options.metric is not None and config.evaluation.every is not None:
         command.append(flag("evaluation.metric", options.metric))
-    metric = options.metric or config.evaluation.metric or task_class(task).metric(config)
+    metric = options.metric or config.evaluation.metric or task_class(task).metrics(config)[0]
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     failures = 0
     with locked(options.output) as lock, storage_errors():

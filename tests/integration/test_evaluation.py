@@ -168,7 +168,6 @@ def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, root: Pa
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"evaluation": {"every": 4, "metric": "bleu"}}, ["evaluation.metric", "bleu", "mlm_loss"]),
         ({"evaluation": {"patience": 4}}, ["evaluation.patience", "evaluation.every"]),
         ({"evaluation": {"every": 0}}, ["evaluation.every", '"epoch"']),
         ({"evaluation": {"every": 4}, "do_validation": False}, ["do_validation"]),
@@ -180,6 +179,15 @@ def test_a_wrong_setting_is_named(changes: dict[str, Any], words: list[str], roo
         changes = {**changes, "dataset_dir": changes["dataset_dir"].format(data=dataset)}
     outcome = train(write_config(root / "wrong.json", dataset, **changes), root / "runs")
     assert outcome.status == 2 and all(word in outcome.error for word in words), outcome.errors
+
+
+def test_an_unknown_metric_is_refused_before_training(root: Path, dataset: Path) -> None:
+    changes = {"evaluation": {"every": 4, "metric": "bleu"}, "show_accuracy": False}
+    config = write_config(root / "bleu.json", dataset, name="bleu", **changes)
+    for flags in ([], ["--plan"]):
+        outcome = train(config, root / "runs", *flags)
+        assert outcome.status == 2 and not (root / "runs" / "bleu").exists()
+        assert outcome.error == "error: evaluation.metric is bleu; set it to one of mlm_loss, nsp_loss"
 
 
 def test_held_out_text_of_another_vocabulary_is_refused(root: Path, dataset: Path) -> None:

@@ -83,6 +83,22 @@ def test_twenty_updates_follow_the_paper(problem, name, wrap, scheduled):
     assert float(optimizer.learning_rate) == pytest.approx(rates[-1])
 
 
+@pytest.mark.parametrize("name", ["AdamW", "LAMB"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_weights_of_one_shape_share_one_trace(name, compiled):
+    rng = np.random.default_rng(9)
+    start = [rng.normal(size=(13, 3 + compiled)).astype(np.float32) for _ in range(3)]
+    gradients = [[rng.normal(size=value.shape).astype(np.float32) for value in start] for _ in range(5)]
+    optimizer = make(name)
+    assert not compiled or optimizer.compile_steps()
+    step = optimizer.compiled_step if compiled else optimizer.traced_step
+    before = step.experimental_get_tracing_count()
+    for k, variable in enumerate(run(optimizer, start, gradients, wrap=tf.function)):
+        expected = reference(name, start[k], [g[k] for g in gradients], [RATE] * 5, adapted=True)
+        np.testing.assert_allclose(variable.numpy(), expected, atol=1e-6, rtol=0)
+    assert step.experimental_get_tracing_count() == before + 1
+
+
 def test_adamw_equals_torch(problem):
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-bench.txt")
     start, gradients = problem

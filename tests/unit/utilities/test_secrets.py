@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 
 import pytest
 
@@ -85,6 +86,20 @@ def test_values_of_secret_variables_are_masked(monkeypatch):
     monkeypatch.setenv("SOME_SERVICE_TOKEN", "correct horse battery")
     monkeypatch.setenv("SHORT_TOKEN", "abc")
     assert mask("login correct horse battery, abc") == "login ***, abc"
+
+
+def test_the_environment_is_searched_once_for_all_of_a_nested_value(monkeypatch):
+    class Counted(dict):
+        searches = 0
+
+        def items(self):
+            self.searches += 1
+            return super().items()
+
+    environment = Counted(SOME_SERVICE_TOKEN="correct horse battery")
+    monkeypatch.setattr(os, "environ", environment)
+    assert mask_value({"a": ["correct horse battery"] * 3, "b": {"c": "x"}}) == {"a": [MASK] * 3, "b": {"c": "x"}}
+    assert environment.searches == 1
 
 
 def test_values_in_the_form_of_a_key_are_masked_in_configs_only():

@@ -121,9 +121,10 @@ def test_batch_script_is_not_a_step():
     assert read_membership({**STEP, "SLURM_STEP_NUM_TASKS": "1"}).count == 1
 
 
-def test_contradictory_slurm_variables_are_refused():
+@pytest.mark.parametrize("changes", [{"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, {"SLURM_PROCID": "5"}])
+def test_contradictory_slurm_variables_are_refused(changes):
     with pytest.raises(UserError, match="Slurm"):
-        read_membership({**STEP, "SLURM_STEP_TASKS_PER_NODE": "2(x2)"})
+        read_membership({**STEP, **changes})
 
 
 @pytest.mark.parametrize(
