@@ -18,6 +18,7 @@ from tests.support.published_configs import CONFIGS, FOLDERS, ROWS, SIZES, TASKS
 OWN = {  # recipes of this project
     "pretrain_tiny_128_phase1_packed", "pretrain_tiny_384_phase2", "pretrain_tiny_512_phase2",
     "pretrain_tiny_32_quick", "pretrain_tiny_128_quick", "pretrain_tiny_32_speedrun", "pretrain_tiny_128_speedrun",
+    "pretrain_half_hour_32", "pretrain_half_hour_128",
 }  # fmt: skip
 BATCH = ("replicas", "micro_batch_size", "grad_acc_steps_per_replica")
 TOP = ("max_seq_length", "max_predictions_per_seq", "embedding_serialization_factor", "num_epochs", "seed")
