@@ -4,7 +4,7 @@ A BERT that starts from random embeddings first learns, from few masked tokens, 
 text give that at once: vectors from positive pointwise mutual information (PMI), by Levy, Goldberg and Dagan 2015
 (TACL 3, section 3), with a smoothed distribution of contexts and the square roots of the singular values.
 
-N rows · S tokens of a row · V word pieces · K contexts, the most frequent pieces · H size of a vector
+N rows · S tokens of a row · V word pieces · K contexts: the most frequent pieces · H size of a vector
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 ROWS_AT_ONCE = 16_384
 TOKENS = 16_000_000  # that are counted at most
-CONTEXTS = 8_192
+CELLS = 1 << 26  # V × K at most; the table of counts and what is computed from it take up to 1.5 GB
 WINDOW = 4  # neighbours on each side; the neighbour at distance d counts 1/d
 SMOOTHING = 0.75  # exponent of the frequencies of contexts
 OVERSAMPLING, POWER_ITERATIONS = 32, 2  # of the randomized decomposition
@@ -45,7 +45,8 @@ def word_vectors(rows: Rows, vocab_size: int, size: int, seed: int) -> np.ndarra
     """
     tokens = original_tokens(rows)
     rng = np.random.default_rng(seed)
-    contexts = np.argsort(-np.bincount(tokens[tokens != PADDING], minlength=vocab_size), kind="stable")[:CONTEXTS]
+    frequencies = np.bincount(tokens[tokens != PADDING], minlength=vocab_size)  # (V,)
+    contexts = np.argsort(-frequencies, kind="stable")[: CELLS // vocab_size]  # (K,)
     information = positive_information(count_neighbours(tokens, contexts, vocab_size))
     vectors = decompose(information, min(size, len(contexts)), rng)  # (V, min(H, K))
     # A random rotation spreads the information evenly over the elements, among which the heads are divided.
