@@ -250,9 +250,9 @@ class Execution(Section):
     )
     parallel_micro_batches: Annotated[Workers, PER_PROCESS] = Field(
         1,
-        description="Micro batches of an update that a CPU computes at the same time, each with its share of the "
-        "threads. Operations of small models gain little from several threads, so one micro batch a core is faster "
-        "there. A process needs memory for as many micro batches.",
+        description="1, or the number of micro batches of an update, which a CPU then computes at the same time, each "
+        "with its share of the threads. Operations of small models gain little from several threads, so one micro "
+        "batch a core is faster there. A process needs memory for as many micro batches.",
     )
     executable_cache: Annotated[Optional[PathText], PER_PROCESS] = Field(
         "auto",

@@ -37,10 +37,10 @@ def configured_processes(config: TrainingConfig) -> Processes:
             " that divides them, or change grad_acc_steps_per_replica"
         )
     parallel = config.execution.parallel_micro_batches
-    if parts // processes.count % parallel:
+    if parallel not in (1, parts // processes.count):
         raise UserError(
-            f"execution.parallel_micro_batches is {parallel}, which does not divide the {parts // processes.count:,}"
-            f" micro batches of each of {processes.count} processes; set it to a number that does"
+            f"execution.parallel_micro_batches is {parallel}, but each of {processes.count} processes has"
+            f" {parts // processes.count:,} micro batches of an update; set it to that, or to 1"
         )
     return processes
 

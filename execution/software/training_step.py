@@ -230,8 +230,8 @@ class SequentialEngine:
     """Makes an update on one device: each micro batch passes through the whole model.
 
     The loop over the micro batches is a graph loop around one compiled function, which was measured to be fastest and
-    compiles quickly. An iteration may compute several micro batches, which TensorFlow runs at the same time, as they
-    do not depend on each other. Their gradients are added in order, so the update is the same.
+    compiles quickly. With ``parallel``, all micro batches are computed at the same time instead, and their gradients
+    are added in the same order.
 
     Args:
         model: the whole model.
@@ -239,7 +239,7 @@ class SequentialEngine:
         seeds: gives the model's dropout layers their seeds.
         run_seed: seed of the run, from which the seed of every micro batch follows.
         xla: whether to compile the computation of a micro batch.
-        parallel: number of micro batches of an iteration; it divides those of an update.
+        parallel: 1, or the number of micro batches, to compute them at the same time.
         copies: the bfloat16 copies of weights that are made once an update; None: layers cast weights at each use.
     """
 
@@ -261,6 +261,8 @@ class SequentialEngine:
         self._parallel = parallel
         self._copies = copies or WeightCopies()
         self._compiled_gradients = tf.function(self._gradients, jit_compile=xla, autograph=False)
+        # Not inlined, because TensorFlow would rewrite several additions as one operation without an order.
+        self._add = tf.function(accumulation.add, autograph=False, experimental_attributes={"_noinline": True})
 
     def update(self, batch: Tensors) -> Tensors:
         align_names()
@@ -268,6 +270,8 @@ class SequentialEngine:
         copies = [tf.cast(variable, tf.bfloat16) for variable in self._copies.variables]
         if self._rule.update.micro_batches == 1:
             gradients, sums = self._micro_batch(batch, weights, copies, tf.constant(0))
+        elif self._parallel > 1:
+            gradients, sums = self._compute_at_once(batch, weights, copies)
         else:
             gradients, sums = self._accumulate(batch, weights, copies)
         return {**self._rule.totals(sums), **self._rule.apply(gradients)}
@@ -310,18 +314,27 @@ class SequentialEngine:
         micro_batch = {name: values[index] for name, values in batch.items()}
         return self._compiled_gradients(micro_batch, weights, copies, seed)
 
+    def _compute_at_once(
+        self, batch: Tensors, weights: Tensors, copies: List[tf.Tensor]
+    ) -> Tuple[List[tf.Tensor], Tensors]:
+        """Return what :meth:`_accumulate` does; TensorFlow runs calls that do not depend on each other in parallel."""
+        count, reduction = self._rule.update.micro_batches, self._rule.update.reduction
+        computed = [self._micro_batch(batch, weights, copies, tf.constant(index)) for index in range(count)]
+        totals = accumulation.initial(self._rule.variables)
+        for index, (gradients, _) in enumerate(computed):
+            totals = self._add(reduction, totals, gradients, tf.constant(index))
+        sums = {name: tf.add_n([new[name] for _, new in computed]) for name in computed[0][1]}
+        return accumulation.finish(reduction, totals, count), sums
+
     def _accumulate(self, batch: Tensors, weights: Tensors, copies: List[tf.Tensor]) -> Tuple[List[tf.Tensor], Tensors]:
         count, reduction = self._rule.update.micro_batches, self._rule.update.reduction
         totals = accumulation.initial(self._rule.variables)
         sums = {name: tf.zeros([]) for name in self._rule.objective.counts(batch)}
 
         def body(index: tf.Tensor, totals: List[tf.Tensor], sums: Tensors) -> Any:
-            numbers = [index + offset for offset in range(self._parallel)]
-            computed = [self._micro_batch(batch, weights, copies, number) for number in numbers]
-            for number, (gradients, new) in zip(numbers, computed):
-                totals = accumulation.add(reduction, totals, gradients, number)
-                sums = {name: sums[name] + new[name] for name in sums}
-            return index + self._parallel, totals, sums
+            gradients, new = self._micro_batch(batch, weights, copies, index)
+            totals = accumulation.add(reduction, totals, gradients, index)
+            return index + 1, totals, {name: sums[name] + new[name] for name in sums}
 
         _, totals, sums = tf.while_loop(
             lambda index, *_: index < count, body, (tf.constant(0), totals, sums), parallel_iterations=1

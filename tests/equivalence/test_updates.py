@@ -89,13 +89,15 @@ def test_compiled_and_recomputed_without_dropout(whole, options):
     assert_same(trained(micro_batches=2, **options)[0], whole[0], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("micro_batches, parallel, options", [(2, 2, {}), (4, 2, COMPILED), (8, 8, {})])
-def test_micro_batches_computed_at_the_same_time_make_the_same_update(micro_batches, parallel, options):
+@pytest.mark.parametrize(
+    "micro_batches, reduction, options",
+    [(2, "running_mean", {}), (2, "mean", COMPILED), (4, "mean", {}), (8, "mean", {})],
+)
+def test_micro_batches_computed_at_the_same_time_make_the_same_update(micro_batches, reduction, options):
     """The gradients are added in the same order, so weights and metrics are equal to the bit, also with dropout."""
-    in_turn = trained(Update(micro_batches, reduction="running_mean"), dropout=0.3, **options)
-    at_once = trained(
-        Update(micro_batches, reduction="running_mean"), dropout=0.3, parallel_micro_batches=parallel, **options
-    )
+    update = Update(micro_batches, reduction=reduction)
+    in_turn = trained(update, steps=4, executions=4, dropout=0.3, **options)
+    at_once = trained(update, steps=4, executions=4, dropout=0.3, parallel_micro_batches=micro_batches, **options)
     for one, other in zip(in_turn, at_once):
         assert_same(one, other, rtol=0, atol=0)
 
