@@ -96,12 +96,12 @@ def count_neighbours(tokens: np.ndarray, contexts: np.ndarray, vocab_size: int) 
 
 
 def positive_information(counts: np.ndarray) -> np.ndarray:
-    """Return log(P(piece, context) / (P(piece) P(context))), or 0 where that is negative, in place of the counts.
+    """Return log(P(piece, context) / (P(piece) P(context))), or 0 where that is negative.
 
     P(context) is proportional to its count to the power ``SMOOTHING``.
 
     Args:
-        counts: (V, K).
+        counts: (V, K); overwritten with the result, which saves the memory of a second table.
     """
     of_pieces = counts.sum(axis=1, keepdims=True)  # (V, 1)
     of_contexts = counts.sum(axis=0) ** SMOOTHING  # (K,)
