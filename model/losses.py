@@ -130,14 +130,18 @@ class ClassificationObjective:
         return {**{name: sums[name] for name in self._terms}, **pack_sums(batch)}
 
 
-class MultiLabelObjective:
-    """Mean over samples and labels of the binary cross-entropy, for samples with any number of labels."""
+class _SampleLoss:
+    """What objectives have in common whose only term is a loss of each sample."""
 
     losses: Tuple[str, ...] = (LOSS,)
 
     def counts(self, batch: Tensors) -> Tensors:
         weights, _ = sequence_weights_and_labels(batch, "labels")
         return {LOSS: tf.reduce_sum(weights), **pack_counts(batch)}
+
+
+class MultiLabelObjective(_SampleLoss):
+    """Mean over samples and labels of the binary cross-entropy, for samples with any number of labels."""
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         real, _ = sequence_weights_and_labels(batch, "labels")  # (B,) or (B, N)
@@ -147,14 +151,8 @@ class MultiLabelObjective:
         return {LOSS: tf.reduce_sum(real * tf.reduce_mean(loss, axis=-1)), **pack_sums(batch)}
 
 
-class RegressionObjective:
+class RegressionObjective(_SampleLoss):
     """Mean squared error over the samples, for a model with one output."""
-
-    losses: Tuple[str, ...] = (LOSS,)
-
-    def counts(self, batch: Tensors) -> Tensors:
-        weights, _ = sequence_weights_and_labels(batch, "labels")
-        return {LOSS: tf.reduce_sum(weights), **pack_counts(batch)}
 
     def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         real, scores = sequence_weights_and_labels(batch, "labels")  # (B,) or (B, N)

@@ -148,7 +148,7 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
 
 
 def _unfinished(loaded: LoadedConfig, first: RunFolder) -> Optional[RunFolder]:
-    """Return the newest of the runs of a name, same_named or not, that the same command would continue."""
+    """Return the newest of the runs of a name, numbered or not, that the same command would continue."""
     for run in reversed(first.same_named()):
         if run.history.finished or run.task != loaded.task:
             continue

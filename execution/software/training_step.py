@@ -261,8 +261,6 @@ class SequentialEngine:
         self._parallel = parallel
         self._copies = copies or WeightCopies()
         self._compiled_gradients = tf.function(self._gradients, jit_compile=xla, autograph=False)
-        # Not inlined, because TensorFlow would rewrite several additions as one operation without an order.
-        self._add = tf.function(accumulation.add, autograph=False, experimental_attributes={"_noinline": True})
 
     def update(self, batch: Tensors) -> Tensors:
         align_names()
@@ -320,9 +318,11 @@ class SequentialEngine:
         """Return what :meth:`_accumulate` does; TensorFlow runs calls that do not depend on each other in parallel."""
         count, reduction = self._rule.update.micro_batches, self._rule.update.reduction
         computed = [self._micro_batch(batch, weights, copies, tf.constant(index)) for index in range(count)]
+        # Not inlined, because TensorFlow would rewrite several additions as one operation without an order.
+        add = tf.function(accumulation.add, autograph=False, experimental_attributes={"_noinline": True})
         totals = accumulation.initial(self._rule.variables)
         for index, (gradients, _) in enumerate(computed):
-            totals = self._add(reduction, totals, gradients, tf.constant(index))
+            totals = add(reduction, totals, gradients, tf.constant(index))
         sums = {name: tf.add_n([new[name] for _, new in computed]) for name in computed[0][1]}
         return accumulation.finish(reduction, totals, count), sums
 
