@@ -251,7 +251,7 @@ def is_feasible(run: Planned) -> bool:
 
 
 def host_memory(run: Planned) -> float:
-    """Return the minimum memory of a process on a CPU in bytes, with the micro batches that it computes at a time.
+    """Return the minimum memory of a run of one process on a CPU in bytes.
 
     It counts weights and, for training, accumulated gradients, moments, and the tensors that the backward pass needs.
     """
@@ -262,7 +262,8 @@ def host_memory(run: Planned) -> float:
     moments = (
         0 if config.ipu_config.replicated_tensor_sharding else run.moments(blocks)
     )  # other processes may have them
-    activations = config.execution.parallel_micro_batches * stage_activations(run, blocks, kept=1)
+    at_once = config.global_batch.micro_batches if config.execution.parallel_micro_batches else 1
+    activations = at_once * stage_activations(run, blocks, kept=1)
     return 2 * width * run.parameters(blocks) + moments + activations * width / HALF
 
 

@@ -110,15 +110,10 @@ def data_and_length(config: TrainingConfig, task: str) -> Iterator[FieldError]:
 
 
 def parallel_micro_batches(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    parallel, batch = config.execution.parallel_micro_batches, config.global_batch
-    fields = ["execution.parallel_micro_batches", "global_batch.grad_acc_steps_per_replica"]
-    if parallel not in (1, batch.micro_batches):
-        counts = f"{batch.micro_batches} = {batch.replicas} replicas × {batch.grad_acc_steps_per_replica}"
-        problem = f"it is neither 1 nor the micro batches of an update, {counts} grad_acc_steps_per_replica"
-        yield FieldError(fields, problem, "choose micro_batch_size so that an update has that many, or set 1")
-    if parallel > 1 and (config.execution.pipeline_devices or 1) > 1:
-        fields = [fields[0], "execution.pipeline_devices"]
-        yield FieldError(fields, "a pipeline computes micro batches at the same time by itself", "set one of them to 1")
+    if config.execution.parallel_micro_batches and (config.execution.pipeline_devices or 1) > 1:
+        fields = ["execution.parallel_micro_batches", "execution.pipeline_devices"]
+        problem = "a pipeline computes micro batches at the same time by itself"
+        yield FieldError(fields, problem, "set parallel_micro_batches to false, or pipeline_devices to 1")
 
 
 def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:

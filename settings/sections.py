@@ -248,11 +248,11 @@ class Execution(Section):
     threads: Annotated[Optional[Workers], PER_PROCESS] = Field(
         None, description="CPU threads to compute with. Unset: all cores."
     )
-    parallel_micro_batches: Annotated[Workers, PER_PROCESS] = Field(
-        1,
-        description="1, or the number of micro batches of an update, which a CPU then computes at the same time, each "
-        "with its share of the threads. Operations of small models gain little from several threads, so one micro "
-        "batch a core is faster there. A process needs memory for as many micro batches.",
+    parallel_micro_batches: Annotated[bool, PER_PROCESS] = Field(
+        False,
+        description="Whether a CPU computes all micro batches of an update at the same time, each with its share of "
+        "the threads. Operations of small models gain little from several threads, so one micro batch a core is "
+        "faster there. A process needs memory for the activations of all of them.",
     )
     executable_cache: Annotated[Optional[PathText], PER_PROCESS] = Field(
         "auto",

@@ -36,23 +36,18 @@ def configured_processes(config: TrainingConfig) -> Processes:
             f" replicas × {batch.grad_acc_steps_per_replica} grad_acc_steps_per_replica); start a number of processes"
             " that divides them, or change grad_acc_steps_per_replica"
         )
-    parallel = config.execution.parallel_micro_batches
-    if parallel not in (1, parts // processes.count):
-        raise UserError(
-            f"execution.parallel_micro_batches is {parallel}, but each of {processes.count} processes has"
-            f" {parts // processes.count:,} micro batches of an update; set it to that, or to 1"
-        )
     return processes
 
 
 def configured_platform(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> Platform:
     """Return the platform that the config selects, and join the processes."""
-    return select_platform(execution_options(config), processes)
+    return select_platform(execution_options(config, processes), processes)
 
 
-def execution_options(config: TrainingConfig) -> ExecutionOptions:
+def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> ExecutionOptions:
     """Return the config's settings of the machine."""
     execution, ipu = config.execution, config.ipu_config
+    own_micro_batches = config.global_batch.micro_batches // processes.count
     # Hugging Face's own layers compute in float32.
     precision = "float32" if execution.precision == "auto" and not config.replace_layers else execution.precision
     return ExecutionOptions(
@@ -60,7 +55,7 @@ def execution_options(config: TrainingConfig) -> ExecutionOptions:
         device=execution.device,
         xla=execution.xla if config.sparsity.ratio == 0 else sparse_xla(config),
         threads=execution.threads,
-        parallel_micro_batches=execution.parallel_micro_batches,
+        parallel_micro_batches=own_micro_batches if execution.parallel_micro_batches else 1,
         seed=config.seed,
         micro_batch_size=config.global_batch.micro_batch_size,
         precision=precision,

@@ -169,6 +169,7 @@ def test_suggestion_is_the_best_of_all_partitions(ipus, layers):
     assert suggestion.bottleneck == best
     assert suggestion.memory <= IN_PROCESSOR_MEMORY
     assert 0 < balance(suggestion.run) <= 1
+    assert suggestion.run.devices == ([*range(ipus), 0] if ipus > 1 else [0]), "heads are on IPU 0, as published"
 
 
 def test_missing_partition_is_refused():

@@ -87,6 +87,13 @@ def test_a_loss_that_goes_up_is_reported_early_and_once(tmp_path, band, caplog):
     assert 4000 < samples < 4800
 
 
+def test_nan_does_not_end_the_comparison(band, caplog):
+    losses = {2000: math.nan, 3040: math.inf}
+    feed(ReferenceCheck(band), 1, excess=lambda samples: losses.get(samples, 1.0 if samples > 4000 else 0.0))
+    assert sum("not on track: mlm_loss is " in text for text in caplog.messages) == 1
+    assert not [text for text in caplog.messages if "mlm_loss is nan" in text or "mlm_loss is inf" in text]
+
+
 def test_a_run_that_comes_back_and_one_far_below(band, caplog):
     caplog.set_level("INFO")
     feed(ReferenceCheck(band), 1, excess=lambda samples: 1.0 if 2000 < samples < 3000 else 0.0)

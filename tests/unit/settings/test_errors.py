@@ -49,9 +49,9 @@ WRONG_VALUES = [
     case({"bert_config/vocab_size": 2**31}, "bert_config.vocab_size", "at most 10,000,000"),
     case({"global_batch/micro_batch_size": 2**31}, "global_batch.micro_batch_size", "at most 10,000,000"),
     case(
-        {"execution/parallel_micro_batches": 7},
+        {"execution/parallel_micro_batches": True, "execution/pipeline_devices": 2},
         "execution.parallel_micro_batches",
-        "is neither 1 nor the micro batches",
+        "a pipeline computes micro batches at the same time by itself",
     ),
     case({"execution/threads": 10**9}, "execution.threads", "at most 1,024", "(flag: --execution.threads)"),
     case({"execution/pipeline_devices": 10**9}, "execution.pipeline_devices", "at most 1,024"),

@@ -22,7 +22,7 @@ from settings.schema import TrainingConfig
 from tests.support.fake_processes import run_as_processes
 from training.chief import check_processes, on_chief, shared_position, shared_run_folder
 from training.failures import CurrentRun, process_failures
-from training.machine import configured_processes
+from training.machine import configured_processes, execution_options
 from training.resume import Position
 from training.run_folder import RunFolder
 from utilities.errors import ProcessLostError, UserError
@@ -119,6 +119,16 @@ def test_processes_must_share_the_micro_batches_evenly(monkeypatch):
     config = TrainingConfig.model_validate({"global_batch": {"grad_acc_steps_per_replica": 4}})
     with pytest.raises(UserError, match="3 processes cannot share 4 micro batches evenly"):
         configured_processes(config)
+
+
+def test_parallel_micro_batches_are_those_of_one_process():
+    def in_parallel(parallel: bool) -> list[int]:
+        config = TrainingConfig.model_validate(
+            {"global_batch": {"grad_acc_steps_per_replica": 4}, "execution": {"parallel_micro_batches": parallel}}
+        )
+        return run_as_processes(2, lambda processes: execution_options(config, processes).parallel_micro_batches)
+
+    assert in_parallel(True) == [2, 2] and in_parallel(False) == [1, 1]
 
 
 def test_lost_process_is_reported_in_one_line(monkeypatch):
