@@ -178,7 +178,7 @@ class Snapshots:
     def take(self, model: BertForMaskedLM, last: bool = False) -> None:
         """Save the model if it is time or the end; the time that this takes counts."""
         if last or self.seconds >= self._next:
-            self._next += self._every
+            self._next = (self.seconds // self._every + 1) * self._every
             path, seconds = self._folder / f"snapshot-{len(self.taken):04}", self.seconds
             model.save_pretrained(path)
             self.taken.append((seconds / 60, str(path)))
