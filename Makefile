@@ -13,7 +13,7 @@ EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve speedrun squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
+.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -100,6 +100,9 @@ sharding: $(RUNTIME)  ## the optimizer's memory in each of several processes, wi
 
 learning-curve: $(BENCH)  ## loss, step by step, compared with Hugging Face's in PyTorch (a minute); needs PyTorch; uses real data, Wikipedia, where there is any
 	@$(PY) -m benchmarks.learning pytorch $(BENCHMARK_ARGS)
+
+learning-race: $(BENCH)  ## held-out loss over time, compared with PyTorch (hours; needs an idle machine); needs PyTorch; BENCHMARK_ARGS="--data-32 data/32 --data-128 data/128 --output runs/race"
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.learning_race $(BENCHMARK_ARGS)
 
 speedrun: $(RUNTIME)  ## the fastest recipe of guides/small.md from text to a held-out loss (needs an idle machine): DATA=folder of WikiExtractor's files
 	@test -n "$(DATA)" || { echo "error: name the folder of WikiExtractor's files: make speedrun DATA=/path" >&2; exit 1; }

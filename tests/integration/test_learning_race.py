@@ -1,0 +1,55 @@
+"""The learning race trains PyTorch in both ways on small random rows, and says who reaches which loss when."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import measuring
+from benchmarks.learning_race import held_out_losses, rate_factor, reached_after, train_pytorch
+from data_utils.records.arrays import GeneratedReader
+from data_utils.records.features import pretraining_features
+from model.architecture import Architecture
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+
+VOCABULARY, ROWS = 50, 64
+
+
+def make_part(file: Path, **changes: Any) -> dict[str, Any]:
+    sizes = Architecture(16, VOCABULARY, 2, 1, 32, 0.0, 0.0, 16)
+    part = {
+        "rows": str(file), "length": 16, "predictions": 3, "architecture": asdict(sizes), "batch": 8, "total": 4,
+        "seconds": None, "decays": True, "learning_rate": 1e-3, "warm_up": 0.0, "muon": True, "word_vectors": True,
+        "weight_decay": 0.01, "betas": [0.9, 0.98], "epsilon": 1e-6, "clip": 1.0, "seed": 1,
+    }  # fmt: skip
+    return {**part, **changes}
+
+
+def test_two_parts_are_trained_and_scored(tmp_path: Path) -> None:
+    file = tmp_path / "rows.npz"
+    np.savez(file, **GeneratedReader(pretraining_features(16, 3, VOCABULARY), 1, ROWS).read(np.arange(ROWS)))
+    parts = [make_part(file), make_part(file, muon=False, word_vectors=False)]
+    arguments = {"parts": parts, "folder": str(tmp_path), "start": time.time(), "snapshot_minutes": 60.0}
+    result = measuring.in_process(train_pytorch, measuring.only("TORCH"), **arguments)
+    ((minutes, folder),) = result["snapshots"]
+    assert minutes > 0 and len(result["samples_per_second"]) == 2
+    (loss,) = measuring.in_process(held_out_losses, measuring.only("TORCH"), folders=[folder], file=str(file))
+    assert loss == pytest.approx(np.log(VOCABULARY), abs=1.0)  # random targets cannot be predicted
+
+
+def test_rates_are_those_of_a_linear_warm_up_and_decay() -> None:
+    part = {"total": 10, "warm_up": 0.4, "decays": True}
+    assert [rate_factor(done, part) for done in (0, 3, 4, 7, 10)] == [0.25, 1.0, 1.0, 0.5, 0.0]
+
+
+def test_the_first_snapshot_at_most_as_high_counts() -> None:
+    result = {"snapshots": [(1.0, "a"), (2.0, "b"), (3.0, "c")], "losses": [5.0, 4.0, 3.0]}
+    assert reached_after(result, 4.5) == 2.0
+    assert reached_after(result, 2.0) is None
