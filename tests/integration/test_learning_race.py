@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from benchmarks import measuring
-from benchmarks.learning_race import held_out_losses, rate_factor, reached_after, train_pytorch
+from benchmarks.learning_race import reached_after
+from benchmarks.race_pytorch import held_out_losses, rate_factor, train_pytorch
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import pretraining_features
 from model.architecture import Architecture
@@ -22,10 +23,10 @@ pytestmark = pytest.mark.slow
 VOCABULARY, ROWS = 50, 64
 
 
-def make_part(file: Path, **changes: Any) -> dict[str, Any]:
+def make_part(folder: Path, **changes: Any) -> dict[str, Any]:
     sizes = Architecture(16, VOCABULARY, 2, 1, 32, 0.0, 0.0, 16)
     part = {
-        "rows": str(file), "length": 16, "predictions": 3, "architecture": asdict(sizes), "batch": 8, "total": 4,
+        "rows": str(folder), "length": 16, "predictions": 3, "architecture": asdict(sizes), "batch": 8, "total": 4,
         "seconds": None, "decays": True, "learning_rate": 1e-3, "warm_up": 0.0, "muon": True, "word_vectors": True,
         "weight_decay": 0.01, "betas": [0.9, 0.98], "epsilon": 1e-6, "clip": 1.0, "seed": 1,
     }  # fmt: skip
@@ -33,14 +34,17 @@ def make_part(file: Path, **changes: Any) -> dict[str, Any]:
 
 
 def test_two_parts_are_trained_and_scored(tmp_path: Path) -> None:
-    file = tmp_path / "rows.npz"
-    np.savez(file, **GeneratedReader(pretraining_features(16, 3, VOCABULARY), 1, ROWS).read(np.arange(ROWS)))
-    parts = [make_part(file), make_part(file, muon=False, word_vectors=False)]
+    rows = tmp_path / "rows"
+    rows.mkdir()
+    reader = GeneratedReader(pretraining_features(16, 3, VOCABULARY), 1, ROWS)
+    for name, values in reader.read(np.arange(ROWS)).items():
+        np.save(rows / f"{name}.npy", values)
+    parts = [make_part(rows), make_part(rows, muon=False, word_vectors=False)]
     arguments = {"parts": parts, "folder": str(tmp_path), "start": time.time(), "snapshot_minutes": 60.0}
     result = measuring.in_process(train_pytorch, measuring.only("TORCH"), **arguments)
     ((minutes, folder),) = result["snapshots"]
     assert minutes > 0 and len(result["samples_per_second"]) == 2
-    (loss,) = measuring.in_process(held_out_losses, measuring.only("TORCH"), folders=[folder], file=str(file))
+    (loss,) = measuring.in_process(held_out_losses, measuring.only("TORCH"), folders=[folder], rows=str(rows))
     assert loss == pytest.approx(np.log(VOCABULARY), abs=1.0)  # random targets cannot be predicted
 
 
