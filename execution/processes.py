@@ -23,10 +23,10 @@ PIECE = 1 << 24  # int32 values, 64 MB, that are broadcast at a time
 class Collectives(Protocol):
     """Sums and maxima over all processes, which must all call them in the same order."""
 
-    def total(self, values: tf.Tensor) -> tf.Tensor:
+    def all_reduce_sum(self, values: tf.Tensor) -> tf.Tensor:
         """Return the sum of a flat tensor over all processes."""
 
-    def largest(self, values: tf.Tensor) -> tf.Tensor:
+    def all_reduce_max(self, values: tf.Tensor) -> tf.Tensor:
         """Return the element-wise maximum over all processes."""
 
 
@@ -113,7 +113,8 @@ class Processes:
             words.view(np.uint8)[: sum(sizes)] = np.concatenate([_as_bytes(array) for array in arrays])
         for start in range(0, len(words), PIECE):
             with self.monitored():
-                piece = self.collectives.total(tf.constant(words[start : start + PIECE]))  # the others add zeros
+                # The other processes add zeros.
+                piece = self.collectives.all_reduce_sum(tf.constant(words[start : start + PIECE]))
                 words[start : start + PIECE] = piece.numpy()
         ends = np.cumsum(sizes)
         received = words.view(np.uint8)
@@ -127,7 +128,7 @@ class Processes:
         if self.collectives is None:
             return value
         with self.monitored():
-            return int(self.collectives.largest(tf.constant([value], tf.int32))[0])
+            return int(self.collectives.all_reduce_max(tf.constant([value], tf.int32))[0])
 
     def barrier(self) -> None:
         """Wait until every process has called this method."""

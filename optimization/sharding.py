@@ -31,14 +31,14 @@ class Shards:
     Attributes:
         count: R.
         index: number of this process.
-        total: returns the sum of a flat float32 tensor over all processes.
-        gathered: concatenates a flat tensor (n,) of every process, in their order: (R·n,).
+        all_reduce_sum: returns the sum of a flat float32 tensor over all processes.
+        all_gather: concatenates a flat tensor (n,) of every process, in their order: (R·n,).
     """
 
     count: int
     index: int
-    total: Callable[[tf.Tensor], tf.Tensor]
-    gathered: Callable[[tf.Tensor], tf.Tensor]
+    all_reduce_sum: Callable[[tf.Tensor], tf.Tensor]
+    all_gather: Callable[[tf.Tensor], tf.Tensor]
 
     def part(self, shape: tf.TensorShape, owner: Optional[int]) -> Sequence[int]:
         """Return the shape of this process' part of a variable: (n,) or, if one process owns all of it, all or (0,)."""
@@ -70,7 +70,7 @@ class Shards:
         if not shards:
             return []
         squares = tf.stack([tf.reduce_sum(tf.square(shard)) for shard in shards])
-        return tf.unstack(tf.sqrt(self.total(squares)), len(shards))
+        return tf.unstack(tf.sqrt(self.all_reduce_sum(squares)), len(shards))
 
     def whole(self, shards: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape]) -> List[tf.Tensor]:
         """Return whole tensors of the given shapes.
@@ -82,7 +82,7 @@ class Shards:
         joined: List[tf.Tensor] = []
         for piece in pieces([shard.shape[0] for shard in shards]):
             sizes = [shards[number].shape[0] for number in piece]
-            rows = tf.reshape(self.gathered(tf.concat([shards[number] for number in piece], 0)), (self.count, -1))
+            rows = tf.reshape(self.all_gather(tf.concat([shards[number] for number in piece], 0)), (self.count, -1))
             for number, columns in zip(piece, tf.split(rows, sizes, axis=1)):
                 flat = tf.reshape(columns, [-1])[: shapes[number].num_elements()]
                 joined.append(tf.reshape(flat, shapes[number]))
@@ -114,7 +114,7 @@ class ShardedMoments:
         length = variable.shape[0] if owner is None else shape.num_elements()
         own = tf.reshape(variable, [-1]) if owner in (None, self._shards.index) else tf.zeros([length])
         if length not in self._gathered:
-            self._gathered[length] = tf.function(functools.partial(self._shards.gathered), autograph=False)
+            self._gathered[length] = tf.function(functools.partial(self._shards.all_gather), autograph=False)
         start = (owner or 0) * length
         return self._gathered[length](own).numpy()[start : start + shape.num_elements()].reshape(shape)
 

@@ -64,10 +64,10 @@ SUM = tf.distribute.ReduceOp.SUM
 class HostCollectives:
     """Collective operations of PopRun's processes on the hosts. The IPUs exchange gradients themselves."""
 
-    def total(self, values: tf.Tensor) -> tf.Tensor:
+    def all_reduce_sum(self, values: tf.Tensor) -> tf.Tensor:
         return allreduce(values, SUM)
 
-    def largest(self, values: tf.Tensor) -> tf.Tensor:
+    def all_reduce_max(self, values: tf.Tensor) -> tf.Tensor:
         return tf.reduce_max(allgather(values), axis=0)
 
 

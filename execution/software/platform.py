@@ -297,4 +297,4 @@ def make_shards(processes: Processes) -> Optional[Shards]:
     collectives = processes.collectives
     if collectives is None:
         return None
-    return Shards(processes.count, processes.index, collectives.total, collectives.gathered)
+    return Shards(processes.count, processes.index, collectives.all_reduce_sum, collectives.all_gather)

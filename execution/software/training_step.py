@@ -168,7 +168,7 @@ class UpdateRule:
 
     def totals(self, tensors: Tensors) -> Tensors:
         """Return the sums of named scalars over all processes."""
-        return self._collectives.totals(tensors) if self._collectives else tensors
+        return self._collectives.all_reduce_scalars(tensors) if self._collectives else tensors
 
     def loss_weights(self, batch: Tensors) -> Dict[str, tf.Tensor]:
         """Return the factor on the sum of each loss over a micro batch: loss scale × micro batches / real tokens.
@@ -199,7 +199,8 @@ class UpdateRule:
         """
         if self._collectives is not None:
             devices = [variable.device for variable in self.variables]
-            gradients = self._collectives.sums([dense_float32(gradient) for gradient in gradients], devices)
+            gradients = [dense_float32(gradient) for gradient in gradients]
+            gradients = self._collectives.all_reduce_tensors(gradients, devices)
         if not self._is_low_precision:
             self._apply_unscaled(gradients)
             return {}

@@ -32,7 +32,7 @@ class Exchange:
 
     def shards(self, index: int) -> Shards:
         collectives = FakeCollectives(self, index)
-        return Shards(self.count, index, collectives.total, collectives.gathered)
+        return Shards(self.count, index, collectives.all_reduce_sum, collectives.all_gather)
 
 
 class FakeCollectives:
@@ -43,21 +43,21 @@ class FakeCollectives:
         self.index = index
         self._exchange = exchange
 
-    def total(self, values: Any) -> Any:
+    def all_reduce_sum(self, values: Any) -> Any:
         def added(given: list[np.ndarray]) -> np.ndarray:
             with np.errstate(invalid="ignore"):  # infinities of both signs
                 return np.add.reduce(given, dtype=given[0].dtype)
 
         return self._exchange_and(values, added)
 
-    def largest(self, values: Any) -> Any:
+    def all_reduce_max(self, values: Any) -> Any:
         return self._exchange_and(values, np.maximum.reduce)
 
-    def gathered(self, values: Any) -> Any:
+    def all_gather(self, values: Any) -> Any:
         return self._exchange_and(values, np.concatenate)
 
-    def sums(self, tensors: Any, devices: Any) -> list[Any]:
-        return [tf.ensure_shape(self.total(tensor), tensor.shape) for tensor in tensors]
+    def all_reduce_tensors(self, tensors: Any, devices: Any) -> list[Any]:
+        return [tf.ensure_shape(self.all_reduce_sum(tensor), tensor.shape) for tensor in tensors]
 
     def _exchange_and(self, values: Any, combine: Callable) -> Any:
         return tf.numpy_function(lambda own: combine(self._exchange.gather(self.index, own)), [values], values.dtype)

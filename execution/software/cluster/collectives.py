@@ -38,21 +38,21 @@ class Collectives:
         self.index = index
         self._created = 0  # operations
         # The element-wise maximum over all processes; a single operation, so that all calls share one key.
-        self.largest = tf.function(self._largest, autograph=False)
+        self.all_reduce_max = tf.function(self._all_reduce_max, autograph=False)
 
-    def total(self, values: tf.Tensor) -> tf.Tensor:
+    def all_reduce_sum(self, values: tf.Tensor) -> tf.Tensor:
         """Return the sum of a flat tensor over all processes, in host memory."""
         with tf.device("/CPU:0"):
-            return self._reduced(values, "/CPU:0")
+            return self._all_reduce(values, "/CPU:0")
 
-    def _largest(self, values: tf.Tensor) -> tf.Tensor:
+    def _all_reduce_max(self, values: tf.Tensor) -> tf.Tensor:
         with tf.device("/CPU:0"):
-            return self._reduced(values, "/CPU:0", "Max")
+            return self._all_reduce(values, "/CPU:0", "Max")
 
-    def gathered(self, values: tf.Tensor) -> tf.Tensor:
+    def all_gather(self, values: tf.Tensor) -> tf.Tensor:
         """Concatenate a flat tensor (n,) of every process in the order of their numbers: (R·n,), in host memory."""
         if values.dtype == tf.bfloat16:  # TensorFlow cannot gather this type; float32 represents it exactly
-            return tf.cast(self.gathered(tf.cast(values, tf.float32)), tf.bfloat16)
+            return tf.cast(self.all_gather(tf.cast(values, tf.float32)), tf.bfloat16)
         self._created += 1
         with tf.device("/CPU:0"):
             gathered = tf.raw_ops.CollectiveGatherV2(
@@ -65,13 +65,13 @@ class Collectives:
             )
         return tf.ensure_shape(gathered, [None if values.shape[0] is None else self.count * values.shape[0]])
 
-    def totals(self, tensors: Dict[str, tf.Tensor]) -> Dict[str, tf.Tensor]:
+    def all_reduce_scalars(self, tensors: Dict[str, tf.Tensor]) -> Dict[str, tf.Tensor]:
         """Return the sums of named float32 scalars over all processes, in one operation."""
         names = sorted(tensors)
-        sums = tf.unstack(self.total(tf.stack([tf.cast(tensors[name], tf.float32) for name in names])), len(names))
-        return dict(zip(names, sums))
+        scalars = tf.stack([tf.cast(tensors[name], tf.float32) for name in names])
+        return dict(zip(names, tf.unstack(self.all_reduce_sum(scalars), len(names))))
 
-    def sums(self, tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> List[tf.Tensor]:
+    def all_reduce_tensors(self, tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> List[tf.Tensor]:
         """Return the sum of each tensor over all processes, in few large operations.
 
         Args:
@@ -84,14 +84,14 @@ class Collectives:
             # In sequence, because NCCL needs the same order in all processes.
             with tf.device(bucket.device), tf.control_dependencies(before):
                 members = [tensors[member] for member in bucket.members]
-                flat = self._reduced(tf.concat([tf.reshape(member, [-1]) for member in members], 0), bucket.device)
+                flat = self._all_reduce(tf.concat([tf.reshape(member, [-1]) for member in members], 0), bucket.device)
                 parts = tf.split(flat, [member.shape.num_elements() for member in members])
                 for number, member, part in zip(bucket.members, members, parts):
                     reduced[number] = tf.reshape(part, member.shape)
             before = [flat]
         return [reduced[number] for number in range(len(tensors))]
 
-    def _reduced(self, values: tf.Tensor, device: str, operation: str = "Add") -> tf.Tensor:
+    def _all_reduce(self, values: tf.Tensor, device: str, operation: str = "Add") -> tf.Tensor:
         self._created += 1
         kind, group = _group(device)
         return tf.raw_ops.CollectiveReduceV2(
