@@ -303,8 +303,8 @@ class TrainingConfig(Section):
     )
     exploding_loss_ratio: Annotated[Optional[AboveOne], MAY_CHANGE] = Field(
         3.0,
-        description="A loss explodes when it exceeds this many times the median of the last 100 logging periods, and "
-        "the run's first loss. none: only a loss that is not a number is divergence.",
+        description="A loss explodes when it exceeds, in three consecutive logging periods, this many times the median "
+        "of the last 100, and the run's first loss. none: only a loss that is not a number is divergence.",
     )
     global_batches_per_log: Annotated[Count, MAY_CHANGE] = Field(
         1,

@@ -6,7 +6,7 @@ import logging
 import math
 import statistics
 from collections import deque
-from typing import Deque, Iterable, Mapping, Optional, Sequence
+from typing import Deque, Iterable, List, Mapping, Optional, Sequence
 
 from keras_extensions.callbacks.reporting import Listener, Period
 from utilities.errors import UserError
@@ -16,6 +16,7 @@ logger = logging.getLogger(__name__)
 
 MEDIAN_WINDOW = 100  # logging periods of which the median is computed
 MIN_PERIODS = 5  # logging periods before a loss can count as exploding
+CONSECUTIVE_PERIODS = 3  # with an exploding loss; the loss of a single small batch may be an outlier
 MAX_CONSECUTIVE_OVERFLOWS = 100
 
 
@@ -24,7 +25,7 @@ class DivergenceError(UserError):
 
     Attributes:
         step: updates done when it was detected.
-        updates: updates of the logging period in which it happened.
+        updates: updates of the logging periods in which it happened.
         reason: the symptom that was detected.
     """
 
@@ -46,9 +47,9 @@ class StopOnDivergence(Listener):
 
     Args:
         losses: names of the losses whose sum is minimised.
-        ratio: a sum above ``ratio`` times the median of the last periods counts as an explosion, if it is also above
-            the first sum (which tolerates outliers of a model that has almost memorised its data). None: only NaN and
-            infinity count.
+        ratio: a sum above ``ratio`` times the median of the last periods explodes, if it is also above the first sum
+            (which tolerates outliers of a model that has almost memorised its data). Consecutive periods of this kind
+            are a divergence. None: only NaN and infinity are.
         before: the sums of all periods before a resume, oldest first.
     """
 
@@ -57,6 +58,7 @@ class StopOnDivergence(Listener):
         self._ratio = ratio
         self._window: Deque[float] = deque(maxlen=MEDIAN_WINDOW)
         self._first: Optional[float] = None
+        self._exploding: List[int] = []  # updates of the last periods, if their losses explode
         for loss in before:
             self._remember(loss)
 
@@ -64,7 +66,7 @@ class StopOnDivergence(Listener):
         """Check the losses of the period.
 
         Raises:
-            DivergenceError: a loss is NaN or infinite, or their sum explodes.
+            DivergenceError: a loss is NaN or infinite, or their sum has exploded in several consecutive periods.
         """
         for name, value in period.metrics.items():
             if is_loss(name) and not math.isfinite(value):
@@ -72,12 +74,20 @@ class StopOnDivergence(Listener):
         loss = total_loss(period.metrics, self._losses)
         if loss is None:
             return
-        if self._ratio is not None and self._first is not None and len(self._window) >= MIN_PERIODS:
+        if not self._explodes(loss):
+            self._exploding = []
+            self._remember(loss)
+            return
+        self._exploding.append(period.updates)
+        if len(self._exploding) == CONSECUTIVE_PERIODS:
             median = statistics.median(self._window)
-            if loss > self._first and loss > self._ratio * median:
-                reason = f"the loss is {loss:.4g}, the median of the last {len(self._window)} periods {median:.4g}"
-                raise DivergenceError(period.step, period.updates, reason)
-        self._remember(loss)
+            reason = f"the loss is {loss:.4g}, the median of the last {len(self._window)} periods {median:.4g}"
+            raise DivergenceError(period.step, sum(self._exploding), reason)
+
+    def _explodes(self, loss: float) -> bool:
+        if self._ratio is None or self._first is None or len(self._window) < MIN_PERIODS:
+            return False
+        return loss > self._first and loss > self._ratio * statistics.median(self._window)
 
     def _remember(self, loss: float) -> None:
         self._first = loss if self._first is None else self._first
