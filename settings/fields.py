@@ -126,6 +126,12 @@ def _split_stages(value: Any) -> Any:
     return [stage.split() if isinstance(stage, str) else stage for stage in value]
 
 
+def _more_than_one(value: Any) -> Any:
+    """Accept a number, which the field had before: 1 is false, and more is true."""
+    return value > 1 if type(value) is int else value
+
+
+MoreThanOne = BeforeValidator(_more_than_one, json_schema_input_type=bool)
 _WHOLE = BeforeValidator(_whole)  # placed after the bounds, which must reach the JSON Schema
 _Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _LIMIT = 2**63 - 1  # TensorFlow has no larger whole numbers

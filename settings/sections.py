@@ -23,6 +23,7 @@ from settings.fields import (
     LossScale,
     LossScaleWord,
     Machine,
+    MoreThanOne,
     Names,
     NonNegative,
     PathText,
@@ -248,7 +249,7 @@ class Execution(Section):
     threads: Annotated[Optional[Workers], PER_PROCESS] = Field(
         None, description="CPU threads to compute with. Unset: all cores."
     )
-    parallel_micro_batches: Annotated[bool, PER_PROCESS] = Field(
+    parallel_micro_batches: Annotated[bool, MoreThanOne, PER_PROCESS] = Field(
         False,
         description="Whether a CPU computes all micro batches of an update at the same time, each with its share of "
         "the threads. Operations of small models gain little from several threads, so one micro batch a core is "
