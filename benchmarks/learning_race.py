@@ -52,15 +52,15 @@ def read_part(length: int, dataset: Path, rows: Path, scale: float) -> Part:
     """Return what PyTorch needs to know of one part of the recipe.
 
     Args:
-        length: of the rows, one of ``LENGTHS``.
-        dataset: records of that length.
-        rows: the same as arrays, see :func:`write_rows`.
+        length: number of tokens of a row, one of ``LENGTHS``.
+        dataset: folder of the data set.
+        rows: folder of its rows as arrays, see :func:`write_rows`.
         scale: factor of the number of samples.
     """
     config = load_config("pretraining", ["--config", str(config_file(length)), "--dataset-dir", str(dataset)]).config
     architecture, optimizer = derive_architecture(config), config.optimizer_opts
     assert architecture is not None and config.total_num_train_samples is not None
-    batch = config.global_batch.micro_batch_size * config.global_batch.grad_acc_steps_per_replica
+    batch = config.samples_per_update
     schedule = optimizer.learning_rate
     return {
         "rows": str(rows),
@@ -110,7 +110,7 @@ class Race:
         return self._once(name, {OURS: self._ours, STANDARD: self._standard, PYTORCH_OURS: self._pytorch_ours}[name])
 
     def _once(self, name: str, make: Callable[[Path], Result]) -> Result:
-        """Return what ``make`` returns for the folder of that name, from its ``result.json`` if there is one."""
+        """Run ``make`` with the folder of that name, unless the folder has a ``result.json``, and return the result."""
         folder = self._output / name
         file = folder / "result.json"
         if not file.exists():
