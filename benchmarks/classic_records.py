@@ -135,10 +135,10 @@ def mask(tokens: list[str], words: Sequence[str], rng: random.Random) -> tuple[l
 
 def example(instance: Instance, tokenizer: BertTokenizer) -> Any:
     """Return the instance as a padded ``tf.train.Example``."""
-    ids = tokenizer.convert_tokens_to_ids(instance.tokens)
+    ids: Any = tokenizer.convert_tokens_to_ids(instance.tokens)
     padding = [0] * (MAX_SEQ_LENGTH - len(ids))
     missing = [0] * (MAX_PREDICTIONS - len(instance.positions))
-    labels = tokenizer.convert_tokens_to_ids(instance.labels)
+    labels: Any = tokenizer.convert_tokens_to_ids(instance.labels)
     integers = {
         "input_ids": ids + padding,
         "input_mask": [1] * len(ids) + padding,

@@ -198,8 +198,8 @@ class Study:
         return {"pretrained_ckpt_path": str(self._checkpoint), "bert_config": sizes}
 
     def _train_pytorch(self, name: str, seed: int, bfloat16: bool) -> Scores:
-        job = {"name": name, "recipe": self.recipes[name]._asdict(), "model": str(self.model), "data": str(self.data)}
-        job.update(seed=seed, bfloat16=bfloat16)
+        job: dict[str, Any] = {"name": name, "recipe": self.recipes[name]._asdict(), "seed": seed, "bfloat16": bfloat16}
+        job.update(model=str(self.model), data=str(self.data))
         scores: Scores = measuring.in_process("benchmarks.peers_pytorch:fine_tune", measuring.only("TORCH"), **job)
         return scores
 

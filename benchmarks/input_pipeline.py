@@ -10,8 +10,10 @@ import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,10 +66,11 @@ def measure() -> measuring.Values:
 @measuring.benchmark({}, rounds=3)
 def main(options: argparse.Namespace) -> list[str]:
     def train() -> measuring.Values:
-        job = {"competitor": pretraining.OURS, "size": "base", "warm_up": 1, "steps": SIZES["base"].steps}
-        return measuring.in_process(pretraining.measure, measuring.only("TF"), **job, started=time.time())
+        job: dict[str, Any] = {"competitor": pretraining.OURS, "size": "base", "warm_up": 1, "started": time.time()}
+        return measuring.in_process(pretraining.measure, measuring.only("TF"), steps=SIZES["base"].steps, **job)
 
-    variants = {PIPELINE: partial(measuring.in_process, measure), TRAINING: train}
+    measure_pipeline = partial(measuring.in_process, measure)
+    variants: dict[str, Callable[[], measuring.Values]] = {PIPELINE: measure_pipeline, TRAINING: train}
     measured = measuring.alternate(variants, options.rounds)
     columns = [
         measured.column("samples/s", SPEED, "{:,.2f}"),

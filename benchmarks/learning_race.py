@@ -151,7 +151,8 @@ class Race:
         return {**result, **scores, "losses": losses}
 
     def _ours(self, folder: Path) -> Result:
-        start, origin = time.time(), []
+        start = time.time()
+        origin: list[Any] = []
         for length in LENGTHS:
             part = self._part(length, folder)
             line = ["run_pretraining.py", "--config", config_file(length), "--dataset-dir", self._data[length], *origin]

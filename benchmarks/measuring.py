@@ -173,7 +173,9 @@ def child_arguments(function: Callable[..., Any] | str, **arguments: Any) -> lis
     else:
         module, name = function.__module__, function.__name__
         if module == "__main__":
-            module = sys.modules["__main__"].__spec__.name
+            started = sys.modules["__main__"].__spec__
+            assert started is not None, "benchmarks are started as modules"
+            module = started.name
     return ["-m", "benchmarks.measuring", module, name, json.dumps(arguments)]
 
 

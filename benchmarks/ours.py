@@ -69,6 +69,7 @@ def build(
         blocks, conversion = convert(task, source, architecture, platform)
     stages = stages or [expected_blocks(task, architecture.num_hidden_layers)]
     model = assemble(blocks, shapes, OUTPUTS[task], stages, platform)
+    assert conversion is not None, "all layers are replaced"
     conversion.transfer_weights(source)
     return model, blocks
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,11 @@ SEQUENCES_PER_PACK, ALGORITHM = 3, "optimal"
 TOKENS, STEPS = 2048, 8  # of a micro batch, with padding; weight updates of each variant in a round
 PADDED, PACKED, SPEED = "padded", "packed", "tokens_per_second"
 WARM_UP = 2
+
+
+def real_tokens_per_second(train: Callable[[int], float], real: float) -> measuring.Values:
+    """Train ``STEPS`` updates, which see ``real`` tokens that are not padding."""
+    return {SPEED: real / train(STEPS)}
 
 
 @measuring.benchmark({}, rounds=7)
@@ -42,7 +48,7 @@ def main(options: argparse.Namespace) -> list[str]:
             train = trainer(PRETRAINING, architecture, reader, rows, STEPS, platform)
             train(WARM_UP)
             real = STEPS * rows * tokens[kind]
-            variants[length, kind] = lambda train=train, real=real: {SPEED: real / train(STEPS)}
+            variants[length, kind] = partial(real_tokens_per_second, train, real)
         factors[length], bounds[length] = samples.packing_factor, tokens[PACKED] / tokens[PADDED]
     measured = measuring.alternate(variants, options.rounds)
     table = [["tokens of a row", "packing factor", "bound", "padded, tokens/s", "packed", "gain", "of the bound"]]

@@ -243,11 +243,11 @@ def _features(samples: Arrays) -> list[dict[str, Any]]:
     return [{**sample, **{name: labels[name][row] for name in labels}} for row, sample in enumerate(inputs)]
 
 
-class _Trainer(transformers.Trainer):  # type: ignore[misc]
+class _Trainer(transformers.Trainer):
     """Evaluates samples in the order given; ``group_by_length`` would shuffle these too, and so their predictions."""
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
-        samples = self.eval_dataset if eval_dataset is None else eval_dataset
+        samples: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         batches = torch.utils.data.DataLoader(samples, EVALUATION_BATCH, collate_fn=self.data_collator)
         return self.accelerator.prepare(batches)
 

@@ -42,7 +42,7 @@ def trainer(architecture: Architecture, batches: Callable[[], Iterator[Arrays]])
         return words_loss + tf.reduce_mean(cross_entropy(batch["next_sentence_labels"][:, 0], next_sentence))
 
     @tf.function(jit_compile=True)
-    def step(batch):
+    def step(batch: dict[str, tf.Tensor]) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = loss_of(batch)
         gradients = tape.gradient(loss, model.trainable_variables)

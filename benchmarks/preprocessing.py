@@ -211,7 +211,7 @@ def main(options: argparse.Namespace) -> list[str]:
     names = [name for what in COMPARED for name in COMPARED[what] if what in options.only]
     with tempfile.TemporaryDirectory() as folder:
         material = prepare_material(text, options, Path(folder))
-        job = {"vocabulary": str(vocabulary.resolve())}
+        job: dict[str, Any] = {"vocabulary": str(vocabulary.resolve())}
         variants = {n: partial(measuring.in_process, measure, name=n, text=str(material.of(n)), **job) for n in names}
         measured = measuring.alternate(variants, options.rounds)
     sentences = f"{material.sentence_mb:.1f} MB of sentences, " if material.sentence_mb else ""

@@ -74,7 +74,7 @@ class Competitor(NamedTuple):
 
 OURS, OURS_FLOAT32, TENSORFLOW = "ours", "ours-float32", "hf-tensorflow-xla"
 BEST = "PyTorch's"  # variants, of which the fastest in a round counts
-PYTORCH: dict[str, tuple[str, dict[str, bool]]] = {  # title and options of ``peers_pytorch.trainer``
+PYTORCH: dict[str, tuple[str, dict[str, Any]]] = {  # title and options of ``peers_pytorch.trainer``
     "pytorch": ("float32", {}),
     "pytorch-compiled": ("float32, `torch.compile`", {"compiled": True}),
     "pytorch-bfloat16": ("bfloat16 autocast", {"bfloat16": True}),
@@ -134,8 +134,11 @@ def table_by_case(
     corner: str, titles: Mapping[str, str], cases: Sequence[str], values: Callable[[Any], Sequence[float]], form: str
 ) -> str:
     """Return a row for each competitor and a column for each case (a size, or a task and a size)."""
-    columns = [Column(case, lambda name, case=case: values((name, case)), form) for case in cases]
-    return measuring.table(corner, titles, columns)
+
+    def column(case: str) -> Column:
+        return Column(case, lambda name: values((name, case)), form)
+
+    return measuring.table(corner, titles, [column(case) for case in cases])
 
 
 def speed_tables(measured: Measured, titles: Mapping[str, str], cases: Sequence[str]) -> list[str]:
@@ -192,7 +195,7 @@ def main(options: argparse.Namespace) -> list[str]:
 
     def products(framework: str, precision: str) -> measuring.Values:
         peer = "peers_tensorflow" if framework == "TF" else "peers_pytorch"
-        job = {"shape": PRODUCT, "bfloat16": precision == "bfloat16"}
+        job: dict[str, Any] = {"shape": PRODUCT, "bfloat16": precision == "bfloat16"}
         return measuring.in_process(f"benchmarks.{peer}:product_rate", measuring.only(framework), **job)
 
     variants: dict[Any, Callable[[], measuring.Values]] = {

@@ -63,7 +63,9 @@ def make_optimizers(model: BertForMaskedLM, part: Part) -> list[torch.optim.Opti
     """Return fused AdamW and, if the part says so, Muon for the matrices; biases and LayerNorm do not decay."""
     import torch
 
-    matrices, decayed, others = [], [], []
+    matrices: list[torch.nn.Parameter] = []
+    decayed: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
     for name, weight in model.named_parameters():
         is_matrix = part["muon"] and weight.ndim == 2 and any(word in name.split(".") for word in MATRICES)
         (matrices if is_matrix else decayed if weight.ndim >= 2 else others).append(weight)
@@ -165,8 +167,9 @@ def set_word_vectors(model: BertForMaskedLM, rows: Arrays, part: Part) -> None:
     size, vocabulary = model.config.hidden_size, model.config.vocab_size
     reader = ArrayReader(pretraining_features(part["length"], part["predictions"], vocabulary), rows)
     vectors = model.config.initializer_range * word_vectors(reader, vocabulary, size, part["seed"])  # (V, H)
+    embeddings: Any = model.get_input_embeddings()
     with torch.no_grad():
-        model.get_input_embeddings().weight.copy_(torch.from_numpy(vectors))
+        embeddings.weight.copy_(torch.from_numpy(vectors))
 
 
 def held_out_losses(folders: list[str], rows: str) -> list[float]:

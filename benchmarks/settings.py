@@ -30,7 +30,7 @@ class Size(NamedTuple):
     heads: int
     steps: int
 
-    def config(self) -> dict[str, int]:
+    def config(self) -> dict[str, Any]:
         """Return the sizes by the names of ``bert_config``."""
         return {
             "num_hidden_layers": self.layers,
@@ -60,6 +60,6 @@ def small_architecture(layers: int, hidden: int, vocab_size: int) -> Architectur
     return Architecture(**Size(layers, hidden, hidden // 64, steps=0).config(), vocab_size=vocab_size)
 
 
-def without_dropout() -> dict[str, float]:
+def without_dropout() -> dict[str, Any]:
     """Return the changes to an architecture that disable dropout."""
     return {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

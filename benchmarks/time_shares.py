@@ -101,7 +101,7 @@ def closed(event: list[Any]) -> Iterator[tuple[str, int]]:
 def main(options: argparse.Namespace) -> list[str]:
     variants = {size: partial(measuring.in_process, measure, measuring.only("TF"), size=size) for size in MODELS}
     measured = measuring.alternate(variants, options.rounds)
-    columns = [Column(size, lambda part, size=size: measured.values(size, part), "{:.1%}") for size in MODELS]
+    columns = [Column(size, partial(measured.values, size), "{:.1%}") for size in MODELS]
     described = measuring.in_process("benchmarks.ours:describe", precision=PRECISION)
     return [described, measuring.table("share of the operations' time", {part: part for part in PARTS}, columns)]
 

@@ -11,7 +11,7 @@ A  micro batches of an update      B  samples of a micro batch
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from execution.interface import Tensors
 from execution.software.dropout import DropoutSeeds
@@ -246,7 +246,7 @@ class PipelineEngine:
         seeds: DropoutSeeds,
         run_seed: int,
         xla: bool,
-        make_stage: Type[Stage] = Stage,
+        make_stage: Callable[..., Stage] = Stage,
     ):
         self._schedule = schedule
         self._rule = rule
