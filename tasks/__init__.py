@@ -109,7 +109,7 @@ def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
     return train_with_seeds(loaded, task_class(loaded.task), started)
 
 
-class Restored(NamedTuple):
+class RestoredTask(NamedTuple):
     """A task and its model with the weights of a checkpoint, on this machine."""
 
     task: Any
@@ -129,7 +129,7 @@ def prediction_config(**settings: Any) -> TrainingConfig:
     return TrainingConfig.model_validate({**settings, **fixed})
 
 
-def restored(start: InitialWeights, name: str, config: TrainingConfig) -> Restored:
+def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> RestoredTask:
     """Return a task and its model with a checkpoint's weights.
 
     Args:
@@ -144,4 +144,4 @@ def restored(start: InitialWeights, name: str, config: TrainingConfig) -> Restor
     platform = configured_platform(config)
     built = task.build(platform, start.initialize_source)
     start.load_blocks(built.blocks)
-    return Restored(task, built, platform)
+    return RestoredTask(task, built, platform)

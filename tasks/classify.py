@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from model.tasks import CLASSIFICATION, SQUAD, TASKS
-from tasks import Restored, prediction_config, restored, task_class
+from tasks import RestoredTask, prediction_config, restore_task, task_class
 from tasks.file_predictions import (
     FILE,
     OUTPUT,
@@ -70,33 +70,33 @@ def classify(options: argparse.Namespace) -> List[str]:
         vocab_file=options.vocab_file,
         packing=FILE_PACKING if options.file else {},
     )
-    found = restored(start, name, config)
+    restored = restore_task(start, name, config)
     if options.file:
-        return [predict_file(options, found)]
-    model, built, platform = found
+        return [predict_file(options, restored)]
+    task, built, platform = restored
     built.model.run_eagerly = True  # tracing a graph takes longer than one prediction
-    lines: List[str] = model.describe(Predictor(built.model, 1, platform), options.texts)
+    lines: List[str] = task.describe(Predictor(built.model, 1, platform), options.texts)
     return lines
 
 
-def predict_file(options: argparse.Namespace, found: Restored) -> str:
+def predict_file(options: argparse.Namespace, restored: RestoredTask) -> str:
     """Write the predictions for a table or for a file in CoNLL's columns, and return the line to print."""
     from training.evaluation import EVALUATION_BATCH_SIZE, Predictor
 
-    model, built, platform = found
+    task, built, platform = restored
     source, output = options.file, options.output
     if is_table(source):
-        columns = options.text or model.text_columns
-        model.check_texts(len(columns))
-        count = check_rows(source, columns, output, model.predicted_columns)
+        columns = options.text or task.text_columns
+        task.check_texts(len(columns))
+        count = check_rows(source, columns, output, task.predicted_columns)
         predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
-        write_predictions(source, columns, output, partial(model.predicted_rows, predictor))
+        write_predictions(source, columns, output, partial(task.predicted_rows, predictor))
         return f"predictions for {count:,} rows: {output}"
-    if options.text or not hasattr(model, "tags"):
-        raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {model.name} need")
+    if options.text or not hasattr(task, "tags"):
+        raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {task.name} need")
     count = check_sentences(source)
     predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
-    write_tags(source, output, partial(model.tags, predictor, origin=str(source)))
+    write_tags(source, output, partial(task.tags, predictor, origin=str(source)))
     return f"tags for {count:,} sentences: {output}"
 
 

@@ -13,7 +13,7 @@ from typing import List, Optional, Sequence
 import numpy as np
 
 from model.tasks import SENTENCE_EMBEDDING
-from tasks import prediction_config, restored
+from tasks import prediction_config, restore_task
 from tasks.classify import CHECKPOINT, FILE_PACKING, USUAL_LENGTH
 from tasks.file_predictions import FILE, OUTPUT, ROWS, TEXT, read_rows
 from utilities.commands import make_parser, run_main
@@ -51,7 +51,7 @@ def embed(options: argparse.Namespace) -> List[str]:
         vocab_file=options.vocab_file,
         packing=FILE_PACKING,
     )
-    task, built, platform = restored(start, SENTENCE_EMBEDDING, config)
+    task, built, platform = restore_task(start, SENTENCE_EMBEDDING, config)
     predictor = Predictor(built.model, EVALUATION_BATCH_SIZE, platform)
     parts = [task.embeddings(predictor, texts[begin : begin + ROWS]) for begin in range(0, len(texts), ROWS)]
     embeddings = np.concatenate(parts)  # (rows, H)

@@ -21,7 +21,7 @@ from data_utils.command_line import Progress, positive
 from data_utils.minimal_pairs import FIELD, PARADIGM, Pair, read_pairs, word_pieces
 from data_utils.tokenizer import CLASSIFIER, MASK, PADDING, SEPARATOR, load_tokenizer
 from model.tasks import PRETRAINING, TASKS
-from tasks import prediction_config, restored
+from tasks import prediction_config, restore_task
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -167,7 +167,7 @@ def pair_scores(pairs: Sequence[Pair], checkpoint: str, vocab_file: Optional[str
     sentences = word_pieces(pairs, tokenizer, longest - 2)
     numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}  # each is scored once
     special = [vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR, MASK)]
-    score = score_with(restored(start, PRETRAINING, config).built.blocks)
+    score = score_with(restore_task(start, PRETRAINING, config).built.blocks)
     scores = pseudo_log_likelihoods(list(numbers), special, longest, score)
     return scores[[numbers[sentence] for sentence in sentences]].reshape(-1, 2)
 

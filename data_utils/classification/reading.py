@@ -172,12 +172,12 @@ def _label_set(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> np.nda
     value = row.get(task.label_field)
     if value is None:
         raise FieldError(task.label_field, "is missing")
-    found = np.zeros(len(classes), np.int32)
+    indicators = np.zeros(len(classes), np.int32)
     for text in values_as_text(value, task.separator):
         if text not in classes:
             raise FieldError(task.label_field, f"has {short(text)}, not one of {listed(classes)}")
-        found[classes[text]] = 1
-    return found
+        indicators[classes[text]] = 1
+    return indicators
 
 
 def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:

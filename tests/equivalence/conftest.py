@@ -19,5 +19,5 @@ with contextlib.suppress(RuntimeError):  # too late, as the fixture reports
 @pytest.fixture(scope="session")
 def logical_devices() -> None:
     """Fail if TensorFlow was started too early; skipped tests of pipelines would go unnoticed."""
-    found = len(tf.config.list_logical_devices("CPU"))
-    assert found == LOGICAL_DEVICES, "a module computed with TensorFlow when it was imported, before this conftest.py"
+    result = len(tf.config.list_logical_devices("CPU"))
+    assert result == LOGICAL_DEVICES, "a module computed with TensorFlow when it was imported, before this conftest.py"

@@ -51,13 +51,13 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module")
 def published(root):
     """Return, for each task, a model that was trained without biases, and its export."""
-    found = {}
+    result = {}
     for task in TASKS:
         (root / task / "checkpoints").mkdir(parents=True)
         saved = save(task, OPTIONS["as published"], root / task / "checkpoints", pieces=PIECES)
         export(str(root / task), root / f"{task}-exported")
-        found[task] = saved, root / f"{task}-exported"
-    return found
+        result[task] = saved, root / f"{task}-exported"
+    return result
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -79,11 +79,11 @@ def test_an_export_gives_the_logits_of_the_saved_model(task, published):
     saved, folder = published[task]
     data = {**batch(architecture())}
     data["input_ids"] %= PIECES
-    found = outputs_of(loaded(task, open_pretrained(str(folder), "bert_model_name")), data)
+    result = outputs_of(loaded(task, open_pretrained(str(folder), "bert_model_name")), data)
     expected = outputs_of(saved.model, data)
     if task == PRETRAINING:
         expected["masked_lm"] = expected["masked_lm"][..., :PIECES]
-    assert_close(found, expected)
+    assert_close(result, expected)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -133,8 +133,8 @@ def test_the_transform_that_returns_its_input_at_width(width, hidden_act, tmp_pa
     options = {**OPTIONS["as published"], "hidden_act": hidden_act, "hidden_size": width, "num_hidden_layers": 1}
     saved = save(PRETRAINING, options, tmp_path / "checkpoints")
     export(str(tmp_path), tmp_path / "out")
-    found = outputs_of(loaded(PRETRAINING, open_pretrained(str(tmp_path / "out"), "k")), batch(architecture()))
-    assert_close(found, outputs_of(saved.model, batch(architecture())))
+    result = outputs_of(loaded(PRETRAINING, open_pretrained(str(tmp_path / "out"), "k")), batch(architecture()))
+    assert_close(result, outputs_of(saved.model, batch(architecture())))
 
 
 def test_config_and_files(published):

@@ -103,10 +103,10 @@ def test_pytorch_loads_an_export_without_a_warning(task, options, exported):
 @pytest.mark.parametrize("task, options", CASES)
 def test_pytorch_gives_equal_logits(task, options, exported):
     folder, outputs = exported[task, options]
-    found = dict(np.load(folder.with_name(f"{folder.name}.npz")))
+    result = dict(np.load(folder.with_name(f"{folder.name}.npz")))
     if task == PRETRAINING:
         outputs = {**outputs, "masked_lm": outputs["masked_lm"][..., :PIECES]}
-    assert_close(found, outputs)
+    assert_close(result, outputs)
 
 
 @pytest.mark.parametrize("task, options", CASES)
@@ -183,5 +183,5 @@ def test_the_table_of_names_that_other_tests_rely_on_is_pytorchs(theirs):
 
 
 def test_googles_names_that_other_tests_rely_on_are_those_that_transformers_reads(root, exported):
-    found = dict(np.load(root / f"{PRETRAINING}.google.npz"))
-    assert_close(found, source_outputs(PRETRAINING, hugging_face(PRETRAINING), samples()))
+    result = dict(np.load(root / f"{PRETRAINING}.google.npz"))
+    assert_close(result, source_outputs(PRETRAINING, hugging_face(PRETRAINING), samples()))

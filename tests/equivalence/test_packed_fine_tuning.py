@@ -57,11 +57,11 @@ def readers(samples):
         CLASSIFICATION: classification_features(S, 120, CLASSES),
         TOKEN_CLASSIFICATION: token_features(S, 120, CLASSES),
     }
-    found = {}
+    result = {}
     for task, spec in features.items():
         packed = in_packs(spec, N, cls_positions=task == CLASSIFICATION)
-        found[task] = PackReader(packed, ArrayReader(spec, samples[task]), LENGTHS, PACKS)
-    return found
+        result[task] = PackReader(packed, ArrayReader(spec, samples[task]), LENGTHS, PACKS)
+    return result
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -163,8 +163,8 @@ def test_losses_of_tags_are_those_of_the_sentences_alone(samples, readers):
 def sums_and_counts(objective, outputs, batch):
     """Return an objective's sums and counts as numbers."""
     data = {name: tf.constant(values) for name, values in batch.items()}
-    found = (
+    result = (
         objective.sums({name: tf.constant(values) for name, values in outputs.items()}, data),
         objective.counts(data),
     )
-    return tuple({name: float(value) for name, value in part.items()} for part in found)
+    return tuple({name: float(value) for name, value in part.items()} for part in result)

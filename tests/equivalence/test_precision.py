@@ -138,11 +138,11 @@ def assert_gradients(one, other, largest, length):
         largest, length: tolerances, in roundings to bfloat16.
     """
     for weight, its in zip(one[0].trainable_variables, other[0].trainable_variables, strict=True):
-        found, wanted = (result[1].moments(variable)[0].numpy() for result, variable in ((one, weight), (other, its)))
+        ours, expected = (result[1].moments(variable)[0].numpy() for result, variable in ((one, weight), (other, its)))
         # The floor is for the bias of keys, which changes no softmax: its gradient is 0.
-        most, norm = max(np.abs(wanted).max(), 1e-5), max(np.linalg.norm(wanted), 1e-5)
-        assert np.abs(found - wanted).max() / most < largest * ROUNDING["bfloat16"], weight.name
-        assert np.linalg.norm(found - wanted) / norm < length * ROUNDING["bfloat16"], weight.name
+        most, norm = max(np.abs(expected).max(), 1e-5), max(np.linalg.norm(expected), 1e-5)
+        assert np.abs(ours - expected).max() / most < largest * ROUNDING["bfloat16"], weight.name
+        assert np.linalg.norm(ours - expected) / norm < length * ROUNDING["bfloat16"], weight.name
 
 
 def muon_updates(precision):

@@ -77,13 +77,13 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def test_embeddings_of_files_equal_pytorch(root: Path, expected: dict, pooling: str, tmp_path: Path) -> None:
     """The folder ``cls`` has the files of sentence-transformers, which say how to pool, and to normalize."""
     arguments = ["--checkpoint", str(root / pooling), "--file", str(root / "texts.txt"), "--max-seq-length", "32"]
-    assert embed([*arguments, "--output", str(tmp_path / "found.npy")]) == 0
-    found, theirs = np.load(tmp_path / "found.npy"), expected[f"{pooling}/embeddings"]
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, unit(theirs) if pooling == "cls" else theirs, atol=1e-5)
+    assert embed([*arguments, "--output", str(tmp_path / "result.npy")]) == 0
+    result, theirs = np.load(tmp_path / "result.npy"), expected[f"{pooling}/embeddings"]
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, unit(theirs) if pooling == "cls" else theirs, atol=1e-5)
     other = {"mean": "cls", "cls": "mean"}[pooling]
     assert embed([*arguments, "--output", str(tmp_path / "other.npy"), "--pooling", other]) == 0
-    assert np.abs(np.load(tmp_path / "other.npy") - found).max() > 0.01
+    assert np.abs(np.load(tmp_path / "other.npy") - result).max() > 0.01
 
 
 @PYTORCH
@@ -94,9 +94,9 @@ def test_an_exported_folder_keeps_how_embeddings_are_made(root: Path, expected: 
     assert [module["path"] for module in json.loads((tmp_path / "again" / "modules.json").read_text())] == [
         "", "1_Pooling", "2_Normalize"
     ]  # fmt: skip
-    arguments = ["--file", str(root / "texts.txt"), "--output", str(tmp_path / "found.npy")]
+    arguments = ["--file", str(root / "texts.txt"), "--output", str(tmp_path / "result.npy")]
     assert embed(["--checkpoint", str(tmp_path / "again"), *arguments]) == 0
-    np.testing.assert_allclose(np.load(tmp_path / "found.npy"), unit(expected["cls/embeddings"]), atol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "result.npy"), unit(expected["cls/embeddings"]), atol=1e-5)
 
 
 def batch_of(root: Path, texts: int, samples_in_a_row: int) -> dict[str, np.ndarray]:
@@ -193,6 +193,6 @@ def test_accuracy_and_recalls_by_hand() -> None:
 def test_a_real_model_equals_pytorch(root: Path, tmp_path: Path) -> None:
     model = real_data("all-minilm-l6-v2")
     run_pytorch("tests.support.pytorch_embeddings", str(root), str(model))
-    output = tmp_path / "found.npy"
+    output = tmp_path / "result.npy"
     assert embed(["--checkpoint", str(model), "--file", str(root / "texts.txt"), "--output", str(output)]) == 0
     np.testing.assert_allclose(np.load(output), np.load(root / "real.npy"), atol=1e-5)

@@ -80,9 +80,9 @@ def test_mixed_precision_is_float32_to_the_digits_of_bfloat16(in_sequence, kerne
     assert {weight.dtype for weight in model.trainable_weights} == {tf.float32}
     for layer, wide, before in zip(layers, in_sequence, start, strict=True):
         assert layer.blocks.dtype == tf.float32
-        found, absent = layer.dense(), before == 0
-        assert not found[absent].any() and absent.mean() == pytest.approx(0.5, abs=0.01)
-        step, error = np.linalg.norm(wide - before), np.linalg.norm(found - wide)
+        result, absent = layer.dense(), before == 0
+        assert not result[absent].any() and absent.mean() == pytest.approx(0.5, abs=0.01)
+        step, error = np.linalg.norm(wide - before), np.linalg.norm(result - wide)
         assert 0 < error / step < 8 * ROUNDING["bfloat16"], layer.name
 
 

@@ -133,11 +133,11 @@ SPARSE = {"sparsity_ratio": 0.5, "sparsity_block_size": 8, "sparse_parts": ["qkv
 def test_hidden_matrices_are_those_of_encoder_pooler_and_transform(task, options, layer, transforms):
     a = architecture(intermediate_size=WIDE, **(options or {}))
     pair = pair_of(build_hf_model(task, a, seed=11), a, on_cpu(), task, replace=options is not None, transfer=False)
-    found = hidden_matrices(pair.blocks)
+    result = hidden_matrices(pair.blocks)
     expected = layer * 2 + POOLER.get(task, []) + [(H, H, 1)] * (transforms if task == PRETRAINING else 0)
-    assert sorted((*one.variable.shape, one.parts) for one in found) == sorted(expected)
+    assert sorted((*one.variable.shape, one.parts) for one in result) == sorted(expected)
     trained = {variable.ref() for variable in pair.model.trainable_variables}
-    assert len({one.variable.ref() for one in found} & trained) == len(found)
+    assert len({one.variable.ref() for one in result} & trained) == len(result)
     planned = sum(hidden_matrix_parameters(a, block) for block in expected_blocks(task, 2))
     assert planned == sum(rows * columns for rows, columns, _ in expected)
 

@@ -88,17 +88,17 @@ class Checkpoints:
         for variable in self._variables:
             variable.assign(tf.zeros_like(variable))
         try:
-            found = self._resumed() if ask == "resume" else find_checkpoint(self._asked(ask))
-            if found is None:
+            result = self._resumed() if ask == "resume" else find_checkpoint(self._asked(ask))
+            if result is None:
                 return REFUSED  # no checkpoint is used: the run begins again, and says so
-            if found.facts is None:
-                load_weights(found, self._blocks)
+            if result.facts is None:
+                load_weights(result, self._blocks)
             else:
-                self._state.restore(found)
+                self._state.restore(result)
         except UserError as error:
             check_line(shown_line(str(error)), lambda line: str(self._folder) in line and ("; " in line or "(" in line))
             return REFUSED
-        self._check(found)
+        self._check(result)
         return ACCEPTED
 
     def _asked(self, ask: str) -> Path:
@@ -123,11 +123,11 @@ class Checkpoints:
         elif mutation[0] != "ask":
             apply(self._folder, mutation, self._others)
 
-    def _check(self, found: Checkpoint) -> None:
-        values = self._values()[: len(self._variables)] if found.facts is None else self._values()
-        steps = STEPS if found.facts is None else (found.facts["step"],)
+    def _check(self, result: Checkpoint) -> None:
+        values = self._values()[: len(self._variables)] if result.facts is None else self._values()
+        steps = STEPS if result.facts is None else (result.facts["step"],)
         for step in steps:
             saved: list[Any] = self._saved.get(step, [])
             if saved and all(np.array_equal(a, b) for a, b in zip(values, saved)):
                 return
-        raise WrongError(f"{found.weights} of step {steps} holds other values than were saved")
+        raise WrongError(f"{result.weights} of step {steps} holds other values than were saved")

@@ -144,27 +144,27 @@ def check_meaning(loaded: LoadedConfig, tree: dict[str, Any], flags: list[str]) 
             raise WrongError(f"{name} is no key, and was accepted")
         if leaf.flag in given or loaded.origins[name] == "derived":
             continue
-        found: Any = loaded.config
+        result: Any = loaded.config
         for key in leaf.path:
-            found = getattr(found, key)
-        if not same(found, value, leaf.kind.name):
-            raise WrongError(f"{name}: the file says {value!r}, the config {found!r}")
+            result = getattr(result, key)
+        if not same(result, value, leaf.kind.name):
+            raise WrongError(f"{name}: the file says {value!r}, the config {result!r}")
 
 
-def same(found: Any, written: Any, kind: str) -> bool:
+def same(result: Any, written: Any, kind: str) -> bool:
     if kind == "path" and isinstance(written, str):
-        return found == os.path.expanduser(os.path.expandvars(written)) or found == written
-    if written == "none" and found is None:
+        return result == os.path.expanduser(os.path.expandvars(written)) or result == written
+    if written == "none" and result is None:
         return True
     if kind == "stages" and isinstance(written, list):
-        return found == [stage.split() if isinstance(stage, str) else stage for stage in written]
-    if isinstance(found, bool) or isinstance(written, bool):
-        return found is written
-    if isinstance(found, (int, float)):
-        if not isinstance(written, (int, float)) or not math.isfinite(found):
+        return result == [stage.split() if isinstance(stage, str) else stage for stage in written]
+    if isinstance(result, bool) or isinstance(written, bool):
+        return result is written
+    if isinstance(result, (int, float)):
+        if not isinstance(written, (int, float)) or not math.isfinite(result):
             return False
-        return found == written or (isinstance(found, float) and found == float(written))
-    return type(found) is type(written) and found == written
+        return result == written or (isinstance(result, float) and result == float(written))
+    return type(result) is type(written) and result == written
 
 
 def check_rules(loaded: LoadedConfig) -> None:
@@ -211,9 +211,9 @@ def check_plan(loaded: LoadedConfig, plan: str) -> None:
     if samples is None or loaded.config.packing.max_sequences_per_pack is not None:  # a pack holds several samples
         return
     steps = samples // (batch.micro_batch_size * batch.replicas * batch.grad_acc_steps_per_replica)
-    found = re.search(r"steps +([\d,]+) weight updates", plan)
-    if found is None or int(found.group(1).replace(",", "")) != steps:
-        raise WrongError(f"the plan does not say {steps} steps: {found and found.group(0)}")
+    result = re.search(r"steps +([\d,]+) weight updates", plan)
+    if result is None or int(result.group(1).replace(",", "")) != steps:
+        raise WrongError(f"the plan does not say {steps} steps: {result and result.group(0)}")
 
 
 def base_configs() -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:

@@ -109,11 +109,11 @@ class PretrainedFiles:
             path.write_bytes(ATTACKS[mutation[2]])
 
     def _check(self, missing: Sequence[str], kind: str, mutations: int) -> None:
-        found = pytorch_arrays(self._target)
+        result = pytorch_arrays(self._target)
         different = [
             name
             for name, array in self._expected.items()
-            if name not in missing and not np.array_equal(found[name], array)
+            if name not in missing and not np.array_equal(result[name], array)
         ]
         if different and kind in CHECKED:
             raise WrongError(f"{kind}: {different[:3]} are not what was saved")

@@ -86,11 +86,11 @@ class Records:
         verify = ("verify", "") in mutations
         try:
             reader = RecordReader(self._folder, spec(), verify_checksums=verify)
-            found = reader.read(np.arange(reader.count))
+            result = reader.read(np.arange(reader.count))
         except UserError as error:
             check_line(shown_line(str(error)), lambda line: str(self._folder) in line and "; " in line)
             return REFUSED
-        self._check(found, reader.count, verify)
+        self._check(result, reader.count, verify)
         return ACCEPTED
 
     def _apply(self, mutation: Damage) -> None:
@@ -111,7 +111,7 @@ class Records:
         else:
             apply(self._folder, mutation, self._others)
 
-    def _check(self, found: dict[str, np.ndarray], count: int, verified: bool) -> None:
+    def _check(self, result: dict[str, np.ndarray], count: int, verified: bool) -> None:
         """Compare the records with those of TensorFlow's own reader of the same files."""
         paths = sorted(path for path in self._folder.glob("*.tfrecord"))
         expected = read_by_tensorflow(paths)
@@ -129,9 +129,9 @@ class Records:
                 if listed.get(path.name) not in (None, hashlib.sha256(path.read_bytes()).hexdigest()):
                     raise WrongError(f"{path.name} was changed, and its checksum verified")
         for name in FEATURES:
-            if found[name].shape != expected[name].shape or not np.array_equal(found[name], expected[name]):
+            if result[name].shape != expected[name].shape or not np.array_equal(result[name], expected[name]):
                 raise WrongError(f"{name} is not what TensorFlow reads")
-        check_values(found)
+        check_values(result)
 
 
 def read_by_tensorflow(paths: Sequence[Path]) -> dict[str, np.ndarray]:
@@ -148,10 +148,10 @@ def read_by_tensorflow(paths: Sequence[Path]) -> dict[str, np.ndarray]:
     return {name: values.numpy() for name, values in parsed.items()}
 
 
-def check_values(found: dict[str, np.ndarray]) -> None:
+def check_values(result: dict[str, np.ndarray]) -> None:
     """Check that values are in the specification's ranges."""
     for feature in spec().features:
-        values = found[feature.name]
+        values = result[feature.name]
         top = np.inf if feature.below is None else feature.below
         if not (np.all(np.isfinite(values)) and np.all(values >= 0) and np.all(values < top)):
             raise WrongError(f"{feature.name} has values out of range")
@@ -159,16 +159,16 @@ def check_values(found: dict[str, np.ndarray]) -> None:
 
 def read_payloads(data: bytes) -> list[bytes] | None:
     """Return the records of a complete file."""
-    found, offset = [], 0
+    result, offset = [], 0
     while offset < len(data):
         if offset + 12 > len(data):
             return None
         (length,) = struct.unpack_from("<Q", data, offset)
         if offset + length + 16 > len(data):
             return None
-        found.append(data[offset + 12 : offset + 12 + length])
+        result.append(data[offset + 12 : offset + 12 + length])
         offset += length + 16
-    return found
+    return result
 
 
 def framed(payload: bytes) -> bytes:

@@ -18,7 +18,7 @@ import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
 from model.tasks import CLASSIFICATION
-from tasks import prediction_config, restored
+from tasks import prediction_config, restore_task
 from tests import ROOT
 from tests.support.runs import NOUNS, sentence
 from training.evaluation import Predictor
@@ -108,7 +108,7 @@ def test_classification_and_export(pretrained: Path) -> None:
     command = [sys.executable, "-c", PYTORCH, str(exported), sentence(3), str(pretrained / "logits.npy")]
     subprocess.run(command, check=True, env=environment, capture_output=True)
     config = prediction_config(glue_task="sst2", max_seq_length=32)
-    task, built, platform = restored(open_pretrained(str(fine_tuned), "--checkpoint"), CLASSIFICATION, config)
+    task, built, platform = restore_task(open_pretrained(str(fine_tuned), "--checkpoint"), CLASSIFICATION, config)
     ours = task.logits(Predictor(built.model, 1, platform), [(sentence(3),)])
     np.testing.assert_allclose(np.load(pretrained / "logits.npy"), ours, atol=1e-5)
 

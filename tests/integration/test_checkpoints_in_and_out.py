@@ -120,9 +120,9 @@ def test_a_run_starts_from_the_export_with_the_same_weights(root, dataset, expor
 def test_a_run_starts_from_googles_checkpoint_with_fewer_rows_and_its_activation(root, dataset):
     source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY - 5, hidden_act="gelu_new", **SIZES)
     run = still(root, "from-google", dataset, google(source, root / "google"))
-    found = weights(run)
+    result = weights(run)
     for name, value in pytorch_arrays(source).items():
-        np.testing.assert_allclose(found[name][: value.shape[0]], value, atol=1e-8, err_msg=name)
+        np.testing.assert_allclose(result[name][: value.shape[0]], value, atol=1e-8, err_msg=name)
     assert read_json(last_checkpoint(run) / "checkpoint.json")["architecture"]["hidden_act"] == "gelu_new"
 
 
@@ -164,10 +164,10 @@ def test_pre_training_continues_from_an_encoder_with_more_word_pieces(root, data
         run = still(root, "extended", data, folder, **changes)
     assert "cls.predictions.bias: not in the checkpoint, so it starts from random numbers" in caplog.text
     assert "2 word pieces added" in caplog.text
-    found = weights(run)["bert.embeddings.word_embeddings.weight"]
-    assert len(found) % 4 == 0 and len(found) - len(pieces) - 2 in range(4)
+    result = weights(run)["bert.embeddings.word_embeddings.weight"]
+    assert len(result) % 4 == 0 and len(result) - len(pieces) - 2 in range(4)
     tokenizer = load_tokenizer(str(words), True)
     old = pytorch_arrays(source)["bert.embeddings.word_embeddings.weight"]
     new = [old[tokenizer.encode(word, add_special_tokens=False).ids].mean(axis=0) for word in ("new", "longish")]
-    np.testing.assert_allclose(found[: len(pieces) + 2], np.concatenate([old, new]), atol=1e-7)
+    np.testing.assert_allclose(result[: len(pieces) + 2], np.concatenate([old, new]), atol=1e-7)
     assert (last_checkpoint(run) / "vocab.txt").read_bytes() == (data / "vocab.txt").read_bytes()

@@ -73,8 +73,8 @@ def test_a_phase_starts_from_the_one_before(done: Path, phases: int) -> None:
 
 
 def test_all_lengths_are_of_the_same_corpus_and_vocabulary(done: Path, phases: int) -> None:
-    found = [load_manifest(done / "data" / str(LENGTHS[name])) for name in PHASES[:phases]]
-    for shorter, longer in itertools.pairwise(found):
+    result = [load_manifest(done / "data" / str(LENGTHS[name])) for name in PHASES[:phases]]
+    for shorter, longer in itertools.pairwise(result):
         assert shorter is not None and longer is not None
         assert shorter.vocabulary == longer.vocabulary
         assert shorter.totals["words"] == longer.totals["words"] >= 0.9 * WORDS

@@ -80,11 +80,11 @@ def assert_same(run: Path, whole: Path) -> None:
 
 
 def test_training_ends_early_and_the_best_checkpoint_gives_the_scores(whole: Path) -> None:
-    found = evaluations(whole)
-    assert [step for step, _ in found] == [4, 8, 12]
+    result = evaluations(whole)
+    assert [step for step, _ in result] == [4, 8, 12]
     assert checkpoints(whole) == ["step-00000004", "step-00000012"]  # the best one, and the last one
     assert read_json(whole / "checkpoints" / "best.json") == {"step": 4}
-    assert scores(whole) == found[0][1]
+    assert scores(whole) == result[0][1]
     assert 0 < scores(whole)["mlm_loss"] < math.log(50) + 1
     report = (whole / "report.html").read_text(encoding="utf-8")
     assert "Ended early: step 12 of 26" in report

@@ -78,27 +78,27 @@ def test_classes_and_their_probabilities(
 ) -> None:
     output = tmp_path / "out.csv"
     assert classify(command(root, name, columns, root / "texts.csv", output)) == 0
-    source, found, wanted = rows_of(root / "texts.csv"), rows_of(output), np.array(expected(root, name))
-    assert [{key: row[key] for key in source[0]} for row in found] == source
-    assert [row["prediction"] for row in found] == [CLASSES[name][n] for n in wanted.argmax(axis=1)]
-    assert [float(row["probability"]) for row in found] == pytest.approx(wanted.max(axis=1).tolist(), abs=1e-5)
+    source, result, wanted = rows_of(root / "texts.csv"), rows_of(output), np.array(expected(root, name))
+    assert [{key: row[key] for key in source[0]} for row in result] == source
+    assert [row["prediction"] for row in result] == [CLASSES[name][n] for n in wanted.argmax(axis=1)]
+    assert [float(row["probability"]) for row in result] == pytest.approx(wanted.max(axis=1).tolist(), abs=1e-5)
     capsys.readouterr()
-    texts = [found[0][column] for column in columns]
+    texts = [result[0][column] for column in columns]
     assert classify(["--checkpoint", str(root / name), "--max-seq-length", "32", *texts]) == 0
     line = capsys.readouterr().out.splitlines()[0]
-    assert line.startswith(found[0]["prediction"]) and f"{float(found[0]['probability']):.2%}" in line
+    assert line.startswith(result[0]["prediction"]) and f"{float(result[0]['probability']):.2%}" in line
 
 
 def test_any_number_of_labels(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out.csv"
     assert classify(command(root, "labels", ["first"], root / "texts.csv", output)) == 0
-    found, wanted = rows_of(output), np.array(expected(root, "labels"))
-    for row, shares in zip(found, wanted):
+    result, wanted = rows_of(output), np.array(expected(root, "labels"))
+    for row, shares in zip(result, wanted):
         assert row["prediction"] == ";".join(name for name, share in zip(LABELS, shares) if share > 0.5)
         assert [float(row[f"probability_{name}"]) for name in LABELS] == pytest.approx(shares.tolist(), abs=1e-5)
-    assert len({row["prediction"] for row in found}) > 1  # otherwise the test would say little
+    assert len({row["prediction"] for row in result}) > 1  # otherwise the test would say little
     capsys.readouterr()
-    assert classify(["--checkpoint", str(root / "labels"), "--max-seq-length", "32", found[0]["first"]]) == 0
+    assert classify(["--checkpoint", str(root / "labels"), "--max-seq-length", "32", result[0]["first"]]) == 0
     shares = {line.split()[0]: line.split()[1] for line in capsys.readouterr().out.splitlines()}
     assert shares == {name: f"{share:.2%}" for name, share in zip(LABELS, wanted[0])}
 
@@ -130,9 +130,9 @@ def test_values_from_json_lines(root: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert classify(command(root, "number", ["text"], source, output)) == 0
-    found = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [{"text": row["text"], "more": row["more"]} for row in found] == rows
-    assert [row["prediction"] for row in found] == pytest.approx([v for (v,) in expected(root, "number")], abs=2e-5)
+    result = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [{"text": row["text"], "more": row["more"]} for row in result] == rows
+    assert [row["prediction"] for row in result] == pytest.approx([v for (v,) in expected(root, "number")], abs=2e-5)
 
 
 def test_entities(root: Path, tmp_path: Path) -> None:
@@ -142,13 +142,13 @@ def test_entities(root: Path, tmp_path: Path) -> None:
     for line, tokens in zip(output.read_text().splitlines(), expected(root, "entities")):
         row, shares = json.loads(line), np.array(tokens)[1:-1]  # without [CLS] and [SEP]; each word is one piece
         words = row["first"].split()
-        found = find_entities([TAGS[number] for number in shares.argmax(axis=1)])
+        result = find_entities([TAGS[number] for number in shares.argmax(axis=1)])
         assert [(one["kind"], one["text"]) for one in row["entities"]] == [
-            (kind, " ".join(words[first : last + 1])) for kind, first, last in found
+            (kind, " ".join(words[first : last + 1])) for kind, first, last in result
         ]
-        certain = [float(shares.max(axis=1)[first : last + 1].min()) for _, first, last in found]
+        certain = [float(shares.max(axis=1)[first : last + 1].min()) for _, first, last in result]
         assert [one["probability"] for one in row["entities"]] == pytest.approx(certain, abs=1e-5)
-        count += len(found)
+        count += len(result)
     assert count > SAMPLES  # otherwise the test would say little
 
 

@@ -133,12 +133,12 @@ def test_no_socket_can_be_reached_from_other_machines(command, servers, tmp_path
             time.sleep(0.05)
         processes = family(started.pid)
         assert len(processes) >= 3, "it has started no workers"
-        found = [listener for process in processes for listener in listeners(process)]
+        result = [listener for process in processes for listener in listeners(process)]
     finally:
         started.kill()
         started.wait()
-    assert all(address in LOOPBACK or device == "lo" for address, device in found), found
-    assert len(found) == servers and "can be reached" not in errors.read_text()
+    assert all(address in LOOPBACK or device == "lo" for address, device in result), result
+    assert len(result) == servers and "can be reached" not in errors.read_text()
     gone_by = time.monotonic() + 60
     while any(alive(process) for process in processes) and time.monotonic() < gone_by:
         time.sleep(0.05)

@@ -166,6 +166,6 @@ def refuses(capsys: pytest.CaptureFixture[str], message: str) -> None:
 
 
 def test_blimp_is_read():
-    found = list(read_pairs(real_data("blimp"), "sentence_good", "sentence_bad"))
-    assert len(found) == 33_500 and len({pair.paradigm for pair in found}) == 67
-    assert {"morphology", "semantics", "syntax"} < {pair.field for pair in found}
+    pairs = list(read_pairs(real_data("blimp"), "sentence_good", "sentence_bad"))
+    assert len(pairs) == 33_500 and len({pair.paradigm for pair in pairs}) == 67
+    assert {"morphology", "semantics", "syntax"} < {pair.field for pair in pairs}

@@ -83,8 +83,8 @@ def test_scripts_can_parse_the_log(run):
     patterns = (r"throughput: *(.*?) samples\/sec", r"mlm_loss: *(\d*\.\d*)", r"nsp_loss: *(\d*\.\d*)")
     for line in lines:
         for pattern in patterns:
-            found = re.findall(pattern, line)
-            assert len(found) == 1 and float(found[0]) > 0
+            result = re.findall(pattern, line)
+            assert len(result) == 1 and float(result[0]) > 0
 
 
 def test_the_run_folder_has_config_environment_conversion_and_report(run):

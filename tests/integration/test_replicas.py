@@ -129,9 +129,9 @@ def test_seeds_of_a_classification_in_float16_on_packs(tmp_path):
     for seed in (3, 7):
         lines, folder = logged(run / f"both-seed-{seed}"), run / f"both-seed-{seed}"
         periods = [line for line in lines if "metrics" in line]
-        found = {line["step"]: line["evaluation"]["accuracy"] for line in lines if "evaluation" in line}
-        assert len(found) > 1 and summary["seeds"][str(seed)]["accuracy"] == max(found.values())
-        best = min(step for step, accuracy in found.items() if accuracy == max(found.values()))
+        result = {line["step"]: line["evaluation"]["accuracy"] for line in lines if "evaluation" in line}
+        assert len(result) > 1 and summary["seeds"][str(seed)]["accuracy"] == max(result.values())
+        best = min(step for step, accuracy in result.items() if accuracy == max(result.values()))
         assert read_json(folder / "checkpoints" / "best.json") == {"step": best}
         assert all(np.isfinite(period["metrics"]["loss"]) for period in periods)
         assert {"loss_scale", "overflows"} <= periods[-1]["metrics"].keys()

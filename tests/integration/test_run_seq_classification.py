@@ -79,15 +79,15 @@ def run(config: Path, *flags: str, status: int = 0) -> Outcome:
 
 def test_each_seed_has_a_run_and_all_have_a_summary(root: Path, printed: str) -> None:
     folder = root / "runs" / "sst2"
-    found = {seed: scores(folder / f"sst2-seed-{seed}") for seed in (3, 7)}
-    for one in found.values():
+    result = {seed: scores(folder / f"sst2-seed-{seed}") for seed in (3, 7)}
+    for one in result.values():
         assert set(one) == {"accuracy"}
         assert one["accuracy"] > 0.9  # the more frequent class has about 0.5
     summary = read_json(folder / "seeds.json")
-    values = [one["accuracy"] for one in found.values()]
+    values = [one["accuracy"] for one in result.values()]
     assert summary["mean"]["accuracy"] == pytest.approx(statistics.mean(values))
     assert summary["deviation"]["accuracy"] == pytest.approx(statistics.stdev(values))
-    assert summary["seeds"] == {str(seed): one for seed, one in found.items()}
+    assert summary["seeds"] == {str(seed): one for seed, one in result.items()}
     table = (folder / "seeds.txt").read_text(encoding="utf-8")
     assert [line.split()[0] for line in table.splitlines()] == ["seed", "3", "7", "mean", "deviation"]
     assert all(line in printed for line in table.splitlines())
@@ -173,10 +173,10 @@ def test_missing_seeds_are_trained_by_a_resume(root: Path, printed: str) -> None
 def test_both_validation_sets_of_mnli(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_mnli(root)
     run(write_config(root, "mnli"))
-    found = scores(root / "runs" / "mnli")
-    assert list(found) == ["accuracy_matched", "accuracy_mismatched"]
-    assert found["accuracy_matched"] > 0.9
-    assert found["accuracy_mismatched"] < 0.1  # its words mean other labels than in training
+    result = scores(root / "runs" / "mnli")
+    assert list(result) == ["accuracy_matched", "accuracy_mismatched"]
+    assert result["accuracy_matched"] > 0.9
+    assert result["accuracy_mismatched"] < 0.1  # its words mean other labels than in training
     assert classify(["--checkpoint", str(root / "runs" / "mnli"), "the film is a story", "bad story"]) == 0
     assert capsys.readouterr().out.startswith("contradiction")
 
@@ -201,10 +201,10 @@ def test_a_task_of_clue_and_its_best_epoch(root: Path) -> None:
     changes = {"dataset_dir": str(root / "clue"), "vocab_file": str(root / "zh.txt"), "num_epochs": 20}
     run(write_config(root, "tnews", **changes, global_batches_per_log=5, evaluation={"every": "epoch"}), "--do-test")
     folder = root / "runs" / "tnews"
-    found = evaluations(folder)
-    assert [step for step, _ in found] == list(range(15, 301, 15))  # 120 samples are 15 updates
-    best = find_best_step([Record(step, one["accuracy"]) for step, one in found], "accuracy")
-    assert scores(folder) == dict(found)[best] == {"accuracy": 1.0}
+    result = evaluations(folder)
+    assert [step for step, _ in result] == list(range(15, 301, 15))  # 120 samples are 15 updates
+    best = find_best_step([Record(step, one["accuracy"]) for step, one in result], "accuracy")
+    assert scores(folder) == dict(result)[best] == {"accuracy": 1.0}
     assert f"step-{best:08d}" in checkpoints(folder)
     for name, labels in secret.items():
         submission = read_lines(folder / "submission" / f"{name}_predict.json")
@@ -217,8 +217,8 @@ def test_own_pairs_from_csv_to_a_classified_sentence(root: Path, capsys: pytest.
     config = write_config(root, "own", glue_task=None, classification_data=files, num_epochs=8)
     ended = run(config, "--do-test", "--seeds", "3", *PACKED)
     folder = root / "runs" / "own" / "own-seed-3"
-    found = scores(folder)
-    assert list(found) == ["accuracy", "macro_f1", "matthews"] and min(found.values()) > 0.9
+    result = scores(folder)
+    assert list(result) == ["accuracy", "macro_f1", "matthews"] and min(result.values()) > 0.9
     assert "validation on 23 samples of" in ended.errors and "submission/predictions.csv" in ended.errors
     with open(folder / "submission" / "predictions.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -244,7 +244,7 @@ def test_own_pairs_from_csv_to_a_classified_sentence(root: Path, capsys: pytest.
 
     again = ["--do-training", "false", "--pretrained-ckpt-path", str(root / "exported-own"), "--name", "again"]
     run(config, *again, "--classification-data.classes", '["so, so", "hot", "cold"]')
-    assert scores(root / "runs" / "again") == pytest.approx(found)  # outputs are matched by their names
+    assert scores(root / "runs" / "again") == pytest.approx(result)  # outputs are matched by their names
 
 
 def test_any_number_of_labels(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,10 +253,10 @@ def test_any_number_of_labels(root: Path, capsys: pytest.CaptureFixture[str]) ->
     changes = {"glue_task": None, "classification_data": section, "num_epochs": 25, "evaluation": {"every": "epoch"}}
     ended = run(write_config(root, "moods", **changes), "--do-test", *PACKED)
     folder = root / "runs" / "moods"
-    found = scores(folder)
-    assert list(found) == ["micro_f1", "macro_f1"] and min(found.values()) > 0.95
+    result = scores(folder)
+    assert list(result) == ["micro_f1", "macro_f1"] and min(result.values()) > 0.95
     best = find_best_step([Record(step, one["micro_f1"]) for step, one in evaluations(folder)], "micro_f1")
-    assert found == dict(evaluations(folder))[best]
+    assert result == dict(evaluations(folder))[best]
     assert "uniform baseline, ln(2)" in ended.output + ended.errors
     with open(folder / "submission" / "predictions.csv", encoding="utf-8", newline="") as file:
         assert [row["moods"] for row in csv.DictReader(file)] == hidden
@@ -280,8 +280,8 @@ def test_own_numbers(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     section = {"train_file": "own.jsonl", "label": "stars", "regression": True}
     run(write_config(root, "stars", glue_task=None, classification_data=section, num_epochs=8))
     folder = root / "runs" / "stars"
-    found = scores(folder)
-    assert list(found) == ["pearson", "spearman"] and min(found.values()) > 0.9
+    result = scores(folder)
+    assert list(result) == ["pearson", "spearman"] and min(result.values()) > 0.9
     assert classify(["--checkpoint", str(folder), "good good good good good"]) == 0
     assert float(capsys.readouterr().out) > 1
 
@@ -291,8 +291,8 @@ def test_regression_in_packs(root: Path) -> None:
     write_stsb(root)
     config = write_config(root, "stsb", num_epochs=10, max_seq_length=32, global_batch={"micro_batch_size": 4})
     run(config, *PACKED)
-    found = scores(root / "runs" / "stsb")
-    assert set(found) == {"pearson", "spearman"} and min(found.values()) > 0.8
+    result = scores(root / "runs" / "stsb")
+    assert set(result) == {"pearson", "spearman"} and min(result.values()) > 0.8
     assert read_json(root / "runs" / "stsb" / "dataset.json")["label_variance"] > 1
 
 

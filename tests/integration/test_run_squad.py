@@ -75,11 +75,11 @@ def test_questions_of_a_table_get_the_answers_of_the_evaluation(
         table.writerows(rows)
     files = ["--file", str(tmp_path / "questions.csv"), "--output", str(tmp_path / "answers.jsonl")]
     assert classify(["--checkpoint", str(trained[0]), *files]) == 0
-    found = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [{name: row[name] for name in rows[0]} for row in found] == rows
-    assert {row["id"]: row["answer"] for row in found} == read_json(trained[0] / "predictions.json")
+    result = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [{name: row[name] for name in rows[0]} for row in result] == rows
+    assert {row["id"]: row["answer"] for row in result} == read_json(trained[0] / "predictions.json")
     best = read_json(trained[0] / "nbest_predictions.json")
-    for row in found:
+    for row in result:
         assert row["probability"] == pytest.approx(best[row["id"]][0]["probability"], abs=1e-5)
     capsys.readouterr()
     assert classify(["--checkpoint", str(trained[0]), rows[0]["question"], rows[0]["context"]]) == 0
@@ -125,12 +125,12 @@ def test_the_candidates_are_ordered_and_their_probabilities_sum_to_one(trained: 
     predictions = read_json(folder / "predictions.json")
     candidates = read_json(folder / "nbest_predictions.json")
     assert candidates.keys() == predictions.keys()
-    for identity, found in candidates.items():
-        assert found[0]["text"] == predictions[identity]
-        assert 1 <= len(found) <= 5
-        scores = [each["start_logit"] + each["end_logit"] for each in found]
+    for identity, result in candidates.items():
+        assert result[0]["text"] == predictions[identity]
+        assert 1 <= len(result) <= 5
+        scores = [each["start_logit"] + each["end_logit"] for each in result]
         assert scores == sorted(scores, reverse=True)
-        assert sum(each["probability"] for each in found) == pytest.approx(1)
+        assert sum(each["probability"] for each in result) == pytest.approx(1)
 
 
 def test_the_report_knows_the_data(trained: tuple[Path, str], data: Path) -> None:

@@ -86,13 +86,13 @@ def test_files_are_embedded_alike_by_the_run_and_by_its_export(
     rows = [line.row["film"] for line in read_table(table) if line.row]
     texts.write_text("\r\n".join(rows), encoding="utf-8")
     sources = [(scored, table, ["--text", "film"]), (tmp_path / "exported", texts, [])]
-    found = []
+    result = []
     for number, (checkpoint, source, more) in enumerate(sources):
         output = tmp_path / f"{number}.npy"
         assert embed(["--checkpoint", str(checkpoint), "--file", str(source), "--output", str(output), *more]) == 0
-        found.append(np.load(output))
-    assert found[0].shape == (240, 32) and found[0].dtype == np.float32
-    np.testing.assert_allclose(found[0], found[1], atol=1e-5)
+        result.append(np.load(output))
+    assert result[0].shape == (240, 32) and result[0].dtype == np.float32
+    np.testing.assert_allclose(result[0], result[1], atol=1e-5)
     assert classify(["--checkpoint", str(scored), "a text"]) == 2
     assert "was trained for sentence_embedding" in capsys.readouterr().err
 

@@ -36,14 +36,14 @@ def config_of(root: Path, name: str, sparsity: dict, **changes) -> Path:
 def whole(root, dataset):
     """Uninterrupted runs, by method; RigL with recomputation, and with evaluations within logging periods."""
     evaluated = {"evaluation": {"every": 3}, "validation_dir": str(root / "data")}
-    found = {}
+    result = {}
     for method in ("set", "rigl"):
         changes = {"enable_recomputation": True, **evaluated} if method == "rigl" else {}
         config = config_of(root, method, {"method": method}, **changes)
         outcome = train(config, root / "runs")
         assert outcome.status == 0, outcome.errors
-        found[method] = root / "runs" / method, outcome.errors
-    return found
+        result[method] = root / "runs" / method, outcome.errors
+    return result
 
 
 def sparse_parts(values: dict[str, np.ndarray]) -> list[str]:

@@ -60,8 +60,8 @@ def test_an_evaluation_says_the_same_and_one_text_has_its_entities(
     again = run(root, "again", do_training=False, pretrained_ckpt_path=start, vocab_file=None)
     assert read_json(again / "scores.json") == read_json(trained / "scores.json")
     assert classify(["--checkpoint", start, "Anna vandam went to Paris and rome"]) == 0
-    found = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [[kind, *words] for kind, _, *words in found] == [
+    result = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [[kind, *words] for kind, _, *words in result] == [
         ["PER", "Anna", "vandam"], ["LOC", "Paris"], ["LOC", "rome"]
     ]  # fmt: skip
     assert classify(["--checkpoint", start, "one", "two"]) == 2

@@ -107,10 +107,10 @@ def pair_of(
         shapes = pretraining_shapes(LENGTH, MASKED) if task == PRETRAINING else token_shapes(LENGTH)
     names = stages or [[block.name for block in blocks]]
     model = assemble(blocks, shapes, OUTPUTS[task], names, platform)
-    found = conversion.resolved_mappings() if conversion is not None else []
+    result = conversion.resolved_mappings() if conversion is not None else []
     if transfer and conversion is not None:
         conversion.transfer_weights(source)
-    return Pair(source, model, conversion, blocks, platform, found)
+    return Pair(source, model, conversion, blocks, platform, result)
 
 
 def converted(a: Architecture, sequence_length: int = LENGTH, masked_positions: int = MASKED, **platform: Any) -> Pair:

@@ -55,8 +55,8 @@ def outputs_of(model: keras.Model, data: dict[str, np.ndarray]) -> dict[str, np.
 def source_outputs(task: str, source: Any, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return Hugging Face's logits by this project's names, with those of words at the masked positions only."""
     theirs = bert_pairs.hugging_face if task != PRETRAINING else bert_pairs.source_outputs
-    found = theirs(source, data)
-    return {name: np.asarray(found[name]) for name in OUTPUTS[task]}
+    result = theirs(source, data)
+    return {name: np.asarray(result[name]) for name in OUTPUTS[task]}
 
 
 def assert_close(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:

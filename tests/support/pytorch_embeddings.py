@@ -79,11 +79,11 @@ def main(folder: Path) -> None:
             (folder / "cls" / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": LENGTH}))
             continue
         for name, count in (("pairs", 2), ("triples", 3), ("scores", 2)):
-            found = [embeddings(model, tokenizer, column) for column in columns[:count]]
+            result = [embeddings(model, tokenizer, column) for column in columns[:count]]
             if name == "scores":
-                loss = ((unit(found[0]) * unit(found[1])).sum(-1) - scores).square().mean()
+                loss = ((unit(result[0]) * unit(result[1])).sum(-1) - scores).square().mean()
             else:
-                loss = ranking_loss(found)
+                loss = ranking_loss(result)
             model.zero_grad()
             loss.backward()
             expected[f"{name}/loss"] = loss.detach().numpy()
@@ -97,8 +97,8 @@ def real(folder: Path, path: str) -> None:
     samples = json.loads((folder / "samples.json").read_text(encoding="utf-8"))
     with torch.no_grad():
         model, tokenizer = AutoModel.from_pretrained(path).eval(), AutoTokenizer.from_pretrained(path)
-        found = embeddings(model, tokenizer, [text for sample in samples["texts"] for text in sample], length=256)
-    np.save(folder / "real.npy", unit(found).numpy())
+        result = embeddings(model, tokenizer, [text for sample in samples["texts"] for text in sample], length=256)
+    np.save(folder / "real.npy", unit(result).numpy())
 
 
 if __name__ == "__main__":

@@ -38,11 +38,11 @@ def logits_of(model, data) -> dict[str, np.ndarray]:
         outputs = model.eval()(
             input_ids=inputs["input_ids"], attention_mask=inputs["input_mask"], token_type_ids=inputs["segment_ids"]
         )
-    found = {name: value.numpy() for name, value in outputs.items()}
-    if "prediction_logits" in found:
-        words = np.take_along_axis(found["prediction_logits"], data["masked_lm_positions"][..., None], axis=1)
-        return {"masked_lm": words, "next_sentence": found["seq_relationship_logits"]}
-    return found
+    result = {name: value.numpy() for name, value in outputs.items()}
+    if "prediction_logits" in result:
+        words = np.take_along_axis(result["prediction_logits"], data["masked_lm_positions"][..., None], axis=1)
+        return {"masked_lm": words, "next_sentence": result["seq_relationship_logits"]}
+    return result
 
 
 def write(folder: Path, data) -> None:
@@ -100,7 +100,7 @@ def read(data, folders: list[Path]) -> None:
         seen = {"class": type(model).__name__, "tokens": tokens, "labels": model.config.id2label}
         seen["log"], seen["warnings"] = text.getvalue(), [str(warning.message) for warning in caught]
         seen["loading"] = {
-            name: sorted(map(str, found)) for name, found in info.items() if isinstance(found, (list, set))
+            name: sorted(map(str, result)) for name, result in info.items() if isinstance(result, (list, set))
         }
         folder.with_name(f"{folder.name}.json").write_text(json.dumps(seen), encoding="utf-8")
         np.savez(folder.with_name(f"{folder.name}.npz"), **logits_of(model, data))

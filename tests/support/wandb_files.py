@@ -40,7 +40,7 @@ def offline_runs(folder: Path) -> list[OfflineRun]:
 
 
 def records(path: Path) -> list[Any]:
-    data, position, parts, found = path.read_bytes(), HEADER, [], []
+    data, position, parts, result = path.read_bytes(), HEADER, [], []
     while position + 7 <= len(data):
         if BLOCK - position % BLOCK < 7:
             position += BLOCK - position % BLOCK
@@ -51,9 +51,9 @@ def records(path: Path) -> list[Any]:
         if kind in (1, 4):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(b"".join(parts))
-            found.append(record)
+            result.append(record)
             parts = []
-    return found
+    return result
 
 
 def read(path: Path) -> OfflineRun:

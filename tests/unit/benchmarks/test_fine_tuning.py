@@ -62,11 +62,11 @@ def test_pairs_of_a_question_and_a_sentence() -> None:
     ]
     document = {"data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]}
     lived, paid = "Mr. Hill, a baker, lived near the bridge in 1912.", "Nobody knows who paid him."
-    found = list(pairs_of(parsed(document)))
-    assert [(sentence, label) for _, sentence, label in found] == [
+    result = list(pairs_of(parsed(document)))
+    assert [(sentence, label) for _, sentence, label in result] == [
         (lived, "no"), (lived, "yes"), (paid, "no"), (paid, "yes"),  # of two others the first, then the second
     ]  # fmt: skip
-    assert [question for question, _, _ in found] == [text for text, _ in asked]
+    assert [question for question, _, _ in result] == [text for text, _ in asked]
 
 
 @pytest.mark.parametrize("released", [True, False])

@@ -29,6 +29,6 @@ def test_own_times_by_part():
         event = line.events.add(metadata_id=number, offset_ps=begin, duration_ps=duration)
         if module:
             event.stats.add(metadata_id=1, str_value=module)
-    found = shares(space.SerializeToString())
+    result = shares(space.SerializeToString())
     expected = {"matrix products": 0.6, "GeLU": 0.2, "softmax of the attention": 0.1, REST: 0.1}
-    assert found == pytest.approx({part: expected.get(part, 0.0) for part in PARTS})
+    assert result == pytest.approx({part: expected.get(part, 0.0) for part in PARTS})

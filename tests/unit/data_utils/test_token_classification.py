@@ -63,9 +63,9 @@ def test_entities_are_those_of_seqeval(tags: str) -> None:
 
 @pytest.mark.parametrize(("expected", "predicted", "scores"), SCORES)
 def test_scores_are_those_of_seqeval(expected: list[str], predicted: list[str], scores: tuple[float, ...]) -> None:
-    found = entity_scores([tags.split() for tags in expected], [tags.split() for tags in predicted])
-    assert tuple(found[""][name] for name in ("precision", "recall", "f1")) == pytest.approx(scores)
-    assert sum(part["entities"] for kind, part in found.items() if kind) == found[""]["entities"]
+    result = entity_scores([tags.split() for tags in expected], [tags.split() for tags in predicted])
+    assert tuple(result[""][name] for name in ("precision", "recall", "f1")) == pytest.approx(scores)
+    assert sum(part["entities"] for kind, part in result.items() if kind) == result[""]["entities"]
 
 
 def test_columns_of_conll(tmp_path: Path) -> None:

@@ -33,11 +33,11 @@ def arrays() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("ordered", [False, True])
 def test_numbers_of_every_type(ordered, tmp_path):
     write_bin(tmp_path / "pytorch_model.bin", arrays(), ordered=ordered)
-    found = open_pytorch_file(tmp_path / "pytorch_model.bin")
-    assert found.keys() == arrays().keys()
+    result = open_pytorch_file(tmp_path / "pytorch_model.bin")
+    assert result.keys() == arrays().keys()
     for name, expected in arrays().items():
-        assert found[name].value().dtype == np.float32
-        np.testing.assert_array_equal(found[name].value(), expected.astype(np.float32))
+        assert result[name].value().dtype == np.float32
+        np.testing.assert_array_equal(result[name].value(), expected.astype(np.float32))
 
 
 def archive(path, pickle: bytes, data: bytes = b"", order: bytes | None = None) -> None:
@@ -156,12 +156,12 @@ def test_a_pickle_gets_hold_of_nothing_but_plain_values():
     others = [op.code.encode("latin-1") for op in pickletools.opcodes if op.arg is None and op.name != "STOP"]
     plain = {type(value) for value in (None, True, 1, 1.0, "", b"", (), [], {}, set(), frozenset(), bytearray())}
     ours = {pytorch_file.Storage, pytorch_file._StateDict, pytorch_file._Function}
-    found = set()
+    result = set()
     for _ in range(20_000):
         code = b"".join(chance.choice(chance.choice([known, known, others])) for _ in range(chance.choice([3, 8, 20])))
         with contextlib.suppress(Exception):
-            found.add(type(pytorch_file._unpickled(b"\x80\x04" + code + b".")))
-    assert ours < found <= plain | ours
+            result.add(type(pytorch_file._unpickled(b"\x80\x04" + code + b".")))
+    assert ours < result <= plain | ours
     functions = [value._function for value in pytorch_file._NAMES.values() if not isinstance(value, str)]
     assert all(function.__module__ == pytorch_file.__name__ and not vars(function) for function in functions)
 

@@ -54,11 +54,11 @@ def test_names_that_are_not_of_weights(rule, name):
 def test_every_variable_of_a_model_has_the_name_and_layout_of_pytorch(task):
     source = hugging_face(task)
     expected = pytorch_arrays(source)
-    found = {from_tensorflow(v.name).name: v.numpy().T if from_tensorflow(v.name).transposed else v.numpy()
+    result = {from_tensorflow(v.name).name: v.numpy().T if from_tensorflow(v.name).transposed else v.numpy()
              for v in source.weights}  # fmt: skip
-    assert found.keys() == expected.keys()
+    assert result.keys() == expected.keys()
     for name in expected:
-        np.testing.assert_array_equal(found[name], expected[name])
+        np.testing.assert_array_equal(result[name], expected[name])
         assert from_pytorch(name) == (name, False)
         assert from_google(google_name(name, expected[name])[0]).name == name
 
@@ -77,8 +77,8 @@ def test_tied_weights_are_taken_once():
     weights = {"cls.predictions.decoder.weight": weight(1), "cls.predictions.decoder.bias": weight(2)}
     assert renamed(weights, from_pytorch)["cls.predictions.bias"].value() == 2
     weights["cls.predictions.bias"] = weight(3)
-    found = renamed(weights, from_pytorch)
-    assert list(found) == ["cls.predictions.bias"] and found["cls.predictions.bias"].value() == 3
+    result = renamed(weights, from_pytorch)
+    assert list(result) == ["cls.predictions.bias"] and result["cls.predictions.bias"].value() == 3
 
 
 def test_the_optimizers_moments_are_left_out():

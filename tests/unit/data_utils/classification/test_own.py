@@ -54,9 +54,9 @@ def test_texts_are_read_as_written(kind: str, encoding: str, end: str, tmp_path:
             )
         else:
             file.writelines(json.dumps(dict(zip(header, row)), ensure_ascii=False) + end for row in rows)
-    found = read(tmp_path, train_file=path.name, text=["two", "one"], label="kind", classes=["z", "y", "x"])
-    assert found.texts == [(row[1], row[0]) for row in rows]
-    assert ["zyx"[number] for number in found.labels] == [row[2] for row in rows]
+    result = read(tmp_path, train_file=path.name, text=["two", "one"], label="kind", classes=["z", "y", "x"])
+    assert result.texts == [(row[1], row[0]) for row in rows]
+    assert ["zyx"[number] for number in result.labels] == [row[2] for row in rows]
 
 
 @pytest.mark.parametrize("regression", [False, True])
@@ -101,13 +101,13 @@ def test_any_number_of_labels(tmp_path: Path) -> None:
         loaded = load(tmp_path, section)
         classes = loaded.config.classification_data.classes
         assert classes == ["dark", "funny", "rare", "sad"] and number_of_labels(loaded.config) == 4
-        found = read(tmp_path, **section, classes=classes)
-        assert [[classes[n] for n in np.flatnonzero(row)] for row in found.labels] == [sorted(each) for each in sets]
+        result = read(tmp_path, **section, classes=classes)
+        assert [[classes[n] for n in np.flatnonzero(row)] for row in result.labels] == [sorted(each) for each in sets]
         parts = [
             read(tmp_path, split, **section, classes=classes, validation_fraction=0.25)
             for split in ("train", "validation")
         ]
-        assert sorted(parts[0].texts + parts[1].texts) == sorted(found.texts)
+        assert sorted(parts[0].texts + parts[1].texts) == sorted(result.texts)
         assert len(parts[1].texts) == 10 and parts[0].labels.any(axis=0).all()
 
 
@@ -185,8 +185,8 @@ def test_blank_lines_and_unnamed_columns_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label,,\r\n\r\na,x,,\r\n\r\nb,y,1,2\r\n")
     (tmp_path / "a.jsonl").write_text('\n{"text": "a", "label": "x"}\n \t\n{"text": "b", "label": "y"}\n\n')
     for name in ("a.csv", "a.jsonl"):
-        found = read(tmp_path, train_file=name, classes=["x", "y"])
-        assert found.texts == [("a",), ("b",)] and found.labels.tolist() == [0, 1]
+        result = read(tmp_path, train_file=name, classes=["x", "y"])
+        assert result.texts == [("a",), ("b",)] and result.labels.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(("field", "flag"), [("validation_file", "--do-validation"), ("test_file", "--do-test")])

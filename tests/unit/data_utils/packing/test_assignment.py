@@ -27,24 +27,24 @@ def test_each_record_once(seed: int, chunk: int, tmp_path: Path, monkeypatch: py
     rng = np.random.default_rng(seed)
     size, limit = 40, 4
     lengths = rng.integers(1, size + 1, 500).astype(np.uint16)
-    found = assigned(lengths, size, limit, seed, tmp_path)
-    packs = found.shuffled(0, found.packs)
-    assert sorted(packs.tolist()) == list(range(found.packs))
-    records, sizes = found.select_records(packs)
+    result = assigned(lengths, size, limit, seed, tmp_path)
+    packs = result.shuffled(0, result.packs)
+    assert sorted(packs.tolist()) == list(range(result.packs))
+    records, sizes = result.select_records(packs)
     assert sorted(records.tolist()) == list(range(500))
-    packs = np.repeat(np.arange(found.packs), sizes)
+    packs = np.repeat(np.arange(result.packs), sizes)
     assert np.bincount(packs).max() <= limit
     assert np.bincount(packs, lengths[records]).max() <= size
     amounts = rng.integers(0, 9, 500)
-    assert most_in_a_pack(found, amounts) == np.bincount(packs, amounts[records]).max()
+    assert most_in_a_pack(result, amounts) == np.bincount(packs, amounts[records]).max()
 
 
 def test_the_seed_decides_partners_and_order(tmp_path: Path) -> None:
     lengths = np.full(400, 5)
     orders = []
     for seed in (1, 2, 1):
-        found = assigned(lengths, 10, 2, seed, tmp_path)
-        orders.append(found.select_records(found.shuffled(0, found.packs))[0])
+        result = assigned(lengths, 10, 2, seed, tmp_path)
+        orders.append(result.select_records(result.shuffled(0, result.packs))[0])
     assert np.array_equal(orders[0], orders[2])
     pairs = [set(map(frozenset, order.reshape(-1, 2).tolist())) for order in orders]
     assert len(pairs[0] & pairs[1]) < 20

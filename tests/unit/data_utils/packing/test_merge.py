@@ -69,9 +69,9 @@ def test_a_pack_by_hand() -> None:
 def test_a_sequence_may_be_in_several_packs() -> None:
     one, other = sequence(3), sequence(4)
     made = pack_arrays(stacked([one, other]), [[0, 1], [1], [1, 0]], 2 * LENGTH, 2 * PREDICTIONS, 2)
-    found = [split_pack({name: values[row] for name, values in made.items()}) for row in range(3)]
+    result = [split_pack({name: values[row] for name, values in made.items()}) for row in range(3)]
     a, b = comparable(one), comparable(other)
-    assert found == [[a, b], [b], [b, a]]
+    assert result == [[a, b], [b], [b, a]]
 
 
 @pytest.mark.parametrize(

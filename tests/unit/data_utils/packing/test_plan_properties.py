@@ -144,5 +144,5 @@ def test_errors_are_one_line_that_names_the_argument(arguments: tuple, parts: li
 def test_importing_is_cheap() -> None:
     heavy = ("scipy", "tensorflow", "matplotlib", "distributed", "tokenizers")
     code = f"import sys; from data_utils.packing import plan_packing; print([m for m in {heavy} if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -17,10 +17,10 @@ SPEC = pretraining_features(LENGTH, PREDICTIONS, VOCABULARY)
 
 def test_records_as_tensorflow_wrote_them() -> None:
     sequences = [sequence(number) for number in range(50)]
-    found = ExampleDecoder(SPEC.features).decode([example(one) for one in sequences])
+    result = ExampleDecoder(SPEC.features).decode([example(one) for one in sequences])
     for feature in SPEC.features:
-        assert np.array_equal(found[feature.name], np.stack([one[feature.name] for one in sequences]))
-        assert found[feature.name].dtype == (np.float32 if feature.name == "masked_lm_weights" else np.int64)
+        assert np.array_equal(result[feature.name], np.stack([one[feature.name] for one in sequences]))
+        assert result[feature.name].dtype == (np.float32 if feature.name == "masked_lm_weights" else np.int64)
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,8 @@ def test_numbers_that_are_not_packed() -> None:
     ]
     message = field(0x0A, b"".join(field(0x0A, entry) for entry in entries))
     assert tf.train.Example.FromString(message).features.feature["x"].int64_list.value == [5, 300, 7]
-    found = ExampleDecoder([Feature("x", 3, TOKENS), Feature("y", 2, WEIGHTS)]).decode([message])
-    assert (found["x"].tolist(), found["y"].tolist()) == ([[5, 300, 7]], [[1.5, -2.0]])
+    result = ExampleDecoder([Feature("x", 3, TOKENS), Feature("y", 2, WEIGHTS)]).decode([message])
+    assert (result["x"].tolist(), result["y"].tolist()) == ([[5, 300, 7]], [[1.5, -2.0]])
 
 
 @pytest.mark.parametrize("any_length", [False, True])
@@ -91,7 +91,7 @@ def test_damaged_messages_are_refused_or_read_as_tensorflow_reads_them() -> None
             damaged[position] = int(rng.integers(256))
         message = bytes(damaged[: int(rng.integers(1, len(damaged) + 1))] if rng.random() < 0.2 else damaged)
         try:
-            found = decoder.decode([message])
+            result = decoder.decode([message])
         except ExampleError:
             refused += 1
             continue
@@ -100,6 +100,6 @@ def test_damaged_messages_are_refused_or_read_as_tensorflow_reads_them() -> None
             values = tf.train.Example.FromString(message).features.feature["input_ids"].int64_list.value
         except Exception:  # The protobuf package's exception has moved between its releases.
             continue  # damage in a part that is skipped
-        assert found["input_ids"][0].tolist() == list(values)
+        assert result["input_ids"][0].tolist() == list(values)
     assert read > 300
     assert refused > 300

@@ -103,16 +103,16 @@ def test_every_question_is_answered(tokenizer: Tokenizer) -> None:
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
     falling = np.broadcast_to(np.linspace(0, -50, 32, dtype=np.float32), (windows.count, 32))
     answers = best_answers(squad, windows, -falling, falling, 3, 30)
-    assert all(found[0].text.strip() for found in answers.values())
+    assert all(result[0].text.strip() for result in answers.values())
 
 
 def test_candidates_have_different_texts(tokenizer: Tokenizer) -> None:
     squad = single("king king king king")
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
     start, end = random_logits(windows, GEOMETRY, 0)
-    found = best_answers(squad, windows, start, end, 20, 2)["q"]
-    assert sorted(each.text for each in found) == ["king", "king king"]
-    assert sum(each.probability for each in found) == pytest.approx(1)
+    result = best_answers(squad, windows, start, end, 20, 2)["q"]
+    assert sorted(each.text for each in result) == ["king", "king king"]
+    assert sum(each.probability for each in result) == pytest.approx(1)
 
 
 def test_accents_of_the_last_letter_are_kept(tokenizer: Tokenizer) -> None:
@@ -127,8 +127,8 @@ def test_accents_of_the_last_letter_are_kept(tokenizer: Tokenizer) -> None:
 def test_a_context_without_tokens_has_an_empty_answer(tokenizer: Tokenizer) -> None:
     squad = single("\u200b\ufffd")
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
-    found = best_answers(squad, windows, *random_logits(windows, GEOMETRY, 1), 3, 3)["q"]
-    assert found == [Candidate("", 1.0, 0.0, 0.0, 0, 0)]
+    result = best_answers(squad, windows, *random_logits(windows, GEOMETRY, 1), 3, 3)["q"]
+    assert result == [Candidate("", 1.0, 0.0, 0.0, 0, 0)]
 
 
 def test_scores_that_are_not_finite_are_refused(tokenizer: Tokenizer) -> None:

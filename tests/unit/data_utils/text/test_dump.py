@@ -89,10 +89,10 @@ def test_real_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     zipped = tmp_path / "dump.gz"
     zipped.write_bytes(gzip.compress(bz2.decompress(path.read_bytes()), 1))
     unit_sizes(monkeypatch, 200_000)
-    found = articles(path)
-    assert len(found) == 106  # 206 pages, 100 of them redirects
-    assert found[0][0] == "Anarchism"
-    assert found == articles(zipped)
+    result = articles(path)
+    assert len(result) == 106  # 206 pages, 100 of them redirects
+    assert result[0][0] == "Anarchism"
+    assert result == articles(zipped)
     bulgarian = dump_source(real_data("wikipedia_dump", "bgwiki-latest-pages-articles-shortened.xml.bz2"))
     assert any("България" in document.text for document in bulgarian.read())
     assert "файл" in bulgarian.hidden_namespaces

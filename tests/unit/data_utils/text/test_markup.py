@@ -122,11 +122,11 @@ DEBRIS = re.compile(
 def test_no_debris_in_real_dumps(name: str, words: int) -> None:
     path = real_data("wikipedia_dump", name)
     source = dump_source(path)
-    found: list[str] = []
+    result: list[str] = []
     count = 0
     for document in source.read():
         for paragraph in source.paragraphs(document):
             count += len(paragraph.split())
-            found += [paragraph[max(0, hit.start() - 30) : hit.end() + 30] for hit in DEBRIS.finditer(paragraph)]
-    assert found == []
+            result += [paragraph[max(0, hit.start() - 30) : hit.end() + 30] for hit in DEBRIS.finditer(paragraph)]
+    assert result == []
     assert count >= words  # dropping everything would also give clean text

@@ -127,20 +127,20 @@ def test_layout_by_hand() -> None:
 @pytest.mark.parametrize("length", [16, 64, 512])
 def test_single_segments_are_the_whole_text_in_order(length: int, short_seq_prob: float) -> None:
     starts, documents = unit()
-    found = make_segments(starts, documents, length, short_seq_prob, random.Random(3))
-    assert not found.is_random.any()
-    covered = np.concatenate([np.arange(start, start + count) for start, count in zip(found.a_start, found.a_length)])
+    result = make_segments(starts, documents, length, short_seq_prob, random.Random(3))
+    assert not result.is_random.any()
+    covered = np.concatenate([np.arange(start, start + count) for start, count in zip(result.a_start, result.a_length)])
     np.testing.assert_array_equal(covered, np.arange(starts[-1]))
-    assert found.a_length.min() > 0 and found.a_length.max() <= length - 2
-    ends, document_ends = found.a_start + found.a_length, np.array(starts)[documents[1:]]
-    crossed = (found.a_start[:, None] < document_ends) & (document_ends < ends[:, None])
+    assert result.a_length.min() > 0 and result.a_length.max() <= length - 2
+    ends, document_ends = result.a_start + result.a_length, np.array(starts)[documents[1:]]
+    crossed = (result.a_start[:, None] < document_ends) & (document_ends < ends[:, None])
     assert not crossed.any()
     whole = np.isin(ends, starts)
-    assert whole[found.a_length < length - 2].all() or short_seq_prob  # a row that is not full ends with a sentence
+    assert whole[result.a_length < length - 2].all() or short_seq_prob  # a row that is not full ends with a sentence
     if not short_seq_prob:  # and the next sentence would not have fitted
         following = np.array(starts)[np.searchsorted(starts, ends, side="right").clip(max=len(starts) - 1)]
         ends_document = np.isin(ends, document_ends)
-        assert (following - found.a_start > length - 2)[~ends_document].all()
+        assert (following - result.a_start > length - 2)[~ends_document].all()
 
 
 def test_layout_of_a_single_segment_by_hand() -> None:

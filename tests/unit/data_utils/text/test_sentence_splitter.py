@@ -68,9 +68,9 @@ def assert_same_as_nltk(texts: list[str], paragraphs: list[str]) -> None:
 def test_words() -> None:
     library = PunktLanguageVars()
     for line in lines(500):
-        found = split_words(line)
-        assert [word.text for word in found] == library.word_tokenize(line)
-        for word in found:
+        result = split_words(line)
+        assert [word.text for word in result] == library.word_tokenize(line)
+        for word in result:
             token = PunktToken(word.text)
             assert (word.type, word.bare, word.ends) == (token.type, token.type_no_period, token.period_final)
             assert (word.is_upper, word.is_lower) == (token.first_upper, token.first_lower)

@@ -24,17 +24,17 @@ def test_the_order_does_not_depend_on_the_layout(tmp_path: Path, layout: Layout)
     paths = [tmp_path / f"{number}.spill" for number in range(len(units))]
     for number, (path, unit) in enumerate(zip(paths, units, strict=True)):
         write_spill(path, unit, np.arange(9) * number, layout)
-    found: list[bytes] = []
+    result: list[bytes] = []
     files = []
     for strip in range(layout.strips):
         for number, part in gather(paths, strip, layout):
             files.append(number)
-            found += map(bytes, part.records)
+            result += map(bytes, part.records)
             assert (layout.file_number(part.keys) == number).all()
     assert files == list(range(layout.files))
     everything = [record for unit in units for record in unit.records]
     order = np.argsort(np.concatenate([unit.keys for unit in units]), kind="stable")
-    assert found == [everything[row] for row in order]
+    assert result == [everything[row] for row in order]
     assert sum(read_pieces(path, layout, 9) for path in paths).tolist() == [6 * n for n in range(9)]
 
 

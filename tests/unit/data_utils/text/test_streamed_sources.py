@@ -89,9 +89,9 @@ def test_lines_of_compressed_files_are_named(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(units, "CHUNK_BYTES", 64)
     path = tmp_path / "a.jsonl.xz"
     path.write_bytes(lzma.compress(b'{"text": "a"}\n' * 50 + b"{oops\n" + b'{"text": "b"}\n' * 50))
-    found = documents("--jsonl", path)
-    assert len(found) == 101
-    assert re.search(f"^{re.escape(str(path))}, line 51: not JSON", found[50][1])
+    result = documents("--jsonl", path)
+    assert len(result) == 101
+    assert re.search(f"^{re.escape(str(path))}, line 51: not JSON", result[50][1])
 
 
 @pytest.mark.parametrize("compression", ["gz", "bz2", "xz", "zst"])
