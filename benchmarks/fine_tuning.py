@@ -1,11 +1,11 @@
 """Fine-tunes a checkpoint here and in HF's Trainer: ``python -m benchmarks.fine_tuning --checkpoint PATH``.
 
 PATH is a model that this project has pre-trained, or a Hugging Face folder of a BERT. It is fine-tuned by this
-project's commands on SST-2, MRPC, SQuAD, and on pairs of a question and a sentence, made of SQuAD as own CSV files. It
-is compared with the same model from random weights, the same weights in Hugging Face's ``Trainer``, and the best answer
-that ignores the sample. Each run evaluates every epoch and reports the best one. Each variant is trained with several
-seeds. PyTorch and Accelerate (requirements-bench.txt) are needed for the ``Trainer`` only. Runs that are complete in
-``--work`` are not repeated.
+project's commands on SST-2, MRPC, CoLA, SQuAD, and on pairs of a question and a sentence, made of SQuAD as own CSV
+files. It is compared with the same model from random weights, the same weights in Hugging Face's ``Trainer``, and the
+best answer that ignores the sample. Each run evaluates every epoch and reports the best one. Each variant is trained
+with several seeds. PyTorch and Accelerate (requirements-bench.txt) are needed for the ``Trainer`` only. Runs that are
+complete in ``--work`` are not repeated.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ TINY, OWN = "glue/glue_tiny_checkpoint_path.json", "own_data.json"
 PRETRAINED_HERE = {
     "sst2": Recipe((TINY,), 64, 2, 3e-4, ("accuracy",), packed=6, rows=8),
     "mrpc": Recipe((TINY,), 128, 4, 3e-4, ("accuracy", "f1"), packed=2, rows=17),
+    "cola": Recipe((TINY,), 64, 4, 3e-4, ("matthews",), packed=6, rows=8),
     PAIRS: Recipe((TINY, OWN), 128, 2, 3e-4, ("accuracy",), packed=2, rows=17),
     SQUAD: Recipe(("squad/squad_tiny_checkpoint_path.json",), 128, 2, 3e-4, ("exact_match", "f1"), 64, 32),
 }
@@ -81,6 +82,7 @@ BASE = "glue/glue_base.json"
 RELEASED = {
     "sst2": Recipe((BASE,), 64, 2, 1e-4, ("accuracy",), packed=6, rows=7, samples=2500),
     "mrpc": Recipe((BASE,), 128, 2, 1e-4, ("accuracy", "f1"), packed=3, rows=7, batch=16, samples=1200),
+    "cola": Recipe((BASE,), 64, 2, 1e-4, ("matthews",), packed=6, rows=7, samples=2500),
     PAIRS: Recipe((BASE, OWN), 128, 2, 1e-4, ("accuracy",), packed=3, rows=7, batch=16, samples=1200, evaluated=400),
     SQUAD: Recipe(
         ("squad/squad_base.json",), 384, 1, 1e-4, ("exact_match", "f1"), 128, 64,
@@ -187,15 +189,14 @@ class Study:
 
     def _start(self, variant: str) -> dict[str, Any]:
         """Return the part of a config that selects the weights to start from."""
-        if variant == RANDOM:
-            kept = (*SIZES["tiny"].config(), "initializer_range", "max_position_embeddings", "vocab_size")
-            sizes = {key: self._theirs[key] for key in kept}
-            options: dict[str, Any] = dict.fromkeys(BIASES, True)
-            return {"bert_model_name": None, "bert_config": sizes, "vocab_file": str(self.model), **options}
-        if self._is_released:
+        if self._is_released and variant != RANDOM:
             return {"bert_model_name": str(self._checkpoint)}
-        sizes = {"vocab_size": self._theirs["vocab_size"]}
-        return {"pretrained_ckpt_path": str(self._checkpoint), "bert_config": sizes}
+        kept = (*SIZES["tiny"].config(), "initializer_range", "max_position_embeddings", "vocab_size")
+        sizes = {key: self._theirs[key] for key in kept}
+        if variant != RANDOM:
+            return {"pretrained_ckpt_path": str(self._checkpoint), "bert_config": sizes}
+        options: dict[str, Any] = dict.fromkeys(BIASES, True)
+        return {"bert_model_name": None, "bert_config": sizes, "vocab_file": str(self.model), **options}
 
     def _train_pytorch(self, name: str, seed: int, bfloat16: bool) -> Scores:
         job: dict[str, Any] = {"name": name, "recipe": self.recipes[name]._asdict(), "seed": seed, "bfloat16": bfloat16}

@@ -76,19 +76,17 @@ def write_samples(name: str, train: bool, data: Path, folder: Path, most: int | 
     else:
         split = TASKS[name].train if train else TASKS[name].validation[0]
         file = Path("glue", TASKS[name].folders[0], split.files[0].name)
+        headers = int(split.files[0].header is None)
     if not (data / file).is_file():
         raise UserError(f"{data / file} does not exist; name the folder of real data with --data or BERT_REAL_DATA")
     own = Path(PAIRS, PAIR_FILES["train_file" if train else "validation_file"])
     target = folder / (own if name == PAIRS else file)
     target.parent.mkdir(parents=True, exist_ok=True)
-    write = {PAIRS: _write_pairs, SQUAD: _write_questions}.get(name, _write_lines)
-    return write(data / file, target, most)
-
-
-def _write_lines(source: Path, target: Path, most: int | None) -> int:
-    header, *lines = source.read_bytes().splitlines(keepends=True)
-    kept = thinned(lines, most)
-    target.write_bytes(b"".join([header, *kept]))
+    if name in (SQUAD, PAIRS):
+        return (_write_questions if name == SQUAD else _write_pairs)(data / file, target, most)
+    lines = (data / file).read_bytes().splitlines(keepends=True)
+    kept = thinned(lines[headers:], most)
+    target.write_bytes(b"".join([*lines[:headers], *kept]))
     return len(kept)
 
 

@@ -29,10 +29,12 @@ def write_data(folder: Path) -> Path:
     for file in ("train-v1.1-prefix.json", "dev-v1.1.json"):
         (folder / "squad").mkdir(parents=True, exist_ok=True)
         (folder / "squad" / file).write_text(json.dumps(random_document(5)), encoding="utf-8")
-    for task in ("SST-2", "MRPC"):
-        for split in ("train", "dev"):
-            rows = [[f"{split} {number}", str(number % 2)] for number in range(10)]
+    for split in ("train", "dev"):
+        rows = [[f"{split} {number}", str(number % 2)] for number in range(10)]
+        for task in ("SST-2", "MRPC"):
             write_tsv(folder / "glue" / task / f"{split}.tsv", [["sentence", "label"], *rows])
+        without_header = [["source", label, "", text] for text, label in rows]
+        write_tsv(folder / "glue" / "CoLA" / f"{split}.tsv", without_header)
     return folder
 
 
