@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,22 +71,27 @@ def write_samples(name: str, train: bool, data: Path, folder: Path, most: int | 
     Raises:
         UserError: the original file is absent.
     """
+    write: Callable[[Path, Path, int | None], int]
     if name in (SQUAD, PAIRS):
         file = Path(SQUAD_TRAINING if train else SQUAD_DEV)
+        write = _write_questions if name == SQUAD else _write_pairs
     else:
         split = TASKS[name].train if train else TASKS[name].validation[0]
         file = Path("glue", TASKS[name].folders[0], split.files[0].name)
-        headers = int(split.files[0].header is None)
+        write = partial(_write_lines, has_header=split.files[0].header is None)
     if not (data / file).is_file():
         raise UserError(f"{data / file} does not exist; name the folder of real data with --data or BERT_REAL_DATA")
     own = Path(PAIRS, PAIR_FILES["train_file" if train else "validation_file"])
     target = folder / (own if name == PAIRS else file)
     target.parent.mkdir(parents=True, exist_ok=True)
-    if name in (SQUAD, PAIRS):
-        return (_write_questions if name == SQUAD else _write_pairs)(data / file, target, most)
-    lines = (data / file).read_bytes().splitlines(keepends=True)
-    kept = thinned(lines[headers:], most)
-    target.write_bytes(b"".join([*lines[:headers], *kept]))
+    return write(data / file, target, most)
+
+
+def _write_lines(source: Path, target: Path, most: int | None, has_header: bool) -> int:
+    lines = source.read_bytes().splitlines(keepends=True)
+    header, samples = (lines[:1], lines[1:]) if has_header else ([], lines)
+    kept = thinned(samples, most)
+    target.write_bytes(b"".join([*header, *kept]))
     return len(kept)
 
 
