@@ -127,8 +127,12 @@ def train_pytorch(parts: list[Part], folder: str, start: float, snapshot_minutes
     model = AutoModelForMaskedLM.from_config(config, attn_implementation="sdpa")
     model.train()
     snapshots, speeds = Snapshots(Path(folder), start, snapshot_minutes), []
+    length = parts[0]["length"]
     for part in parts:
         rows = read_rows(part["rows"])
+        if part["length"] > length:
+            repeat_positions(model, length)
+            length = part["length"]
         if part["word_vectors"]:
             set_word_vectors(model, rows, part)
         speeds.append(train_part(model, rows, part, snapshots))
@@ -170,6 +174,17 @@ def set_word_vectors(model: BertForMaskedLM, rows: Arrays, part: Part) -> None:
     embeddings: Any = model.get_input_embeddings()
     with torch.no_grad():
         embeddings.weight.copy_(torch.from_numpy(vectors))
+
+
+def repeat_positions(model: BertForMaskedLM, length: int) -> None:
+    """Set the vectors of positions beyond rows of ``length`` tokens to those of words, as this project does."""
+    import torch
+
+    table = model.bert.embeddings.position_embeddings.weight  # (positions, H)
+    with torch.no_grad():
+        words = table[1 : length - 1].clone()
+        for position in range(length - 1, len(table)):
+            table[position] = words[(position - 1) % len(words)]
 
 
 def held_out_losses(folders: list[str], rows: str) -> list[float]:

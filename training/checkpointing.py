@@ -151,6 +151,7 @@ def constant_facts(session: Session, lower_case: Optional[bool]) -> Dict[str, An
         "task": session.task.name,
         **({"labels": labels} if labels else {}),
         "architecture": dataclasses.asdict(session.architecture),
+        "trained_positions": session.trained_positions,
         "lower_case": lower_case,
         "seed": config.seed,
         "precision": session.platform.precision,

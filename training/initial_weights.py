@@ -9,7 +9,7 @@ from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
 
 from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces
+from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions
 from checkpoints.pretrained.weights import WORD_TABLE
 from checkpoints.state import load_weights
 from data_utils.records.manifest import check_vocabulary, load_manifest
@@ -40,12 +40,14 @@ class InitialWeights(Protocol):
         architecture: the fields of ``model.architecture.Architecture`` that the weights decide.
         vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them, if there is one.
         lower_case: whether their text was lower-cased; None if unknown.
+        trained_positions: number of positions of the longest sequences that they were trained on; None if unknown.
     """
 
     origin: str
     architecture: Dict[str, Any]
     vocabulary: Optional[Path]
     lower_case: Optional[bool]
+    trained_positions: Optional[int]
 
     def initialize_source(self, source: keras.Model) -> None:
         """Set the weights of a built Hugging Face model, before its conversion."""
@@ -70,6 +72,7 @@ class SavedState:
         self.architecture: Dict[str, Any] = checkpoint.facts["architecture"]
         self.vocabulary: Optional[Path] = checkpoint.vocabulary
         self.lower_case: Optional[bool] = checkpoint.facts.get("lower_case")
+        self.trained_positions: Optional[int] = checkpoint.facts.get("trained_positions")
 
     def initialize_source(self, source: keras.Model) -> None:
         """Do nothing, because the weights fit the converted blocks."""
@@ -83,13 +86,23 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
     """Open the weights that ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for random weights.
 
     For pre-training, rows are added for word pieces that only the data set has. If the config does not set the size of
-    the vocabulary, it is rounded up to a multiple of ``embedding_serialization_factor``.
+    the vocabulary, it is rounded up to a multiple of ``embedding_serialization_factor``. If sequences are longer than
+    those that the weights were trained on, the vectors of the new positions are copies of trained ones.
     """
     key = weights_key(config)
     if key is None:
         return None
     start = open_pretrained(getattr(config, key), key, config.allow_missing_weights)
-    return _extend_vocabulary(config, start) if task == PRETRAINING else start
+    start = _extend_vocabulary(config, start) if task == PRETRAINING else start
+    return with_repeated_positions(start, config.max_seq_length)
+
+
+def trained_positions(config: TrainingConfig, start: Optional[InitialWeights], architecture: Architecture) -> int:
+    """Return how many positions the weights of a run are trained on, including those that they started from."""
+    if start is None:
+        return config.max_seq_length
+    before = start.trained_positions
+    return max(config.max_seq_length, architecture.max_position_embeddings if before is None else before)
 
 
 def _extend_vocabulary(config: TrainingConfig, start: Pretrained) -> Pretrained:

@@ -26,6 +26,7 @@ class Session:
 
     Attributes:
         run: the folder of the run.
+        trained_positions: number of positions of the longest sequences that the weights are or were trained on.
         position: the position in the data where training begins or resumes.
         stop: records the signal that asks the run to stop.
         listeners: receive the events of the run.
@@ -35,6 +36,7 @@ class Session:
     config: TrainingConfig
     task: Task
     architecture: Architecture
+    trained_positions: int
     platform: Platform
     run: RunFolder
     position: Position

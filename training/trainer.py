@@ -31,6 +31,7 @@ from training.initial_weights import (
     refuse_random_weights,
     resolved_architecture,
     saved_architecture,
+    trained_positions,
 )
 from training.loop import TrainingLoop
 from training.machine import configured_platform, warn_of_ignored_settings
@@ -122,6 +123,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
                     config=config,
                     task=task,
                     architecture=architecture,
+                    trained_positions=trained_positions(config, start, architecture),
                     platform=platform,
                     run=run,
                     position=position,

@@ -126,6 +126,7 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
         architecture={**sizes, **trained},
         vocabulary=checkpoint.vocabulary,
         lower_case=facts.get("lower_case"),
+        trained_positions=facts.get("trained_positions"),
         neutral_weights=neutral_weights(own.weights, trained.get("layer_norm_eps", 0.0), own.task == PRETRAINING),
         unknown=own.unknown,
         settings=facts,

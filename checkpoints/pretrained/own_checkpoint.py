@@ -27,6 +27,7 @@ import numpy as np
 
 from checkpoints.pretrained.formats import open_tensorflow
 from checkpoints.pretrained.weights import (
+    POSITION_TABLE,
     TRANSFORM,
     WORD_BIAS,
     WORD_TABLE,
@@ -76,7 +77,7 @@ class OwnWeights(NamedTuple):
         shapes = {
             "vocab_size": (WORD_TABLE, 0),
             "hidden_size": (WORD_TABLE, 1),
-            "max_position_embeddings": ("bert.embeddings.position_embeddings.weight", 0),
+            "max_position_embeddings": (POSITION_TABLE, 0),
             "type_vocab_size": ("bert.embeddings.token_type_embeddings.weight", 0),
             "intermediate_size": ("bert.encoder.layer.0.intermediate.dense.weight", 0),
         }

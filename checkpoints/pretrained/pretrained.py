@@ -11,6 +11,7 @@ import numpy as np
 
 from checkpoints.pretrained.model_folder import count_word_pieces
 from checkpoints.pretrained.weights import (
+    POSITION_TABLE,
     VOCABULARY_SIZED,
     WORD_TABLE,
     Weight,
@@ -67,6 +68,7 @@ class Pretrained:
         vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them; it also determines how many rows of
             the word table are real word pieces.
         lower_case: whether their text was lower-cased; None if unknown.
+        trained_positions: number of positions of the longest sequences that they were trained on; None if unknown.
         neutral_weights: weights that the model was trained without, with values that change nothing.
         unknown: other names in the file.
         settings: Hugging Face's or Google's config, or the facts of a checkpoint of this project.
@@ -82,6 +84,7 @@ class Pretrained:
     architecture: Dict[str, Any]
     vocabulary: Optional[Path] = None
     lower_case: Optional[bool] = None
+    trained_positions: Optional[int] = None
     neutral_weights: Weights = dataclasses.field(default_factory=dict)
     unknown: List[str] = dataclasses.field(default_factory=list)
     settings: Dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -195,6 +198,27 @@ def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:
         architecture={**start.architecture, "vocab_size": len(new.pieces)},
         vocabulary=path,
         changes=[f"{len(added):,} word pieces added: each starts as the mean of those that it was split into before"],
+    )
+
+
+def with_repeated_positions(start: Pretrained, length: int) -> Pretrained:
+    """Return weights in which the vectors of positions that they were not trained on are copies of trained ones.
+
+    A model that meets random vectors at these positions forgets much of what it has learned. Position 0 is not copied,
+    because [CLS] is always there, nor is the last trained position, where [SEP] nearly always is.
+
+    Args:
+        length: number of positions that are needed; the weights are returned unchanged if they were trained on as many.
+    """
+    trained, table = start.trained_positions, start.weights.get(POSITION_TABLE)
+    if trained is None or table is None or not 2 < trained < length:
+        return start
+    numbers = np.arange(table.shape[0])
+    numbers[trained - 1 :] = 1 + (numbers[trained - 1 :] - 1) % (trained - 2)
+    repeated = Weight(table.shape, lambda: table.value()[numbers], table.location)
+    change = f"{POSITION_TABLE}: the vectors from position {trained - 1} on start as copies of those before"
+    return dataclasses.replace(
+        start, weights={**start.weights, POSITION_TABLE: repeated}, changes=[*start.changes, change]
     )
 
 

@@ -17,6 +17,7 @@ from utilities.errors import UserError
 
 WORD_TABLE = "bert.embeddings.word_embeddings.weight"
 WORD_BIAS = "cls.predictions.bias"
+POSITION_TABLE = "bert.embeddings.position_embeddings.weight"
 VOCABULARY_SIZED = (WORD_TABLE, WORD_BIAS)
 TRANSFORM = "cls.predictions.transform"  # the layer before the masked-LM product
 NEXT_SENTENCE = "cls.seq_relationship.weight"

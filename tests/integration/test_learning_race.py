@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from benchmarks import measuring
 from benchmarks.learning_race import reached_after
@@ -33,19 +34,26 @@ def make_part(folder: Path, **changes: Any) -> dict[str, Any]:
     return {**part, **changes}
 
 
-def test_two_parts_are_trained_and_scored(tmp_path: Path) -> None:
-    rows = tmp_path / "rows"
-    rows.mkdir()
-    reader = GeneratedReader(pretraining_features(16, 3, VOCABULARY), 1, ROWS)
+def make_rows(folder: Path, length: int) -> Path:
+    folder.mkdir()
+    reader = GeneratedReader(pretraining_features(length, 3, VOCABULARY), 1, ROWS)
     for name, values in reader.read(np.arange(ROWS)).items():
-        np.save(rows / f"{name}.npy", values)
-    parts = [make_part(rows), make_part(rows, muon=False, word_vectors=False)]
+        np.save(folder / f"{name}.npy", values)
+    return folder
+
+
+def test_two_parts_are_trained_and_scored(tmp_path: Path) -> None:
+    """The second part has longer rows, and a rate of 0: its positions are copies of those of the first."""
+    first, rows = make_rows(tmp_path / "8", 8), make_rows(tmp_path / "16", 16)
+    parts = [make_part(first, length=8), make_part(rows, muon=False, word_vectors=False, learning_rate=0.0)]
     arguments = {"parts": parts, "folder": str(tmp_path), "start": time.time(), "snapshot_minutes": 60.0}
     result = measuring.in_process(train_pytorch, measuring.only("TORCH"), **arguments)
     ((minutes, folder),) = result["snapshots"]
     assert minutes > 0 and len(result["samples_per_second"]) == 2
     (loss,) = measuring.in_process(held_out_losses, measuring.only("TORCH"), folders=[folder], rows=str(rows))
     assert loss == pytest.approx(np.log(VOCABULARY), abs=1.0)  # random targets cannot be predicted
+    positions = load_file(f"{folder}/model.safetensors")["bert.embeddings.position_embeddings.weight"]
+    np.testing.assert_array_equal(positions[7:], np.concatenate([positions[1:7]] * 2)[: len(positions) - 7])
 
 
 def test_rates_are_those_of_a_linear_warm_up_and_decay() -> None:

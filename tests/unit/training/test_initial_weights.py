@@ -14,7 +14,13 @@ from model.architecture import Architecture
 from settings.loading import load_config
 from tests.support.config_files import FINE_TUNING, changed, write
 from tests.support.runs import write_text_config
-from training.initial_weights import cast_note, check_stages, refuse_random_weights, resolved_architecture
+from training.initial_weights import (
+    cast_note,
+    check_stages,
+    refuse_random_weights,
+    resolved_architecture,
+    trained_positions,
+)
 from utilities.errors import UserError
 
 EVERYTHING = dict.fromkeys(
@@ -137,3 +143,14 @@ def test_unset_options_are_those_of_the_checkpoint(tmp_path):
 )
 def test_log_names_a_cast_of_the_weights(settings: dict[str, str], precision: str, note: str) -> None:
     assert cast_note(Pretrained("a checkpoint", {}, TRAINED, settings=settings), precision) == note
+
+
+@pytest.mark.parametrize("before, now", [(64, 128), (128, 128), (512, 512), (None, 256)])
+def test_positions_that_were_trained_earlier_remain_trained(before, now, tmp_path):
+    """Of other projects' weights, all positions count as trained."""
+    config = load_config("squad", ["--config", str(write(tmp_path, FINE_TUNING))]).config
+    assert config.max_seq_length == 128
+    architecture = Architecture(**TRAINED)
+    start = Pretrained("weights", weights={}, architecture=TRAINED, trained_positions=before)
+    assert trained_positions(config, start, architecture) == now
+    assert trained_positions(config, None, architecture) == 128

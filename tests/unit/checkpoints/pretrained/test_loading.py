@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import shutil
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces
+from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions
 from keras_extensions.backend import tf
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.support.bert_pairs import architecture
@@ -26,6 +27,7 @@ from tests.support.hf_models import SPECIAL, build_hf_model, hugging_face, write
 from tests.support.pytorch_names import pytorch_arrays
 from utilities.errors import UserError
 
+POSITIONS = "bert.embeddings.position_embeddings.weight"
 TABLE, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
 DENSE = "bert.encoder.layer.1.output.dense.weight"
 
@@ -156,6 +158,27 @@ def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, cap
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "another"]))
     assert with_added_pieces(source, tmp_path / "vocab.txt") is source
     assert "its word pieces are not those of" in caplog.text
+
+
+def test_positions_beyond_the_trained_ones_are_copies(source, tmp_path, caplog):
+    """Of 48 positions, 10 were trained: [CLS]'s, eight of words, and [SEP]'s."""
+    folder = safetensors(source, tmp_path / "m")
+    trained = dataclasses.replace(open_pretrained(str(folder), "k"), trained_positions=10)
+    model = build_hf_model(PRETRAINING, architecture(), seed=99)
+    with caplog.at_level(logging.INFO):
+        with_repeated_positions(trained, length=32).initialize_source(model)
+    assert "the vectors from position 9 on start as copies" in caplog.text
+    old, new = pytorch_arrays(source)[POSITIONS], pytorch_arrays(model)[POSITIONS]
+    words = old[1:9]
+    np.testing.assert_array_equal(new, np.concatenate([old[:1], *[words] * 8])[: len(old)])
+
+
+@pytest.mark.parametrize("positions, length", [(None, 32), (32, 32), (32, 16), (2, 32)])
+def test_positions_are_not_copied_where_it_would_not_help(positions, length, source, tmp_path):
+    """They are not known, or enough, or there is no word among them."""
+    folder = safetensors(source, tmp_path / "m")
+    start = dataclasses.replace(open_pretrained(str(folder), "k"), trained_positions=positions)
+    assert with_repeated_positions(start, length) is start
 
 
 @pytest.mark.parametrize(
