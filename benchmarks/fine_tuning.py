@@ -189,14 +189,14 @@ class Study:
 
     def _start(self, variant: str) -> dict[str, Any]:
         """Return the part of a config that selects the weights to start from."""
-        if self._is_released and variant != RANDOM:
-            return {"bert_model_name": str(self._checkpoint)}
         kept = (*SIZES["tiny"].config(), "initializer_range", "max_position_embeddings", "vocab_size")
         sizes = {key: self._theirs[key] for key in kept}
-        if variant != RANDOM:
-            return {"pretrained_ckpt_path": str(self._checkpoint), "bert_config": sizes}
-        options: dict[str, Any] = dict.fromkeys(BIASES, True)
-        return {"bert_model_name": None, "bert_config": sizes, "vocab_file": str(self.model), **options}
+        if variant == RANDOM:
+            options: dict[str, Any] = dict.fromkeys(BIASES, True)
+            return {"bert_model_name": None, "bert_config": sizes, "vocab_file": str(self.model), **options}
+        if self._is_released:
+            return {"bert_model_name": str(self._checkpoint)}
+        return {"pretrained_ckpt_path": str(self._checkpoint), "bert_config": sizes}
 
     def _train_pytorch(self, name: str, seed: int, bfloat16: bool) -> Scores:
         job: dict[str, Any] = {"name": name, "recipe": self.recipes[name]._asdict(), "seed": seed, "bfloat16": bfloat16}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import List, Optional, Sequence, Union
 
 from keras_extensions.backend import tf
-from optimization.optimizers import dense_float32
+from optimization.steps import dense_float32
 from utilities.errors import UserError
 
 # Constants of the automatic loss scale. The interval is that of Keras and PyTorch. Powers of two cause no rounding.

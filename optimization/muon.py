@@ -18,8 +18,9 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from keras_extensions.backend import keras, tf
-from optimization.optimizers import AdamW, dense_float32
+from optimization.optimizers import AdamW
 from optimization.sharding import Shards
+from optimization.steps import dense_float32
 
 MOMENTUM = 0.95  # μ
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)

@@ -1,18 +1,7 @@
 """AdamW and LAMB; their common base class has Adam's moments and decoupled weight decay.
 
-Both papers write the update of a weight matrix w with gradient g as
-
-    m ← β₁ m + (1 - β₁) g            v ← β₂ v + (1 - β₂) g²
-    d = m/(1 - β₁ᵗ) / (√(v/(1 - β₂ᵗ)) + ε) + λ w
-    w ← w - η · r · d
-
-with r = 1 in AdamW and r the layer's trust ratio in LAMB.
-
-All arithmetic and the moments are float32, whatever the dtype of the variable: in float16 the second moment of a
-typical gradient (1e-4)² underflows to zero.
-
-The update of a large model is bound by memory traffic. Calling ``apply_gradients`` inside one
-``tf.function(jit_compile=True)`` is cheapest on a CPU, because XLA fuses it into one pass over weights and moments.
+``optimization.steps`` has the formulas, whose symbols are used here. A variable on its device with unsharded moments is
+updated by one of its functions; sharded or offloaded moments, and weights in float16, by the methods of the base class.
 """
 
 from __future__ import annotations
@@ -23,35 +12,20 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 from keras_extensions.backend import keras, tf
 from optimization.sharding import ShardedMoments, Shards
+from optimization.steps import (
+    Constants,
+    Handles,
+    adam_direction,
+    adamw_step,
+    dense_float32,
+    is_weight_matrix,
+    lamb_step,
+    lamb_trust_ratio,
+)
 from optimization.stochastic_rounding import stochastic_round
 from utilities.errors import UserError
 
 LearningRate = Union[float, keras.optimizers.schedules.LearningRateSchedule]
-
-
-def dense_float32(gradient: tf.Tensor) -> tf.Tensor:
-    """Return a gradient as a dense float32 tensor of the variable's shape.
-
-    An embedding lookup yields ``tf.IndexedSlices``. Their rows are summed here, because the usual de-duplication
-    (``tf.unique``) has a shape that depends on the data, which XLA cannot compile.
-
-    Args:
-        gradient: tensor or ``tf.IndexedSlices`` of any floating dtype.
-    """
-    if isinstance(gradient, tf.IndexedSlices):
-        gradient = tf.IndexedSlices(
-            tf.cast(gradient.values, tf.float32), gradient.indices, dense_shape=gradient.dense_shape
-        )
-    return tf.cast(tf.convert_to_tensor(gradient), tf.float32)
-
-
-def is_weight_matrix(variable: Union[tf.Variable, tf.Tensor]) -> bool:
-    """Return whether weight decay and LAMB's trust ratio apply to a variable, or a tensor of its shape.
-
-    As published for BERT, biases and LayerNorm gains and offsets are excluded. They are the variables of rank below 2;
-    the rank is tested instead of the name, so that renaming or converting a layer changes nothing.
-    """
-    return variable.shape.rank >= 2
 
 
 class DecoupledOptimizer(keras.optimizers.Optimizer):
@@ -74,7 +48,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         UserError: a beta, epsilon, decay rate or clipping norm is out of range.
 
     Attributes:
-        traced_step: updates a float32 variable with unsharded moments on its device; see :func:`adamw_step`. It is
+        traced_step: updates a float32 variable with unsharded moments on its device; see ``optimization.steps``. It is
             traced once for all variables of a shape, which saves seconds at the start of a run.
         compiled_step: the same function, compiled by XLA.
         compiles_steps: whether ``compiled_step`` is used.
@@ -187,12 +161,11 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             variable: the variable to update.
         """
         if self.uses_step(variable):
-            decay = self.weight_decay_rate if self._uses_decay(variable) else 0.0
             rate, updates = self._learning_rate_float32(), tf.identity(self.iterations)
             first, second = self.moments(variable)
-            handles = (variable.handle, first.handle, second.handle)
+            handles = Handles(variable.handle, first.handle, second.handle)
             step = self.compiled_step if self.compiles_steps else self.traced_step
-            step(gradient, *handles, rate, updates, decay, self.beta_1, self.beta_2, self.epsilon)
+            step(gradient, handles, rate, updates, self._constants(variable))
             return
         weights = tf.cast(variable, tf.float32)
         if self.shards is not None:
@@ -239,7 +212,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self, gradient: tf.Tensor, variable: tf.Variable, m: tf.Tensor, v: tf.Tensor
     ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Return d without the decay, and both moments after this update, given those before; all are float32."""
-        return adam_direction(gradient, m, v, self.iterations, self.beta_1, self.beta_2, self.epsilon)
+        return adam_direction(gradient, m, v, self.iterations, self._constants(variable))
 
     def _apply_shards(self, shards: Shards) -> None:
         """Update all variables from the shards of all processes."""
@@ -257,6 +230,10 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         variables = [step[0] for step in steps]
         for variable, whole in zip(variables, shards.whole(parts, [variable.shape for variable in variables])):
             variable.assign(whole)
+
+    def _constants(self, variable: tf.Variable) -> Constants:
+        decay = self.weight_decay_rate if self._uses_decay(variable) else 0.0
+        return Constants(decay, self.beta_1, self.beta_2, self.epsilon)
 
     def _uses_decay(self, variable: tf.Variable) -> bool:
         return self.weight_decay_rate > 0 and is_weight_matrix(variable)
@@ -311,102 +288,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             rounding_seed=self.rounding_seed,
         )
         return config
-
-
-def adamw_step(
-    gradient: tf.Tensor,
-    variable: tf.Tensor,
-    first: tf.Tensor,
-    second: tf.Tensor,
-    rate: tf.Tensor,
-    updates: tf.Tensor,
-    decay: float,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-) -> None:
-    """Update a variable and its moments as AdamW does, with TensorFlow's fused kernel.
-
-    The kernel reads and writes weights and moments once. Its own bias correction is switched off (powers of beta of 0),
-    because it computes 1 - βᵗ from a rounded βᵗ and adds ε to the uncorrected moment.
-
-    Args:
-        gradient: any floating dtype, in the variable's shape.
-        variable: handle of the variable, float32.
-        first: handle of its first moment.
-        second: handle of its second moment.
-        rate: learning rate, a float32 scalar.
-        updates: completed updates, an int64 scalar.
-        decay: λ; 0: no decay.
-        beta_1, beta_2, epsilon: see :class:`DecoupledOptimizer`.
-    """
-    if decay > 0:
-        weights = tf.raw_ops.ReadVariableOp(resource=variable, dtype=tf.float32)
-        tf.raw_ops.AssignSubVariableOp(resource=variable, value=weights * (rate * decay))
-    correction_1, correction_2 = _bias_corrections(beta_1, beta_2, updates)
-    tf.raw_ops.ResourceApplyAdam(
-        var=variable,
-        m=first,
-        v=second,
-        beta1_power=0.0,
-        beta2_power=0.0,
-        lr=rate * tf.sqrt(correction_2) / correction_1,
-        beta1=beta_1,
-        beta2=beta_2,
-        epsilon=epsilon * tf.sqrt(correction_2),
-        grad=dense_float32(gradient),
-    )
-
-
-def lamb_step(
-    gradient: tf.Tensor,
-    variable: tf.Tensor,
-    first: tf.Tensor,
-    second: tf.Tensor,
-    rate: tf.Tensor,
-    updates: tf.Tensor,
-    decay: float,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-) -> None:
-    """Update a variable and its moments as LAMB does; the arguments are those of :func:`adamw_step`."""
-    gradient = dense_float32(gradient)
-    weights, m, v = (
-        tf.ensure_shape(tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32), gradient.shape)
-        for handle in (variable, first, second)
-    )
-    direction, m, v = adam_direction(gradient, m, v, updates, beta_1, beta_2, epsilon)
-    if decay > 0:
-        direction += decay * weights
-    if is_weight_matrix(gradient):
-        rate = rate * lamb_trust_ratio(tf.norm(weights), tf.norm(direction))
-    tf.raw_ops.AssignVariableOp(resource=first, value=m)
-    tf.raw_ops.AssignVariableOp(resource=second, value=v)
-    tf.raw_ops.AssignVariableOp(resource=variable, value=weights - rate * direction)
-
-
-def adam_direction(
-    gradient: tf.Tensor,
-    m: tf.Tensor,
-    v: tf.Tensor,
-    updates: tf.Tensor,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Return d without the decay, and both moments after an update, given those before; all are float32."""
-    m = beta_1 * m + (1 - beta_1) * gradient
-    v = beta_2 * v + (1 - beta_2) * tf.square(gradient)
-    correction_1, correction_2 = _bias_corrections(beta_1, beta_2, updates)
-    return (m / correction_1) / (tf.sqrt(v / correction_2) + epsilon), m, v
-
-
-def lamb_trust_ratio(weight_norm: tf.Tensor, direction_norm: tf.Tensor) -> tf.Tensor:
-    """Return ‖w‖ / ‖d‖, or 1 if either is 0."""
-    usable = tf.logical_and(weight_norm > 0, direction_norm > 0)
-    # The inner `where` avoids 0/0 in the discarded branch, which a NaN check of all operations would report.
-    return tf.where(usable, weight_norm / tf.where(usable, direction_norm, 1.0), 1.0)
 
 
 @keras.utils.register_keras_serializable(package="bert")
@@ -472,17 +353,6 @@ class _CurrentUpdate:
         self.steps: List[Tuple[tf.Variable, tf.Tensor, tf.Tensor]] = []
         self.owned: Dict[Any, tf.Tensor] = {}
         self.last_moments: List[Any] = []
-
-
-def _bias_corrections(beta_1: float, beta_2: float, updates: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Return 1 - β₁ᵗ and 1 - β₂ᵗ of update t = 1, 2, … after ``updates`` = t - 1, as float32 scalars."""
-    update = tf.cast(updates + 1, tf.float32)
-    return _one_minus_power(beta_1, update), _one_minus_power(beta_2, update)
-
-
-def _one_minus_power(beta: float, exponent: tf.Tensor) -> tf.Tensor:
-    """Return 1 - βᵗ without the cancellation that costs float32 four digits at β₂ = 0.999 and t = 1."""
-    return -tf.math.expm1(exponent * math.log(beta)) if beta > 0 else tf.ones_like(exponent)
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:

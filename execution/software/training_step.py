@@ -24,7 +24,8 @@ from keras_extensions.backend import align_names, keras, tf
 from optimization import accumulation
 from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
 from optimization.muon import Muon
-from optimization.optimizers import DecoupledOptimizer, dense_float32
+from optimization.optimizers import DecoupledOptimizer
+from optimization.steps import dense_float32
 from utilities.metric_names import LOSS_SCALE, OVERFLOWS
 
 
