@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import pretraining
 from benchmarks.measuring import Measured, alternate
-from benchmarks.pretraining import OURS, PYTORCH, SPEED
+from benchmarks.pretraining import OURS, PYTORCH
 from benchmarks.samples import full_sequences, hugging_face_samples
 
 FAST = "pytorch-bfloat16"
@@ -32,12 +32,6 @@ def test_competitors_take_turns_within_each_round() -> None:
     assert measured.values("b", "value") == [2.0, 4.0]
     alternate(variants, 2, mirrored=True)
     assert "".join(order) == "abababba"
-
-
-def test_ratios_are_computed_within_each_round() -> None:
-    measured = make_measured({OURS: [30.0, 10.0, 40.0], FAST: [10.0, 4.0, 10.0]})
-    assert measured.ratios((OURS, "mini"), (FAST, "mini"), SPEED) == [3.0, 2.5, 4.0]
-    assert measured.median((OURS, "mini"), SPEED) == 30.0
 
 
 def test_the_fastest_of_several_ways_counts_in_each_round() -> None:

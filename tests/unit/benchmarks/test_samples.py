@@ -20,12 +20,6 @@ def test_the_histogram_is_the_published_one() -> None:
     assert 100 * real == pytest.approx(49.97, abs=0.005)  # % real tokens without packing
 
 
-def test_longer_sequences_are_cut() -> None:
-    whole, cut = histogram(512), histogram(128)
-    assert len(cut) == 128 and cut.sum() == whole.sum()
-    assert (cut[:-1] == whole[:127]).all()
-
-
 @pytest.mark.parametrize("length", [128, 512])
 def test_both_kinds_of_rows_are_sound_and_hold_what_the_plan_says(length: int) -> None:
     samples = packed_samples(length, 3, "spfhp", ROWS, vocab_size=1000)
