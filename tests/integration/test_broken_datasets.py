@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import json
 import os
-import struct
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -87,10 +86,6 @@ def cut(indexed_before: bool) -> Callable[[Path], None]:
     return damage
 
 
-def index_text(text: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / "b.index").write_text(text)
-
-
 def compress(folder: Path) -> None:
     path = folder / "b.tfrecord"
     path.write_bytes(gzip.compress(path.read_bytes()))
@@ -167,7 +162,6 @@ REMAKE = "make the data set again"
 COPY = "copy the file again"
 RENEW = "python -m data_utils.records.index --force"
 DAMAGED_LENGTH = ("damaged (checksum of its length", COPY)
-SHORT = [1] * 10
 
 CASES = [
     Broken("truncated, indexed before", cut(True), ("b.index", "ends at byte", RENEW)),
@@ -196,24 +190,13 @@ CASES = [
         ("a.tfrecord: record 0 ", "3 values of masked_lm_positions", "set max_predictions_per_seq to 3"),
         spec=pretraining_features(SEQUENCE, 5, VOCABULARY),
     ),
-    Broken(
-        "one record of another length", replace_record(2, segment_ids=SHORT), (*RECORD_2, "10 values of segment_ids")
-    ),
     Broken("feature missing", replace_record(2, input_mask=None), (*RECORD_2, "no feature input_mask", REMAKE)),
-    Broken("feature empty", replace_record(2, masked_lm_ids=[]), (*RECORD_2, "0 values of masked_lm_ids", REMAKE)),
-    Broken("bytes for integers", replace_record(2, masked_lm_ids=[b"x"]), (*RECORD_2, "masked_lm_ids as bytes_list")),
-    Broken(
-        "floats for integers",
-        replace_record(2, input_ids=[0.5] * 16),
-        (*RECORD_2, "input_ids as float_list, not int64"),
-    ),
     Broken(
         "integers for floats",
         replace_record(2, masked_lm_weights=[1] * 3),
         (*RECORD_2, "masked_lm_weights as int64_list"),
     ),
     Broken("not an Example", replace_payload(b"\xff\xfe not a message"), (*RECORD_1, "is not a tf.train.Example")),
-    Broken("empty payload", replace_payload(b""), (*RECORD_1, "no feature input_ids (it has none)")),
     Broken(
         "id beyond the vocabulary",
         replace_record(2, input_ids=[*range(15), 50]),
@@ -257,8 +240,6 @@ CASES = [
         lambda folder: (build_index(folder / "b.tfrecord"), write_samples(folder / "b.tfrecord", range(4))),
         ("b.index", RENEW),
     ),
-    Broken("index of garbage", index_text("not an index\n"), ("b.index", "last line is not 'offset length'", RENEW)),
-    Broken("empty index", index_text(""), ("b.index", "ends at byte 0", RENEW)),
     Broken("index is a folder", lambda folder: (folder / "b.index").mkdir(), ("b.index", "cannot be read")),
     Broken("no such folder", lambda folder: None, ("nowhere", "no such folder", "set dataset_dir"), dataset="nowhere"),
     Broken(
@@ -424,37 +405,3 @@ def test_file_without_permission(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").chmod(0)
     with pytest.raises(UserError, match="Permission denied"):
         RecordReader(tmp_path, spec())
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_random_damage_never_gives_a_wrong_record(tmp_path: Path, seed: int) -> None:
-    """After any change of bytes in a file or index, reading gives an error or the records as written."""
-    random = np.random.default_rng(seed)
-    path = tmp_path / "a.tfrecord"
-    write_samples(path, range(6))
-    expected = RecordReader(tmp_path, spec()).read(np.arange(6))
-    victim = path if seed % 2 else path.with_suffix(".index")
-    for _ in range(10):
-        original = victim.read_bytes()
-        data = bytearray(original)
-        offset = int(random.integers(len(data)))
-        kind = random.integers(4)
-        if kind == 0:
-            data[offset] = int(random.integers(256))
-        elif kind == 1:
-            del data[offset : offset + int(random.integers(1, 40))]
-        elif kind == 2:
-            data[offset:offset] = random.bytes(int(random.integers(1, 40)))
-        else:
-            data[offset : offset + 8] = struct.pack("<Q", int(random.integers(2**63)))
-        victim.write_bytes(data)
-        try:
-            reader = RecordReader(tmp_path, spec())
-            batch = reader.read(np.arange(reader.count))
-        except UserError as error:
-            assert len(str(error).splitlines()) == 1
-        else:
-            assert reader.count == 6
-            for name, values in expected.items():
-                np.testing.assert_array_equal(batch[name], values)
-        victim.write_bytes(original)

@@ -94,20 +94,11 @@ def test_packed_sets(tmp_path: Path, examine: Examine) -> None:
     ("make", "name", "columns", "value", "message"),
     [
         (features, "input_ids", 4, 5 + WORDS, "input_ids 100 at index 4, outside [0, 100)"),
-        (features, "masked_lm_ids", 0, 5 + WORDS, "masked_lm_ids 100 at index 0, outside [0, 100)"),
         (features, "input_ids", 0, 9, "does not begin with [CLS]"),
         (features, "input_ids", slice(1, None), 9, "does not end with [SEP]"),
         (features, "input_mask", 5, 0, "padding between its tokens"),
-        (features, "input_mask", 5, 2, "input_mask 2 at index 5, outside [0, 2)"),
-        (features, "segment_ids", 5, 2, "segment_ids 2 at index 5"),
-        (features, "masked_lm_positions", 0, SEQUENCE, f"masked_lm_positions {SEQUENCE} at index 0, outside"),
-        (features, "masked_lm_weights", 0, np.nan, "masked_lm_weights nan at index 0"),
         (features, "masked_lm_weights", slice(None), 0, "masks nothing"),
-        (features, "next_sentence_labels", 0, 2, "next_sentence_labels 2"),
         (packs, "input_mask", 3, 3, "input_mask that is not 1, 2, … for one sequence after another"),
-        (packs, "position_ids", 3, 9, "position_ids that do not start at 0"),
-        (packs, "next_sentence_weights", 0, 0, "next_sentence_weights"),
-        (packs, "next_sentence_positions", 1, 1, "next_sentence_positions"),
     ],
 )
 def test_impossible_values(
