@@ -135,8 +135,6 @@ def test_the_returned_model_predicts_as_the_exported_one(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"seed": "many"}, 'seed = "many" (argument of train): expected a whole number'),
-        ({"optimizer_opts.nam": "LAMB"}, "did you mean optimizer_opts.name?"),
         ({"dataset_dir": "nowhere"}, "nowhere"),
         ({"execution.threads": 63}, "restart Python"),
     ],

@@ -120,19 +120,6 @@ def test_the_scores_are_those_of_the_predictions(
         assert printed(output, name) == pytest.approx(value, abs=1e-4)
 
 
-def test_the_candidates_are_ordered_and_their_probabilities_sum_to_one(trained: tuple[Path, str]) -> None:
-    folder, _ = trained
-    predictions = read_json(folder / "predictions.json")
-    candidates = read_json(folder / "nbest_predictions.json")
-    assert candidates.keys() == predictions.keys()
-    for identity, result in candidates.items():
-        assert result[0]["text"] == predictions[identity]
-        assert 1 <= len(result) <= 5
-        scores = [each["start_logit"] + each["end_logit"] for each in result]
-        assert scores == sorted(scores, reverse=True)
-        assert sum(each["probability"] for each in result) == pytest.approx(1)
-
-
 def test_the_report_knows_the_data(trained: tuple[Path, str], data: Path) -> None:
     folder, output = trained
     facts = read_json(folder / "dataset.json")
@@ -186,8 +173,6 @@ def test_a_malformed_file_is_refused_before_training(config: Path, data: Path, t
     [
         (["--vocab-file", "none"], "vocab_file is not set"),
         (["--bert-config.vocab-size", "90"], "set vocab_file to the vocabulary that the model was trained with"),
-        (["--squad.max-query-length", "77"], "squad.max_query_length = 77"),
-        (["--squad.train-file", "absent.json"], "absent.json: cannot be read"),
     ],
 )
 def test_what_does_not_fit_is_one_line(config: Path, flags: list[str], message: str) -> None:
