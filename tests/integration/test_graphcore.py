@@ -237,17 +237,6 @@ def test_one_stage_accumulates_and_shards(runs: dict[str, Run]) -> None:
     assert not run.called("recomputation_checkpoint")
 
 
-@pytest.mark.parametrize(("task", "ipus"), [("pretraining", 2 * 2), ("squad", 2 * 4), ("classification", 2)])
-def test_system(runs: dict[str, Run], task: str, ipus: int) -> None:
-    system = runs[task].system
-    assert system["auto_select_ipus"] == ipus
-    assert system["optimizations.minimum_remote_tensor_size"] == 50000
-    assert system["device_connection.type"] == "ON_DEMAND"
-    assert not system["floating_point_behaviour.inv"]
-    assert runs[task].once("reset_ipu_seed")["seed"] in (1984, 42)
-    assert len(runs[task].called("IPUStrategyV1")) == 1
-
-
 def test_layers_and_operations(runs: dict[str, Run]) -> None:
     run = runs["pretraining"]
     norms = run.called("LayerNormalization")

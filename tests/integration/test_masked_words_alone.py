@@ -40,12 +40,9 @@ from tests.support.runs import (
     TEXT_PREDICTIONS,
     TEXT_SEQUENCE,
     TEXT_VOCABULARY,
-    assert_same_run,
-    at_step,
     metrics,
     read_json,
     run_command,
-    terminate,
     train,
     trained,
     variables,
@@ -134,17 +131,6 @@ def test_packs_and_stages_with_a_pooler(root, dataset):
     run = trained(config, root / "runs", "--dataset-dir", str(dataset / "packed"), *ALONE)
     assert metrics(run)[-1]["metrics"]["sequences_per_pack"] > 1
     assert "nsp_loss" not in metrics(run)[-1]["metrics"]
-
-
-def test_a_resumed_run_is_the_same(root, dataset, run, monkeypatch):
-    (root / "stopped").mkdir()
-    config = write_config(root / "stopped" / "alone.json", total_num_train_samples=16 * 24)
-    arguments = ("--dataset-dir", str(dataset), *ALONE)
-    with at_step(monkeypatch, 8, terminate):
-        train(config, root / "stopped", *arguments)
-    outcome = train(config, root / "stopped", *arguments, "--resume", "true")
-    assert outcome.status == 0, outcome.errors
-    assert_same_run(root / "stopped" / "alone", run)
 
 
 def test_data_without_next_sentences_is_refused_for_next_sentence_prediction(root, dataset):

@@ -22,7 +22,6 @@ from tests.support.runs import (
     prepare_dataset,
     read_json,
     read_lines,
-    train,
     trained,
     write_text,
     write_text_config,
@@ -124,12 +123,6 @@ def test_the_loss_falls_and_the_report_shows_rates(run):
     assert "packs per second" in page and "tokens per second" in page
     losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
     assert losses[-1] < losses[0]
-
-
-def test_sequences_instead_of_packs_are_refused(root, sequences):
-    outcome = train(packed_config(root / "wrong.json"), root / "runs", "--dataset-dir", str(sequences))
-    assert outcome.status == 2
-    assert "python -m data_utils.packing" in outcome.errors and outcome.errors.count("\n") == 1
 
 
 def test_random_packs_and_hugging_faces_layers_need_no_data(root):

@@ -26,8 +26,6 @@ from tests.support.runs import (
     TEXT_SEQUENCE,
     TEXT_VOCABULARY,
     assert_same_run,
-    copy_of,
-    last_checkpoint,
     metrics,
     prepare_dataset,
     read_json,
@@ -75,16 +73,6 @@ def test_hugging_faces_layers_and_a_vocabulary_larger_than_the_data_sets(root, d
     run = trained(config, root / "runs", "--dataset-dir", str(dataset), "--bert-config.vocab-size", "1000")
     assert f"1,000 rows, that of the data set {TEXT_VOCABULARY} pieces" in caplog.text
     assert f"{math.log(1000):.4f} nats: uniform baseline, ln(1,000)" in (run / "train.log").read_text()
-
-
-def test_scripts_can_parse_the_log(run):
-    lines = [line for line in (run / "train.log").read_text().splitlines() if "throughput" in line]
-    assert len(lines) == 60  # 240 updates, 4 per period
-    patterns = (r"throughput: *(.*?) samples\/sec", r"mlm_loss: *(\d*\.\d*)", r"nsp_loss: *(\d*\.\d*)")
-    for line in lines:
-        for pattern in patterns:
-            result = re.findall(pattern, line)
-            assert len(result) == 1 and float(result[0]) > 0
 
 
 def test_the_run_folder_has_config_environment_conversion_and_report(run):
@@ -173,46 +161,20 @@ def test_second_start_uses_compiled_programs(root):
     assert_same_run(runs / "training", without)
 
 
-@pytest.fixture(scope="module")
-def damaged(run) -> Path:
-    """A copy of a run in whose last checkpoint one byte is changed."""
-    copy = copy_of(run, "damaged")
-    data = next(last_checkpoint(copy).glob("weights.data*"))
-    content = bytearray(data.read_bytes())
-    content[100] ^= 1
-    data.write_bytes(content)
-    return copy
-
-
 ERRORS = {
-    "data of another length": (("--max-seq-length", "16"), ("max_seq_length", "32")),
-    "data of a larger vocabulary": (("--bert-config.vocab-size", "100"), ("vocab",)),
-    "no such data": (("--dataset-dir", "nowhere"), ("nowhere",)),
-    "no such checkpoint": (("--pretrained-ckpt-path", "nowhere"), ("pretrained_ckpt_path", "nowhere")),
-    "checkpoint of another model": (
-        ("--pretrained-ckpt-path", "{run}", "--bert-config.hidden-size", "64"),
-        ("bert_config.hidden_size", "64", "32"),
-    ),
-    "damaged checkpoint": (("--pretrained-ckpt-path", "{damaged}"), ("no intact checkpoint",)),
     "no GPU": (("--execution.device", "gpu"), ("execution.device", "gpu")),
-    "no IPU": (("--execution.platform", "graphcore"), ("execution.platform",)),
     "less than one batch": (
         ("--global-batch.grad-acc-steps-per-replica", "100000", "--num-epochs", "1"),
         ("global_batch.grad_acc_steps_per_replica", "num_epochs"),
-    ),
-    "diverging": (
-        ("--optimizer-opts.learning-rate.max-learning-rate", "1e30", "--optimizer-opts.name", "AdamW"),
-        ("max_learning_rate", "step"),
     ),
 }
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_errors_are_one_line_with_the_fix(case, root, run, damaged, dataset):
+def test_errors_are_one_line_with_the_fix(case, root, dataset):
     arguments, named = ERRORS[case]
     if case == "no GPU" and tf.config.list_physical_devices("GPU"):
         pytest.skip("this machine has a GPU")
-    arguments = [text.format(run=run, damaged=damaged) for text in arguments]
     config = write_config(root / "broken.json")
     outcome = train(config, root / "runs", "--dataset-dir", str(dataset), *arguments)
     assert outcome.status == 2

@@ -100,11 +100,6 @@ def test_killed_and_resumed(whole, root, monkeypatch):
     assert patterns(root / "runs" / "killed") == patterns(run)
 
 
-def test_a_resume_with_another_pattern_is_refused(whole, root):
-    outcome = train(config_of(root, "set", {}), root / "runs", "--resume", "--sparsity.ratio", "0.5")
-    assert outcome.status == 2 and "sparsity.ratio is 0.5 and was 0.75" in outcome.error
-
-
 @pytest.mark.long
 @pytest.mark.skipif(not native.is_available(), reason="llvmlite is not installed")
 def test_kernels_train_alike_with_lamb(root):
