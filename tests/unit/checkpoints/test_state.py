@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from checkpoints.folder import Checkpoint, damage, find_checkpoint
+from checkpoints.folder import find_checkpoint
 from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras, tf
@@ -40,10 +40,6 @@ def trained(updates=2, muon=False):
     for update in range(updates):
         optimizer.apply_gradients([(tf.fill(v.shape, 0.5 + update), v) for v in variables])
     return blocks, optimizer
-
-
-def save(folder, step, blocks, optimizer, facts, vocabulary=None):
-    return write_checkpoint(TrainingState(blocks, optimizer).copy(), folder, step, facts, vocabulary)
 
 
 def values(blocks, optimizer):
@@ -84,7 +80,7 @@ def test_a_copy_is_restored_to_the_bit(tmp_path, muon):
 
 def test_a_checkpoint_without_a_weight_is_refused(tmp_path):
     blocks, optimizer = trained()
-    save(tmp_path, 2, blocks[:1], optimizer, {})
+    write_checkpoint(TrainingState(blocks[:1], optimizer).copy(), tmp_path, 2, {})
     with pytest.raises(UserError, match="does not fit the model"):
         TrainingState(blocks, optimizer).restore(find_checkpoint(tmp_path))
 
@@ -97,16 +93,3 @@ def test_moments_in_another_order_are_refused(tmp_path):
     TrainingState(blocks, optimizer, variables).restore(checkpoint)
     with pytest.raises(UserError, match=r"first/parts/0/kernel where second/parts/0/kernel"):
         TrainingState(blocks, optimizer, variables[2:] + variables[:2]).restore(checkpoint)
-
-
-def test_the_vocabulary_goes_with_the_weights(tmp_path):
-    blocks, optimizer = trained(0)
-    (tmp_path / "words.txt").write_text("[PAD]\n")
-    folder = save(tmp_path / "c", 1, blocks, optimizer, {"lower_case": True}, tmp_path / "words.txt")
-    checkpoint = find_checkpoint(folder)
-    assert checkpoint.vocabulary == folder / "vocab.txt"
-    assert checkpoint.vocabulary.read_text() == "[PAD]\n"
-    assert checkpoint.facts["lower_case"] is True
-    (folder / "vocab.txt").write_text("[UNK]\n")
-    assert "vocab.txt" in damage(folder)
-    assert Checkpoint(tmp_path / "bare", None).vocabulary is None

@@ -179,18 +179,6 @@ def test_an_error_of_the_thread_is_raised_once(tmp_path):
     writer.close()
 
 
-def test_saving_rotates(tmp_path):
-    copies = [SlowCopy() for _ in range(3)]
-    writer = CheckpointWriter(tmp_path, Copies(*copies), lambda step: {"seconds": 1.5}, "mine", rotation=Rotation(2))
-    for step, copy in enumerate(copies, start=1):
-        copy.go.set()
-        writer.save(step)
-    writer.wait()
-    writer.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000002", "step-00000003"]
-    assert read_facts(tmp_path / "step-00000003")["seconds"] == 1.5
-
-
 def test_a_failed_write_is_one_line_and_leaves_no_checkpoint(tmp_path):
     with pytest.raises(UserError, match="save_ckpt_path"), atomic_checkpoint(tmp_path, 3, {}):
         raise OSError(28, "No space left on device")

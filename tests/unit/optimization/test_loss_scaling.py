@@ -48,8 +48,3 @@ def test_one_non_finite_number_is_detected(bad, dtype):
     good = [tf.ones([3, 2], dtype), None, tf.zeros([4], dtype)]
     assert bool(all_finite(good))
     assert not bool(all_finite([*good, tf.cast([0.0, bad], dtype)]))
-
-
-def test_variables_are_tracked_for_checkpoints():
-    scale = AutomaticLossScale()
-    assert {variable.dtype for variable in scale.variables} == {tf.float32, tf.int64}

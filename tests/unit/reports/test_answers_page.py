@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
-from reports.answers import Answered, render, write_answers
+from reports.answers import Answered, render
 from tests.support.html_pages import Page, assert_self_contained
 
 CONTEXT = "Oslo is the capital of Norway. " + "It lies on a fjord. " * 30 + "Bergen is the second city."
@@ -90,11 +89,3 @@ def test_questions_without_expected_answers() -> None:
 def test_an_empty_answer_and_an_empty_list() -> None:
     assert len(Page(render("squad", [ROWS[0]._replace(answer=(0, 0))], SCORES)).elements("article")) == 1
     assert Page(render("squad", [], {})).elements("article") == []
-
-
-def test_the_page_is_replaced_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "predictions.html"
-    path.write_text("old", encoding="utf-8")
-    assert write_answers(path, "squad", ROWS, SCORES) == path
-    assert path.read_text(encoding="utf-8") == render("squad", ROWS, SCORES)
-    assert [each.name for each in tmp_path.iterdir()] == ["predictions.html"]

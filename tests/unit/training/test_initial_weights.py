@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,6 @@ from checkpoints.pretrained.pretrained import LoadReport, Pretrained
 from model.architecture import Architecture
 from settings.loading import load_config
 from tests.support.config_files import FINE_TUNING, changed, write
-from tests.support.runs import write_text_config
 from training.initial_weights import (
     cast_note,
     check_stages,
@@ -113,22 +111,6 @@ def test_evaluation_of_random_weights_is_refused():
         refuse_random_weights(start, allowed=False)
     refuse_random_weights(start, allowed=True)
     refuse_random_weights(Pretrained("runs/mine", weights={}, architecture={}), allowed=False)
-
-
-def weights_with(config_architecture: Architecture, **changes: object) -> Pretrained:
-    trained = dataclasses.asdict(dataclasses.replace(config_architecture, **changes))
-    return Pretrained("run/step-00000001", weights={}, architecture=trained)
-
-
-def test_unset_options_are_those_of_the_checkpoint(tmp_path):
-    path = write_text_config(tmp_path / "c.json", generated_dataset=True, use_projection_bias=False)
-    config = load_config("pretraining", ["--config", str(path)]).config
-    scratch = resolved_architecture(config, None)
-    assert (scratch.use_qkv_split, scratch.use_cls_layer, scratch.use_prediction_bias) == (False, False, True)
-    trained = weights_with(scratch, use_qkv_split=True, use_qkv_bias=True, use_cls_layer=True, use_projection_bias=True)
-    loaded = resolved_architecture(config, trained)
-    assert (loaded.use_qkv_split, loaded.use_qkv_bias, loaded.use_cls_layer) == (True, True, True)
-    assert loaded.use_projection_bias is False  # set in the config
 
 
 @pytest.mark.parametrize(

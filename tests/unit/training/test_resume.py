@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from checkpoints.folder import Checkpoint
 from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.order import select_batch
 from data_utils.records.pipeline import identify_samples, training_dataset
 from settings.fields import ResumePolicy
 from settings.loading import load_config
-from settings.schema import TrainingConfig, leaves
+from settings.schema import leaves
 from tasks.cli import resume_command
 from tests import ROOT
-from training.resume import Position, changed_fields, check_same_data, differences, missing_metrics
+from training.resume import changed_fields, differences, missing_metrics
 from training.run_folder import FolderLocks, RunFolder, config_for_files
 from utilities.errors import UserError
 from utilities.history import END, History
@@ -124,14 +122,6 @@ def data(reader, first: int, count: int, skipped=()):
     return [element["input_ids"].numpy() for element in dataset]
 
 
-def test_batches_after_a_resume_at_any_position(reader):
-    """An epoch has 12.5 updates, so the eight updates from 9 on cross its end."""
-    whole = data(reader, 0, 40)
-    for first in (0, 9, 12, 25):
-        for left, right in zip(whole[first : first + 8], data(reader, first, 8)):
-            np.testing.assert_array_equal(left, right)
-
-
 def test_skipped_batches_are_left_out(reader):
     whole = data(reader, 0, 12)
     left = data(reader, 0, 9, skipped=(2, 3, 7))
@@ -198,11 +188,3 @@ def test_edited_metrics_are_ignored(tmp_path):
     run = RunFolder(tmp_path)
     assert run.losses(("a_loss",)) == [2.0]
     assert [step for step, score in run.evaluations("f1") if np.isnan(score)] == [5]
-
-
-def test_a_run_is_resumed_on_its_own_data_only():
-    begun = Position(checkpoint=Checkpoint(Path("run/weights"), {"data": {"identity": "own"}}))
-    check_same_data(begun, "own", TrainingConfig())
-    check_same_data(Position(), "other", TrainingConfig())
-    with pytest.raises(UserError, match="dataset_dir"):
-        check_same_data(begun, "other", TrainingConfig())

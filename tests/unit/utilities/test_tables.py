@@ -43,12 +43,6 @@ def test_rows_without_a_place_in_a_format() -> None:
         assert [suffix for suffix in (".csv", ".tsv", ".jsonl") if unwritable(row, columns, suffix)] == refusing
 
 
-def test_an_error_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(KeyError):
-        write_table(tmp_path / "out.csv", [{"a": "1"}, {"b": "2"}])
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
 def test_memory_does_not_grow_with_the_file(suffix: str, tmp_path: Path) -> None:
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 from typing import Any
 
@@ -99,20 +98,6 @@ def test_a_damaged_file_is_made_again(
         caplog.clear()
         assert_equal(cached_windows(tmp_path, **arguments), expected)
         assert not caplog.records
-
-
-def test_an_interrupted_write_leaves_no_file(
-    tmp_path: Path, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    windows = make(arguments)
-
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        save_windows(tmp_path / "windows.npz", {}, windows)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unwritable_folder_is_only_reported(
