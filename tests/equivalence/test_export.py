@@ -20,7 +20,7 @@ from checkpoints.export.hf_folder import export
 from checkpoints.folder import read_facts
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.writer import rewrite_facts
-from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
+from model.tasks import CLASSIFICATION, PRETRAINING
 from tests import ROOT
 from tests.support.bert_pairs import architecture, batch
 from tests.support.checkpoint_writers import google, hdf5, safetensors
@@ -171,12 +171,6 @@ def test_a_description_of_other_sizes_is_refused(root, published, tmp_path):
     rewrite_facts(step, {"architecture": {**facts["architecture"], "hidden_size": 16}})
     with pytest.raises(UserError, match=r"checkpoint\.json: hidden_size is 16, but the weights have"):
         export(str(run), tmp_path / "out")
-
-
-def test_tanh_gelu_is_not_called_gelu(tmp_path):
-    save(SQUAD, {"hidden_act": "gelu_new"}, tmp_path / "checkpoints")
-    export(str(tmp_path), tmp_path / "out")
-    assert BertConfig.from_pretrained(tmp_path / "out").hidden_act == "gelu_new"
 
 
 def test_classes_are_named_as_the_task_names_them(published):

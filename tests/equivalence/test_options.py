@@ -61,16 +61,6 @@ def test_the_tanh_approximation_of_gelu():
     assert_equal_outputs(converted(a), batch(a))
 
 
-def test_the_conversion_table_tells_what_was_dropped():
-    everything_off = dict.fromkeys(("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer"), False)
-    table = converted(architecture(**everything_off)).conversion.table()
-    rows = {line.split()[0]: line for line in table.splitlines()[1:]}
-    assert rows["TFBertSelfAttention"].endswith("query.bias, key.bias, value.bias")
-    assert rows["TFBertSelfOutput"].endswith("dense.bias")
-    assert rows["TFBertPredictionHeadTransform"].split()[1] == "-"
-    assert rows["TFBertPooler"].endswith("-")
-
-
 def test_a_weight_that_no_rule_mentions_is_an_error():
     a = architecture()
     pair = pair_of(build_hf_model(PRETRAINING, a, seed=1), a, on_cpu(), transfer=False)

@@ -170,12 +170,6 @@ def test_losses_are_means_over_real_tokens_and_sequences(a, data, precision, rto
     assert counts["nsp_loss"] == len(LENGTHS)
 
 
-def test_counts_of_unpacked_batches_are_as_before(data):
-    counts = PretrainingObjective().counts({name: tf.constant(values) for name, values in data.items()})
-    assert float(counts["nsp_loss"]) == len(LENGTHS)
-    assert float(counts["mlm_loss"]) == data["masked_lm_weights"].sum()
-
-
 def curves_of(pair, update, updates):
     """Return the losses of every update."""
     objective = PretrainingObjective()

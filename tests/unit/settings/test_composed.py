@@ -94,12 +94,6 @@ def test_packed_overlay_changes_only_the_packs(model: str, phase: str, system: l
     assert training_steps(packed.config, factor=2.0) == training_steps(plain.config) // 2
 
 
-def test_packed_recipe_is_the_overlay_on_packed_data() -> None:
-    composed = load("pretrain_tiny_128_phase1", "--dataset-dir", "/data/wikipedia/128_packed", overlays=["packed"])
-    recipe = load("pretrain_tiny_128_phase1_packed")
-    assert values_by_name(recipe) == {**values_by_name(composed), "name": "pretrain_tiny_128_phase1_packed"}
-
-
 @pytest.mark.parametrize("model", list(SIZES))
 def test_sparse_overlay_changes_only_the_ratio(model: str) -> None:
     name = f"pretrain_{model}_128_phase1"

@@ -15,11 +15,6 @@ from tasks.demo import PHASES
 from tests.support.config_files import write
 from tests.support.published_configs import CONFIGS, FOLDERS, ROWS, SIZES, TASKS, load
 
-OWN = {  # recipes of this project
-    "pretrain_tiny_128_phase1_packed", "pretrain_tiny_384_phase2", "pretrain_tiny_512_phase2",
-    "pretrain_tiny_32_quick", "pretrain_tiny_128_quick", "pretrain_tiny_32_speedrun", "pretrain_tiny_128_speedrun",
-    "pretrain_half_hour_32", "pretrain_half_hour_128",
-}  # fmt: skip
 BATCH = ("replicas", "micro_batch_size", "grad_acc_steps_per_replica")
 TOP = ("max_seq_length", "max_predictions_per_seq", "embedding_serialization_factor", "num_epochs", "seed")
 
@@ -118,11 +113,6 @@ def test_published_file_has_the_published_values(name: str, platform: str, tmp_p
     loaded = load_config(task, ["--config", str(path), "--execution.platform", platform])
     assert (loaded.config.name, loaded.notes) == (name, [])
     assert_published(name, loaded.config)
-
-
-def test_every_pretraining_config_is_published_or_own() -> None:
-    published = {name for name in ROWS if name.startswith("pretrain")}
-    assert {path.stem for path in (CONFIGS / "pretraining").glob("*.json")} == published | OWN
 
 
 def test_samples_are_those_of_the_lamb_paper() -> None:

@@ -36,11 +36,6 @@ def test_every_clue_task_has_a_config_that_says_its_command(name: str) -> None:
 BASE = {"bert_model_name": "bert-base-uncased", "num_epochs": 3}
 
 
-@pytest.mark.parametrize("flags", [["--seeds", "1", "2", "3"], ["--seeds", "1,2,3"], ["--seeds", "[1, 2, 3]"]])
-def test_seeds_from_the_command_line(flags: list[str], tmp_path: Path) -> None:
-    assert load(write(tmp_path, {**BASE, "glue_task": "mrpc"}), *flags).seeds == [1, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("task", "values", "message"),
     [
