@@ -66,12 +66,6 @@ def test_extends_merges_objects_and_replaces_the_rest(tmp_path: Path) -> None:
     assert origins["max_seq_length"] == "default"
 
 
-def test_extends_goes_through_several_files(tmp_path: Path) -> None:
-    write(tmp_path, TINY, "a/a.json")
-    write(tmp_path, {"extends": "a/a.json", "seed": 5}, "b.json")
-    assert load(write(tmp_path, {"extends": "b.json"})).config.seed == 5
-
-
 def test_circular_extends_is_refused(tmp_path: Path) -> None:
     write(tmp_path, {"extends": "b.json"}, "a.json")
     write(tmp_path, {"extends": "c.json"}, "b.json")

@@ -64,13 +64,6 @@ def test_missing_heads_start_from_random_numbers_and_are_listed(source, tmp_path
     assert "cls.seq_relationship.bias: in the checkpoint, but not in the model" in caplog.text
 
 
-def test_a_missing_pooler_starts_from_random_numbers(source, tmp_path):
-    arrays = dropped("bert.pooler", "cls.seq_relationship")(pytorch_arrays(source))
-    folder = safetensors(source, tmp_path / "m", arrays)
-    _, start = load(folder, CLASSIFICATION)
-    assert {"bert.pooler.dense.bias", "bert.pooler.dense.weight"} < set(start.report().missing)
-
-
 @pytest.mark.parametrize(
     "change, sizes, message",
     [

@@ -16,8 +16,7 @@ from checkpoints.pretrained.weights import (
     without_optimizer,
 )
 from tests.support.bert_pairs import architecture
-from tests.support.checkpoint_writers import google_name
-from tests.support.hf_models import TASKS, hugging_face
+from tests.support.hf_models import hugging_face
 from tests.support.pytorch_names import pytorch_arrays
 
 QUERY = "bert.encoder.layer.11.attention.self.query"
@@ -48,19 +47,6 @@ def test_names(rule, name, expected, transposed):
 @pytest.mark.parametrize("rule, name", [(from_pytorch, "bert.embeddings.position_ids"), (from_google, "global_step")])
 def test_names_that_are_not_of_weights(rule, name):
     assert rule(name) is None
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_every_variable_of_a_model_has_the_name_and_layout_of_pytorch(task):
-    source = hugging_face(task)
-    expected = pytorch_arrays(source)
-    result = {from_tensorflow(v.name).name: v.numpy().T if from_tensorflow(v.name).transposed else v.numpy()
-             for v in source.weights}  # fmt: skip
-    assert result.keys() == expected.keys()
-    for name in expected:
-        np.testing.assert_array_equal(result[name], expected[name])
-        assert from_pytorch(name) == (name, False)
-        assert from_google(google_name(name, expected[name])[0]).name == name
 
 
 def test_the_names_of_the_encoder():
