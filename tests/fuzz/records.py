@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from data_utils.records.framing import masked_crc32c
 from data_utils.records.index import build_index
 from data_utils.records.reader import RecordReader
 from keras_extensions.backend import tf
 from tests.fuzz.damage import PATH_DAMAGE, Damage, apply, draw_bytes, draw_json, list_keys
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
-from tests.support.record_samples import example, sample, spec, write_manifest, write_samples
+from tests.support.record_samples import example, sample, spec, write, write_manifest, write_samples
 from utilities.errors import UserError
 from utilities.secrets import shown_line
 
@@ -171,19 +170,13 @@ def read_payloads(data: bytes) -> list[bytes] | None:
     return result
 
 
-def framed(payload: bytes) -> bytes:
-    header = struct.pack("<Q", len(payload))
-    sums = [struct.pack("<I", masked_crc32c(part)) for part in (header, payload)]
-    return header + sums[0] + payload + sums[1]
-
-
 def rewrite(path: Path, mutation: Damage) -> None:
     """Change one feature of a record, with correct checksums."""
     _, _, number, feature, value = mutation
     payloads = read_payloads(path.read_bytes())
     if payloads is not None and number < len(payloads):
         payloads[number] = example(sample(number, **{feature: value}))
-        path.write_bytes(b"".join(map(framed, payloads)))
+        write(path, payloads)
 
 
 def swap(path: Path, mutation: Damage) -> None:
@@ -192,7 +185,7 @@ def swap(path: Path, mutation: Damage) -> None:
     payloads = read_payloads(path.read_bytes())
     if payloads is not None and max(one, two) < len(payloads):
         payloads[one], payloads[two] = payloads[two], payloads[one]
-        path.write_bytes(b"".join(map(framed, payloads)))
+        write(path, payloads)
 
 
 def changed_index(data: bytes, how: str) -> bytes:

@@ -33,11 +33,6 @@ OUTPUTS = {
 }
 
 
-def token_shapes(sequence_length: int) -> Dict[str, Tuple[int, ...]]:
-    """Return the shapes of a fine-tuning model's inputs, for one padded row."""
-    return fine_tuning_features("squad", sequence_length, 1).shapes
-
-
 def pretraining_shapes(sequence_length: int, masked_positions: int) -> Dict[str, Tuple[int, ...]]:
     """Return the shapes of a pre-training model's inputs, for one padded row."""
     return pretraining_features(sequence_length, masked_positions, 1).shapes
@@ -104,7 +99,8 @@ def pair_of(
     with platform.scope():
         blocks, conversion = convert(task, source, a, platform, tail, replace)
     if shapes is None:
-        shapes = pretraining_shapes(LENGTH, MASKED) if task == PRETRAINING else token_shapes(LENGTH)
+        of_tokens = fine_tuning_features("squad", LENGTH, 1).shapes
+        shapes = pretraining_shapes(LENGTH, MASKED) if task == PRETRAINING else of_tokens
     names = stages or [[block.name for block in blocks]]
     model = assemble(blocks, shapes, OUTPUTS[task], names, platform)
     result = conversion.resolved_mappings() if conversion is not None else []

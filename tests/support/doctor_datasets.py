@@ -62,12 +62,7 @@ def packs(count: int = 300) -> dict[str, np.ndarray]:
 
 
 def write(
-    folder: Path,
-    batch: dict[str, np.ndarray],
-    files: int = 3,
-    manifest: bool = True,
-    vocabulary: bool = True,
-    **settings: Any,
+    folder: Path, batch: dict[str, np.ndarray], files: int = 3, manifest: bool = True, vocabulary: bool = True
 ) -> Path:
     """Write the batch as a data set of several files."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,5 +84,5 @@ def write(
             sizes.update(max_predictions_per_seq=PREDICTIONS, masked_lm_prob=0.15)
         totals = {"records": len(batch["input_ids"])}
         name = "bert-pretraining-packed" if is_packed else "bert-pretraining"
-        write_manifest(folder, {**sizes, **settings}, facts, entries, totals, 4.0, name)
+        write_manifest(folder, sizes, facts, entries, totals, 4.0, name)
     return folder

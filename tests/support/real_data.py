@@ -8,8 +8,6 @@ import pytest
 
 from benchmarks.measuring import real_data_root
 
-__all__ = ["real_data", "real_data_root"]
-
 
 def real_data(*parts: str) -> Path:
     """Return the path of a real data file or folder; skip the calling test if it does not exist."""

@@ -11,14 +11,7 @@ from pathlib import Path
 import pytest
 
 from checkpoints.folder import clear_unfinished, damage, folder_name, read_facts, set_aside, step_folders
-from checkpoints.writer import (
-    NICENESS,
-    CheckpointWriter,
-    Rotation,
-    atomic_checkpoint,
-    rewrite_facts,
-    rotate,
-)
+from checkpoints.writer import NICENESS, CheckpointWriter, Rotation, atomic_checkpoint, rewrite_facts, rotate
 from utilities.errors import UserError
 
 

@@ -15,14 +15,7 @@ from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, wit
 from keras_extensions.backend import tf
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.support.bert_pairs import architecture
-from tests.support.checkpoint_writers import (
-    google,
-    hdf5,
-    pytorch_bin,
-    safetensors,
-    sharded_safetensors,
-    write_config,
-)
+from tests.support.checkpoint_writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors, write_config
 from tests.support.hf_models import SPECIAL, build_hf_model, hugging_face, write_vocabulary
 from tests.support.pytorch_names import pytorch_arrays
 from utilities.errors import UserError

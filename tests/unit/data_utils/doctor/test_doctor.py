@@ -18,17 +18,7 @@ from data_utils.records.index import load_index
 from data_utils.records.reader import RecordReader
 from data_utils.records.writer import encode_examples, frame_records, write_record_file
 from tests import ROOT
-from tests.support.doctor_datasets import (
-    MASK,
-    PREDICTIONS,
-    RECORDS,
-    SEQUENCE,
-    UNK,
-    WORDS,
-    features,
-    packs,
-    write,
-)
+from tests.support.doctor_datasets import MASK, PREDICTIONS, RECORDS, SEQUENCE, UNK, WORDS, features, packs, write
 
 Examine = Callable[..., tuple[int, list[str]]]
 

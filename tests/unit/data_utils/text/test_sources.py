@@ -11,15 +11,19 @@ import pytest
 
 from data_utils.text import sources
 from data_utils.text.sentences import TextSettings, read_corpus, write_sentences
-from data_utils.text.sources import add_source_options, source_from_options
+from data_utils.text.sources import Source, add_source_options, source_from_options
 from tests.support.real_data import real_data
 from utilities.errors import UserError
 
 
-def documents(*arguments: object) -> list[tuple[str, str]]:
+def source_of(*arguments: object) -> Source:
     parser = argparse.ArgumentParser()
     add_source_options(parser)
-    source = source_from_options(parser.parse_args([str(argument) for argument in arguments]))
+    return source_from_options(parser.parse_args([str(argument) for argument in arguments]))
+
+
+def documents(*arguments: object) -> list[tuple[str, str]]:
+    source = source_of(*arguments)
     assert sum(unit.size for unit in source.units()) == source.total_bytes
     return [tuple(document) for document in source.read()]
 
@@ -138,9 +142,7 @@ def test_real_wikiextractor_folder() -> None:
 def test_sentence_files(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"Here is sentence {number}. And another one."}) for number in range(50)]
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "No."})]))
-    parser = argparse.ArgumentParser()
-    add_source_options(parser)
-    source = source_from_options(parser.parse_args(["--jsonl", str(tmp_path / "a.jsonl")]))
+    source = source_of("--jsonl", tmp_path / "a.jsonl")
     corpus = write_sentences(source, tmp_path / "out", TextSettings(min_characters=10))
     assert (corpus.documents, corpus.sentences, corpus.words) == (50, 100, 350)
     text = (tmp_path / "out" / "sentences_000.txt").read_text()

@@ -18,15 +18,9 @@ import pytest
 
 from data_utils.text import sources, units
 from data_utils.text.documents import Document, RejectedDocument
-from data_utils.text.sources import Source, add_source_options, source_from_options, standard_input_copied
-from tests.unit.data_utils.text.test_sources import documents
+from data_utils.text.sources import add_source_options, source_from_options, standard_input_copied
+from tests.unit.data_utils.text.test_sources import documents, source_of
 from utilities.errors import UserError
-
-
-def source_of(*arguments: object) -> Source:
-    parser = argparse.ArgumentParser()
-    add_source_options(parser)
-    return source_from_options(parser.parse_args([str(argument) for argument in arguments]))
 
 
 def zstd(data: bytes) -> bytes:
