@@ -1,0 +1,54 @@
+"""Every benchmark's make target runs in the environment that it installs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
+# Of requirements.txt.
+RUNTIME = {"matplotlib", "numpy", "pydantic", "safetensors", "tensorflow", "transformers", "yaml"}
+PYTORCH = {"peers_pytorch.py", "race_pytorch.py"}
+NEED_PYTORCH = {"pretraining", "fine_tuning_speed", "fine_tuning", "learning pytorch", "learning_race"}
+
+
+def imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.name)
+def test_benchmarks_import_what_is_installed(path: Path) -> None:
+    allowed = PROJECT | RUNTIME | set(sys.stdlib_module_names) | ({"torch"} if path.name in PYTORCH else set())
+    assert imported(path) <= allowed
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.name)
+def test_names_that_functions_import_exist(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        module = getattr(node, "module", None) or ""
+        if module.partition(".")[0] in PROJECT and f"{module.rpartition('.')[2]}.py" not in PYTORCH:
+            for alias in node.names:
+                package = importlib.import_module(module)
+                assert hasattr(package, alias.name) or importlib.util.find_spec(f"{module}.{alias.name}"), node.lineno
+
+
+def test_targets_that_need_pytorch_install_it() -> None:
+    lines = re.findall(r"^[\w-]+: \$\((\w+)\) .*\n\t.*-m benchmarks\.(.*?) \$", (ROOT / "Makefile").read_text(), re.M)
+    assert lines
+    for environment, module in lines:
+        assert (ROOT / "benchmarks" / f"{module.split()[0]}.py").is_file()
+        assert environment == ("BENCH" if module in NEED_PYTORCH else "RUNTIME")
