@@ -43,7 +43,7 @@ venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 Ten
 
 dev: $(DEV)  ## as venv, with what tests and checks need in addition
 
-demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 and 384 tokens (3 to 6 minutes on 2 cores)
+demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 and 384 tokens (2 to 3 minutes on 2 cores)
 	@$(PY) -m tasks.demo
 
 test: $(DEV)  ## what to run before each commit: all tests but slow ones (2 to 5 minutes on 2 cores); PYTEST_ARGS="-k name" for some

@@ -155,7 +155,7 @@ def test_several_seeds_and_processes_are_for_the_commands(config: Path, monkeypa
 
 
 def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare_dataset(tmp_path / "data" / "32", write_text(tmp_path / "text.txt"))
+    prepare_dataset(tmp_path / "data" / "python", write_text(tmp_path / "text.txt"))
     chance = random.Random(0)
     with open(tmp_path / "reviews.csv", "w", encoding="utf-8", newline="") as file:
         rows = [(fine_tuning_runs.sentence(chance, word), word) for word in chance.choices(["good", "bad"], k=100)]
