@@ -100,9 +100,7 @@ def adamw_step(
     )
 
 
-def lamb_step(
-    gradient: tf.Tensor, handles: Handles, rate: tf.Tensor, updates: tf.Tensor, constants: Constants
-) -> None:
+def lamb_step(gradient: tf.Tensor, handles: Handles, rate: tf.Tensor, updates: tf.Tensor, constants: Constants) -> None:
     """Update a variable and its moments as LAMB does; the arguments are those of :func:`adamw_step`."""
     gradient = dense_float32(gradient)
     weights, m, v = (
