@@ -110,7 +110,7 @@ class Race:
         return self._once(name, {OURS: self._ours, STANDARD: self._standard, PYTORCH_OURS: self._pytorch_ours}[name])
 
     def _once(self, name: str, make: Callable[[Path], Result]) -> Result:
-        """Return the result in the folder of that name; if it has none, ``make`` computes it first."""
+        """Return the result that a folder contains; if there is none, compute it with ``make`` first."""
         folder = self._output / name
         file = folder / "result.json"
         if not file.exists():

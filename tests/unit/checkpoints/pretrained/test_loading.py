@@ -161,7 +161,7 @@ def test_positions_beyond_the_trained_ones_are_copies(source, tmp_path, caplog):
 
 @pytest.mark.parametrize("positions, length", [(None, 32), (32, 32), (32, 16), (2, 32)])
 def test_positions_are_not_copied_where_it_would_not_help(positions, length, source, tmp_path):
-    """They are not known, or enough, or there is no word among them."""
+    """The number of trained positions is unknown, is large enough, or is too small to include a word."""
     folder = safetensors(source, tmp_path / "m")
     start = dataclasses.replace(open_pretrained(str(folder), "k"), trained_positions=positions)
     assert with_repeated_positions(start, length) is start
