@@ -61,6 +61,7 @@ def read_part(length: int, dataset: Path, rows: Path, scale: float) -> Part:
     architecture, optimizer = derive_architecture(config), config.optimizer_opts
     assert architecture is not None and config.total_num_train_samples is not None
     batch = config.samples_per_update
+    assert optimizer.name == "Muon" and optimizer.muon_scale is not None
     schedule = optimizer.learning_rate
     return {
         "rows": str(rows),
@@ -73,7 +74,7 @@ def read_part(length: int, dataset: Path, rows: Path, scale: float) -> Part:
         "decays": schedule.schedule_name == "up_down",
         "learning_rate": schedule.max_learning_rate,
         "warm_up": schedule.warmup_frac,
-        "muon": True,
+        "muon_scale": optimizer.muon_scale,
         "word_vectors": length == LENGTHS[0],
         "weight_decay": optimizer.weight_decay_rate,
         "betas": [optimizer.beta_1, optimizer.beta_2],
@@ -186,8 +187,8 @@ class Race:
 
         def train(folder: Path, rate: float, minutes: float) -> Result:
             part = self._part(128, self._rows(128))
-            part.update(batch=STANDARD_BATCH, warm_up=STANDARD_WARM_UP, learning_rate=rate, decays=True, muon=False)
-            part.update(word_vectors=False, total=60 * minutes, seconds=60 * minutes)
+            part.update(batch=STANDARD_BATCH, warm_up=STANDARD_WARM_UP, learning_rate=rate, decays=True)
+            part.update(muon_scale=None, word_vectors=False, total=60 * minutes, seconds=60 * minutes)
             return self._pytorch([part], folder)
 
         trials = {}

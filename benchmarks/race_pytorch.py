@@ -60,14 +60,18 @@ def masked_lm_loss(model: BertForMaskedLM, batch: Arrays) -> torch.Tensor:
 
 
 def make_optimizers(model: BertForMaskedLM, part: Part) -> list[torch.optim.Optimizer]:
-    """Return fused AdamW and, if the part says so, Muon for the matrices; biases and LayerNorm do not decay."""
+    """Return fused AdamW and, if the part has a ``muon_scale``, Muon for the matrices.
+
+    Biases and LayerNorm do not decay.
+    """
     import torch
 
+    scale = part["muon_scale"]
     matrices: list[torch.nn.Parameter] = []
     decayed: list[torch.nn.Parameter] = []
     others: list[torch.nn.Parameter] = []
     for name, weight in model.named_parameters():
-        is_matrix = part["muon"] and weight.ndim == 2 and any(word in name.split(".") for word in MATRICES)
+        is_matrix = scale is not None and weight.ndim == 2 and any(word in name.split(".") for word in MATRICES)
         (matrices if is_matrix else decayed if weight.ndim >= 2 else others).append(weight)
     rate, decay = part["learning_rate"], part["weight_decay"]
     groups = [{"params": decayed, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
@@ -75,7 +79,13 @@ def make_optimizers(model: BertForMaskedLM, part: Part) -> list[torch.optim.Opti
     if not matrices:
         return [adamw]
     # Momentum 0.95, Nesterov and the five products of Newton–Schulz are its defaults.
-    return [adamw, torch.optim.Muon(matrices, lr=rate, weight_decay=decay, adjust_lr_fn="match_rms_adamw")]
+    # "original" multiplies the rate, and not the decay, by √max(1, rows / columns), which is divided out here.
+    ratios = [scale / max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5 for matrix in matrices]
+    groups = [
+        {"params": [matrix], "lr": rate * ratio, "weight_decay": decay / ratio}
+        for matrix, ratio in zip(matrices, ratios, strict=True)
+    ]
+    return [adamw, torch.optim.Muon(groups, adjust_lr_fn="original")]
 
 
 def rate_factor(done: float, part: Part) -> float:
@@ -149,7 +159,7 @@ def train_part(model: BertForMaskedLM, rows: Arrays, part: Part, snapshots: Snap
     while (done := snapshots.seconds if part["seconds"] else float(updates)) < part["total"]:
         for optimizer in optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = part["learning_rate"] * rate_factor(done, part)
+                group["lr"] = group.setdefault("initial_lr", group["lr"]) * rate_factor(done, part)
         with torch.autocast("cpu", torch.bfloat16):
             loss = masked_lm_loss(model, next(data))
         loss.backward()

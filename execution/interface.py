@@ -104,6 +104,7 @@ class OptimizerSettings(NamedTuple):
         epsilon: added to the root of the second moment.
         max_gradient_norm: maximum global norm of the gradients; None: no clipping.
         matrices: those that Muon updates; AdamW updates all other variables.
+        muon_scale: spectral norm of a matrix's update at learning rate 1; None: as large as AdamW's updates.
     """
 
     name: str
@@ -114,6 +115,7 @@ class OptimizerSettings(NamedTuple):
     epsilon: float = 1e-6
     max_gradient_norm: Optional[float] = None
     matrices: Sequence[HiddenMatrix] = ()
+    muon_scale: Optional[float] = None
 
 
 class Update(NamedTuple):

@@ -1,13 +1,15 @@
 """Muon for the matrices between hidden states, and AdamW for all other variables, in one optimizer.
 
 Muon (Jordan et al. 2024, kellerjordan.github.io/posts/muon) orthogonalizes the momentum of a matrix by a Newton–Schulz
-iteration, which brings all its singular values near 1. With the scale of Liu et al. 2025 (arXiv 2502.16982) the update
-has the root mean square of an AdamW update, so that AdamW's learning rate and decay serve both. The update of a matrix
-w (rows × columns) with gradient g is
+iteration, which brings all its singular values near 1. The update of a matrix w (rows × columns) with gradient g is
 
     m ← μ m + (1 - μ) g             x = μ m + (1 - μ) g
-    d = 0.2 · √max(rows, columns) · orthogonalized(x) + λ w
+    d = s · orthogonalized(x) + λ w
     w ← w - η · d
+
+With s = 0.2 · √max(rows, columns), the scale of Liu et al. 2025 (arXiv 2502.16982), d has the root mean square of an
+AdamW update, so that AdamW's learning rate and decay serve both. A constant s gives the updates of all matrices one
+spectral norm, which is the largest Euclidean norm by which the product with a vector of norm 1 changes.
 
 Each matrix is multiplied by TensorFlow's operations, outside of XLA. On a CPU that was measured to be faster than
 stacks of matrices of one shape, and than products of XLA.
@@ -26,7 +28,7 @@ MOMENTUM = 0.95  # μ
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 ITERATIONS = 5
 EPSILON = 1e-7  # smallest norm to divide by
-SCALE = 0.2  # root mean square of an update at learning rate 1
+RMS = 0.2  # of an update at learning rate 1, before decay, if no scale is given
 
 
 @tf.function(autograph=False)  # traced once for all matrices of a shape
@@ -57,6 +59,7 @@ class Muon(AdamW):
     Args:
         matrices: pairs of a matrix and the number of equal parts of its columns that are matrices of their own, such as
             3 for the queries, keys and values of one product. Like devices and shards, they are not in ``get_config``.
+        scale: s; None: 0.2 · √max(rows, columns).
         product_dtype: format of the products of Newton–Schulz.
         **kwargs: see :class:`optimization.optimizers.DecoupledOptimizer`; the betas and epsilon are AdamW's.
     """
@@ -65,10 +68,12 @@ class Muon(AdamW):
         self,
         *args: Any,
         matrices: Sequence[Tuple[tf.Variable, int]] = (),
+        scale: Optional[float] = None,
         product_dtype: str = "float32",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self.scale = scale
         self.product_dtype = product_dtype
         self._matrices = _Matrices({variable.ref(): parts for variable, parts in matrices})
 
@@ -102,7 +107,8 @@ class Muon(AdamW):
         m = MOMENTUM * m + (1 - MOMENTUM) * gradient
         x = MOMENTUM * m + (1 - MOMENTUM) * gradient
         parts = tf.split(x, self._matrices.parts[variable.ref()], axis=1)
-        scale, dtype = SCALE * max(parts[0].shape) ** 0.5, tf.as_dtype(self.product_dtype)
+        scale = RMS * max(parts[0].shape) ** 0.5 if self.scale is None else self.scale
+        dtype = tf.as_dtype(self.product_dtype)
         return scale * tf.concat([orthogonalized(part, dtype) for part in parts], axis=1), m, v
 
     def update_step(self, gradient: tf.Tensor, variable: tf.Variable) -> None:
@@ -127,7 +133,7 @@ class Muon(AdamW):
                 matrix.assign(values[number])
 
     def get_config(self) -> Dict[str, Any]:
-        return {**super().get_config(), "product_dtype": self.product_dtype}
+        return {**super().get_config(), "scale": self.scale, "product_dtype": self.product_dtype}
 
 
 class _Matrices:

@@ -123,6 +123,11 @@ class OptimizerOptions(Section):
         description="Optimizer. Muon orthogonalizes the updates of the dense matrices of encoder, pooler and masked-LM "
         "head, with AdamW's learning rate and decay; AdamW updates the other weights. Not on IPUs.",
     )
+    muon_scale: Optional[Positive] = Field(
+        None,
+        description="With Muon: spectral norm of a matrix's update at a learning rate of 1, before decay. Unset: 0.2 × "
+        "√max(rows, columns), which gives updates the root mean square of AdamW's.",
+    )
     weight_decay_rate: NonNegative = Field(
         0.01,
         description="Decoupled weight decay; biases and LayerNorm are left out (LAMB on IPUs decays LayerNorm's gains, "

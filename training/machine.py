@@ -110,6 +110,7 @@ def optimizer_settings(
         epsilon=options.epsilon,
         max_gradient_norm=options.max_gradient_norm,
         matrices=matrices,
+        muon_scale=options.muon_scale,
     )
 
 

@@ -190,7 +190,7 @@ class SoftwarePlatform(Platform):
         options: Dict[str, Any] = {}
         if settings.name == "Muon":
             dtype = "bfloat16" if self.precision in (BFLOAT16, MIXED) else FLOAT32
-            options = {"matrices": settings.matrices, "product_dtype": dtype}
+            options = {"matrices": settings.matrices, "scale": settings.muon_scale, "product_dtype": dtype}
         return OPTIMIZERS[settings.name](
             learning_rate=settings.learning_rate,
             weight_decay_rate=settings.weight_decay_rate,

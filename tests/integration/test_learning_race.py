@@ -28,8 +28,8 @@ def make_part(folder: Path, **changes: Any) -> dict[str, Any]:
     sizes = Architecture(16, VOCABULARY, 2, 1, 32, 0.0, 0.0, 16)
     part = {
         "rows": str(folder), "length": 16, "predictions": 3, "architecture": asdict(sizes), "batch": 8, "total": 4,
-        "seconds": None, "decays": True, "learning_rate": 1e-3, "warm_up": 0.0, "muon": True, "word_vectors": True,
-        "weight_decay": 0.01, "betas": [0.9, 0.98], "epsilon": 1e-6, "clip": 1.0, "seed": 1,
+        "seconds": None, "decays": True, "learning_rate": 1e-3, "warm_up": 0.0, "muon_scale": 10.0,
+        "word_vectors": True, "weight_decay": 0.01, "betas": [0.9, 0.98], "epsilon": 1e-6, "clip": 1.0, "seed": 1,
     }  # fmt: skip
     return {**part, **changes}
 
@@ -45,7 +45,7 @@ def make_rows(folder: Path, length: int) -> Path:
 def test_two_parts_are_trained_and_scored(tmp_path: Path) -> None:
     """The second part has longer rows, and a rate of 0: its positions are copies of those of the first."""
     first, rows = make_rows(tmp_path / "8", 8), make_rows(tmp_path / "16", 16)
-    parts = [make_part(first, length=8), make_part(rows, muon=False, word_vectors=False, learning_rate=0.0)]
+    parts = [make_part(first, length=8), make_part(rows, muon_scale=None, word_vectors=False, learning_rate=0.0)]
     arguments = {"parts": parts, "folder": str(tmp_path), "start": time.time(), "snapshot_minutes": 60.0}
     result = measuring.in_process(train_pytorch, measuring.only("TORCH"), **arguments)
     ((minutes, folder),) = result["snapshots"]

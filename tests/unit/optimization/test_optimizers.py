@@ -131,12 +131,13 @@ def newton_schulz(x):
     return x
 
 
-def muon_reference(weights, gradients):
+def muon_reference(weights, gradients, scale=None):
     """Return a matrix after updates with momentum 0.95, and the scale and decay of Liu et al. 2025, in float64."""
     w, m = weights.astype(np.float64), 0.0
+    scale = 0.2 * np.sqrt(max(w.shape)) if scale is None else scale
     for g in gradients:
         m = 0.95 * m + 0.05 * g.astype(np.float64)
-        update = newton_schulz(0.95 * m + 0.05 * g) * 0.2 * np.sqrt(max(w.shape))
+        update = newton_schulz(0.95 * m + 0.05 * g) * scale
         w = w - RATE * (update + DECAY * w)
     return w
 
@@ -161,14 +162,14 @@ def run_muon(start, gradients, parts=1, wrap=tf.function, dtype="float32", **opt
     return variables, optimizer
 
 
-@pytest.mark.parametrize("wrap", [tf.function, xla])
-def test_muon_follows_the_papers_and_other_variables_adamw(matrices, wrap):
+@pytest.mark.parametrize("wrap, scale", [(tf.function, None), (xla, None), (tf.function, 3.0)])
+def test_muon_follows_the_papers_and_other_variables_adamw(matrices, wrap, scale):
     start, gradients = matrices
-    variables, optimizer = run_muon(start, gradients, wrap=wrap)
+    variables, optimizer = run_muon(start, gradients, wrap=wrap, scale=scale)
     for k, variable in enumerate(variables):
         of_variable = [values[k] for values in gradients]
         if k < len(MATRICES):
-            expected = muon_reference(start[k], of_variable)
+            expected = muon_reference(start[k], of_variable, scale)
         else:
             expected = reference("AdamW", start[k], of_variable, [RATE] * 5, start[k].ndim >= 2)
         np.testing.assert_allclose(variable.numpy(), expected, atol=1e-5, rtol=0)
@@ -177,20 +178,29 @@ def test_muon_follows_the_papers_and_other_variables_adamw(matrices, wrap):
     assert first.shape == (24, 24) and second.shape == (0,)
 
 
-def test_muon_equals_torch_within_bfloat16(matrices):
+@pytest.mark.parametrize(
+    "scale, options",
+    [
+        (None, {"lr": RATE, "weight_decay": DECAY, "adjust_lr_fn": "match_rms_adamw"}),
+        (3.0, {"lr": 3.0 * RATE, "weight_decay": DECAY / 3.0, "adjust_lr_fn": "original"}),
+    ],
+)
+def test_muon_equals_torch_within_bfloat16(matrices, scale, options):
+    """PyTorch's "original" scale is larger for matrices with more rows than columns, which are left out."""
     torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-bench.txt")
     if not hasattr(torch.optim, "Muon"):
         pytest.skip("needs PyTorch 2.9 or later")
     start, gradients = matrices
-    variables, _ = run_muon(start, gradients, product_dtype="bfloat16")
-    parameters = [torch.nn.Parameter(torch.tensor(w)) for w in start[: len(MATRICES)]]
-    optimizer = torch.optim.Muon(parameters, lr=RATE, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")
+    variables, _ = run_muon(start, gradients, product_dtype="bfloat16", scale=scale)
+    compared = [k for k, (rows, columns) in enumerate(MATRICES.values()) if scale is None or rows <= columns]
+    parameters = {k: torch.nn.Parameter(torch.tensor(start[k])) for k in compared}
+    optimizer = torch.optim.Muon(parameters.values(), **options)
     for values in gradients:
-        for parameter, gradient in zip(parameters, values, strict=False):
-            parameter.grad = torch.tensor(gradient)
+        for k, parameter in parameters.items():
+            parameter.grad = torch.tensor(values[k])
         optimizer.step()
-    for variable, parameter, before in zip(variables, parameters, start, strict=False):
-        theirs = parameter.detach().numpy()
+    for k, parameter in parameters.items():
+        variable, before, theirs = variables[k], start[k], parameter.detach().numpy()
         assert np.linalg.norm(variable.numpy() - theirs) < 0.04 * np.linalg.norm(theirs - before)
 
 
