@@ -140,10 +140,11 @@ def write_examples(
 def _write_held_out(
     corpus: Corpus, vocabulary: Vocabulary, output: Path, settings: Settings, pool: Pool | None, overwrite: bool
 ) -> None:
+    """Write one pass over the held-out documents, masked as BERT is evaluated whatever the share in training."""
     folder = output / VALIDATION_FOLDER
     if settings.validation_fraction:
         held_out = write_held_out(corpus, folder / "corpus", settings.validation_fraction)
-        once = settings._replace(duplicate_factor=1, validation_fraction=0.0)
+        once = settings._replace(duplicate_factor=1, validation_fraction=0.0, masked_lm_prob=Settings().masked_lm_prob)
         write_examples(held_out, vocabulary, folder, once, pool, overwrite)
     elif overwrite:  # documents that another recipe held out are now used for training
         shutil.rmtree(folder, ignore_errors=True)
@@ -261,7 +262,7 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         "--masked-lm-prob",
         type=fraction,
         default=default.masked_lm_prob,
-        help="share of the tokens to mask (default %(default)s)",
+        help="share of the tokens to mask (default %(default)s, which is always that of held-out documents)",
     )
     group.add_argument(
         "--short-seq-prob",

@@ -106,10 +106,11 @@ def documents(folder: Path) -> set[str]:
 def test_held_out_documents(data_set: Path, tmp_path: Path) -> None:
     """Whole documents are held out, and the same ones for another length, seed and number of workers."""
     common = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--validation-fraction", 0.2]
-    sizes = {"short": [32, 5, 7, 1], "long": [128, 20, 8, 2]}
+    sizes = {"short": [32, 10, 0.3, 7, 1], "long": [128, 20, 0.15, 8, 2]}
     held_out = {}
-    for name, (length, predictions, seed, workers) in sizes.items():
-        options = ["--max-seq-length", length, "--max-predictions", predictions, "--seed", seed, "--workers", workers]
+    for name, (length, predictions, share, seed, workers) in sizes.items():
+        options = ["--max-seq-length", length, "--max-predictions", predictions, "--masked-lm-prob", share]
+        options += ["--seed", seed, "--workers", workers]
         assert run(*common, "--output", tmp_path / name, *options, "--duplicate-factor", 2) == 0
         held_out[name] = documents(tmp_path / name / "validation" / "corpus")
     everything = documents(data_set / "corpus")
@@ -119,8 +120,12 @@ def test_held_out_documents(data_set: Path, tmp_path: Path) -> None:
     assert left_out == len(held_out["short"]) and kept + left_out == len(everything)
     assert manifests[0]["settings"]["duplicate_factor"] == 2
     assert manifests[1]["settings"]["duplicate_factor"] == 1  # the same masks each time
-    records = read_records(tmp_path / "short" / "validation", 32, 5)
+    records = read_records(tmp_path / "short" / "validation", 32, 10)
     assert len(records["input_ids"]) == manifests[1]["totals"]["records"]
+    for folder, share in ((".", 0.3), ("validation", 0.15)):  # held-out losses are those of one share of masked words
+        records = read_records(tmp_path / "short" / folder, 32, 10)
+        most = np.round(records["input_mask"].sum(1) * share)
+        assert records["masked_lm_weights"].sum() / most.sum() == pytest.approx(1.0, abs=0.02)
     # A later preparation that holds out nothing removes the held-out records of this one.
     remade = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--workers", 1]
     assert run(*remade, "--output", tmp_path / "short", "--overwrite") == 0
