@@ -101,7 +101,7 @@ sharding: $(RUNTIME)  ## the optimizer's memory in each of several processes, wi
 learning-curve: $(BENCH)  ## loss, step by step, compared with Hugging Face's in PyTorch (a minute); needs PyTorch; uses real data, Wikipedia, where there is any
 	@$(PY) -m benchmarks.learning pytorch $(BENCHMARK_ARGS)
 
-learning-race: $(BENCH)  ## held-out loss over time, compared with PyTorch (hours; needs an idle machine); needs PyTorch; BENCHMARK_ARGS="--data-32 data/32 --data-128 data/128 --output runs/race"
+learning-race: $(BENCH)  ## held-out loss over time, compared with PyTorch (hours; needs an idle machine); needs PyTorch; BENCHMARK_ARGS="--data-32 data/speedrun/32 --data-128 data/speedrun/128 --output runs/race"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.learning_race $(BENCHMARK_ARGS)
 
 speedrun: $(RUNTIME)  ## the fastest recipe of guides/small.md from text to a held-out loss (needs an idle machine): DATA=folder of WikiExtractor's files

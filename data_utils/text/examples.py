@@ -140,7 +140,7 @@ def write_examples(
 def _write_held_out(
     corpus: Corpus, vocabulary: Vocabulary, output: Path, settings: Settings, pool: Pool | None, overwrite: bool
 ) -> None:
-    """Write one pass over the held-out documents, masked as BERT is evaluated whatever the share in training."""
+    """Write one pass over the held-out documents, with the default share of masked tokens."""
     folder = output / VALIDATION_FOLDER
     if settings.validation_fraction:
         held_out = write_held_out(corpus, folder / "corpus", settings.validation_fraction)
@@ -262,7 +262,7 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         "--masked-lm-prob",
         type=fraction,
         default=default.masked_lm_prob,
-        help="share of the tokens to mask (default %(default)s, which is always that of held-out documents)",
+        help="share of the tokens to mask (default %(default)s); held-out documents always have the default",
     )
     group.add_argument(
         "--short-seq-prob",
