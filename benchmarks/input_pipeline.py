@@ -36,7 +36,7 @@ def measure() -> measuring.Values:
     from data_utils.records.pipeline import training_dataset
     from data_utils.records.reader import RecordReader
     from data_utils.records.writer import encode_examples, frame_records, write_record_file
-    from settings.sections import Data
+    from settings.data_sections import Data
 
     generated, options = GeneratedReader(pretraining_spec(), 0, RECORDS), Data()
     with tempfile.TemporaryDirectory() as name:

@@ -15,10 +15,11 @@ from model.architecture import (
     Architecture,
 )
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
+from settings.data_sections import OwnFiles
 from settings.metadata import manifest_count, saved_architecture
 from settings.problems import TYPED, with_origin
 from settings.schema import TrainingConfig
-from settings.sections import BertConfig, OwnFiles
+from settings.sections import BertConfig
 from utilities.environment import is_graphcore
 
 # Sizes of Devlin et al. 2019, section 3, by the beginning of the names of released models.

@@ -7,10 +7,10 @@ from typing import Callable, Iterator, List, Tuple
 
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS
 from settings import model_rules
+from settings.data_sections import ClassificationData
 from settings.derived import PUBLISHED_SAMPLES, own_files, packing_factor, starts_from_checkpoint
 from settings.problems import FieldError
 from settings.schema import TrainingConfig
-from settings.sections import ClassificationData
 from utilities.secrets import mask
 
 Rule = Callable[[TrainingConfig, str], Iterator[FieldError]]  # yields the violations of a rule

@@ -11,6 +11,7 @@ from typing import Any, Dict, Optional, Union
 from pydantic import Field
 from typing_extensions import Annotated, Literal
 
+from settings.data_sections import ClassificationData, Data, Embedding, Evaluation, Packing, Squad
 from settings.fields import (
     MAY_CHANGE,
     PER_PROCESS,
@@ -33,21 +34,7 @@ from settings.fields import (
     Text,
     walk,
 )
-from settings.sections import (
-    BertConfig,
-    ClassificationData,
-    Data,
-    Embedding,
-    Evaluation,
-    Execution,
-    GlobalBatch,
-    IpuConfig,
-    OptimizerOptions,
-    Packing,
-    Section,
-    Sparsity,
-    Squad,
-)
+from settings.sections import BertConfig, Execution, GlobalBatch, IpuConfig, OptimizerOptions, Section, Sparsity
 
 LOW_PRECISION = ("float16", "bfloat16")  # precisions whose weights are rounded
 

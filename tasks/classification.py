@@ -24,8 +24,8 @@ from execution.interface import Objective
 from model.architecture import Architecture
 from model.losses import ClassificationObjective, MultiLabelObjective, RegressionObjective
 from model.tasks import CLASSIFICATION, MULTI_LABEL
+from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
-from settings.sections import ClassificationData
 from tasks.fine_tuning import FineTuning
 from training.initial_weights import InitialWeights
 from training.task import Predict

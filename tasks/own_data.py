@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING
+from settings.data_sections import ClassificationData, Embedding, OwnFiles
 from settings.derived import own_files
 from settings.schema import TrainingConfig
-from settings.sections import ClassificationData, Embedding, OwnFiles
 from utilities.errors import UserError
 from utilities.tables import check_columns, distinct_values
 

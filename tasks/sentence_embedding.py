@@ -32,8 +32,8 @@ from model.architecture import Architecture
 from model.layers import MASKED_SCORE
 from model.losses import ACCURACY, SEQUENCE_WEIGHTS, correct, pack_counts, pack_sums
 from model.tasks import SENTENCE_EMBEDDING
+from settings.data_sections import Embedding
 from settings.schema import TrainingConfig
-from settings.sections import Embedding
 from tasks.classification import label_facts, report_truncation
 from tasks.fine_tuning import FineTuning
 from training.initial_weights import InitialWeights

@@ -15,9 +15,9 @@ from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.scoring import write_submission
 from planning.overview import plan_lines
+from settings.data_sections import ClassificationData
 from settings.derived import number_of_labels
 from settings.loading import LoadedConfig, load_config
-from settings.sections import ClassificationData
 from tasks.own_data import read_classes
 from tests.support.config_files import FINE_TUNING, write
 from utilities.errors import UserError
