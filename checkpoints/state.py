@@ -165,8 +165,8 @@ def _read(reader: tf.train.Checkpoint, checkpoint: Checkpoint, prefix: Path) -> 
     except (AssertionError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(
-            f"pretrained_ckpt_path: {checkpoint.weights} does not fit the model of this config ({reason}); use the"
-            " bert_config that it was trained with"
+            f"resume: {checkpoint.weights} does not fit the model of this config ({reason}); use the bert_config that"
+            " it was trained with"
         ) from error
 
 

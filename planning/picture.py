@@ -15,6 +15,7 @@ from planning.estimates import (
     job_costs,
     planned,
 )
+from settings.derived import weights_key
 from settings.loading import LoadedConfig
 from utilities.errors import UserError
 
@@ -29,7 +30,9 @@ def draw(loaded: LoadedConfig, path: Path) -> None:
     """
     run = planned(loaded.config, loaded.task)
     if run is None:
-        raise UserError(f"--picture: the sizes of {loaded.config.bert_model_name} are unknown; name a local folder")
+        source = weights_key(loaded.config)
+        assert source is not None, "the sizes are unknown only if weights determine them"
+        raise UserError(f"--picture: the sizes of {getattr(loaded.config, source)} are unknown; name a local folder")
     import matplotlib
 
     matplotlib.use("Agg")

@@ -194,9 +194,8 @@ def render(runs: Sequence[RunData]) -> str:
     labels = run_labels(runs)
     title = f"{len(runs)} runs compared"
     parts: List[Markup] = [element("header", element("h1", title), element("p", ", ".join(labels), class_="soft"))]
-    first, *others = comparison_tables(runs)
-    parts += [table_section(first, labels), _charts(runs, labels)]
-    parts += [table_section(other, labels) for other in others]
+    tables = [table_section(content, labels) for content in comparison_tables(runs)]
+    parts += [*tables[:1], _charts(runs, labels), *tables[1:]]
     return page(title, STYLE.read_text(encoding="utf-8"), *parts)
 
 

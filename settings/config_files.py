@@ -45,7 +45,7 @@ class Tree:
             self.origins[name] = origin
 
 
-def read_config(sources: Sequence[Source]) -> Tuple[Tree, List[Path]]:
+def read_config(sources: Sequence[Source]) -> Tree:
     """Read a recipe and the overlays that are merged over it, each with everything that it extends.
 
     Args:
@@ -53,25 +53,24 @@ def read_config(sources: Sequence[Source]) -> Tuple[Tree, List[Path]]:
             ``extends`` is relative to the current folder.
 
     Returns:
-        The merged values with their origins, and the files read, bases first.
+        The merged values with their origins.
 
     Raises:
         UserError: a file is missing, not JSON, not an object, has a key twice or extends itself.
     """
     tree = Tree()
-    files: List[Path] = []
     for number, source in enumerate(sources):
         if isinstance(source, TrainingConfig):
             source = source.model_dump(mode="json", exclude_unset=True)
         if isinstance(source, (str, os.PathLike)):
-            about = _read_into(tree, files, located(Path(os.path.expanduser(source))), ())
+            about = _read_into(tree, located(Path(os.path.expanduser(source))), ())
         elif isinstance(source, Mapping):
-            about = merge_into(tree, files, plain_values(dict(source), "config"), Path(), "config", ())
+            about = merge_into(tree, plain_values(dict(source), "config"), Path(), "config", ())
         else:
             raise UserError(f"config: {show(source)} is not a config; give a path, a dict, or a list of these")
         if number == 0 and about is not None:  # the comment of an overlay does not describe the run
             tree.values["about"] = about
-    return tree, files
+    return tree
 
 
 def located(path: Path) -> Path:
@@ -80,21 +79,16 @@ def located(path: Path) -> Path:
     return in_project if os.path.exists(in_project) and not os.path.exists(path) else path
 
 
-def _read_into(tree: Tree, files: List[Path], path: Path, chain: Tuple[Path, ...]) -> Any:
+def _read_into(tree: Tree, path: Path, chain: Tuple[Path, ...]) -> Any:
     """Merge a file and its bases into the tree; return the file's own comment."""
     resolved = Path(os.path.realpath(path))  # unlike Path.resolve, no error for a loop of links
     if resolved in chain:
         circle = " -> ".join(display(p) for p in (*chain[chain.index(resolved) :], resolved))
         raise UserError(f"extends: config files extend each other in a circle: {circle}; remove one extends")
-    about = merge_into(tree, files, _read_config_file(path), path.parent, display(path), (*chain, resolved))
-    if resolved not in files:
-        files.append(resolved)
-    return about
+    return merge_into(tree, _read_config_file(path), path.parent, display(path), (*chain, resolved))
 
 
-def merge_into(
-    tree: Tree, files: List[Path], values: Dict[str, Any], folder: Path, label: str, chain: Tuple[Path, ...]
-) -> Any:
+def merge_into(tree: Tree, values: Dict[str, Any], folder: Path, label: str, chain: Tuple[Path, ...]) -> Any:
     """Merge values and, before them, their bases in ``folder`` into the tree; return the values' own comment."""
     bases = _bases(values.pop("extends", None), label)
     about = values.pop("about", None)
@@ -105,7 +99,7 @@ def merge_into(
                 f"extends = {show(name)} ({label}): there is no such file; "
                 f"paths in extends are relative to the file that contains them, correct it"
             )
-        _read_into(tree, files, base, chain)
+        _read_into(tree, base, chain)
     tree.merge(values, label)
     return about
 

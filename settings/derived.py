@@ -26,7 +26,10 @@ from utilities.environment import is_graphcore
 _BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
 _LARGE = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 24, "intermediate_size": 4096}
 _NAMED_SIZES = {"bert-base-": _BASE, "bert-large-": _LARGE}
-_NAMED_VOCABULARIES = {"-uncased": 30522, "-cased": 28996, "-chinese": 21128}
+_NAMED_VOCABULARIES = {  # the first whose name occurs
+    "-multilingual-uncased": 105879, "-multilingual-cased": 119547,
+    "-uncased": 30522, "-cased": 28996, "-chinese": 21128,
+}  # fmt: skip
 
 # Classes of each benchmark task: 1 for a regression, 2 for all others.
 _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}

@@ -1,8 +1,8 @@
 """What a config field is made of: value types, annotations, and a flat view of a schema.
 
-A field is declared once, in ``schema.py`` or ``sections.py``. Its type sets the bounds and the words that an error
-message uses; ``Field`` has the default and the help text; annotations in ``Annotated`` say everything else that the
-program needs to know about the field::
+A field is declared once, in ``schema.py``, ``sections.py`` or ``data_sections.py``. Its type sets the bounds and the
+words that an error message uses; ``Field`` has the default and the help text; annotations in ``Annotated`` say
+everything else that the program needs to know about the field::
 
     keep_last: Annotated[Optional[Count], MAY_CHANGE] = Field(5, description="Newest checkpoints to keep; …")
 
@@ -287,9 +287,9 @@ def _kind(annotation: Any, metadata: Tuple[Any, ...]) -> Tuple[Optional[Kind], T
 
 
 def value_at(tree: Any, path: Tuple[str, ...]) -> Any:
-    """Return the value at ``path`` of a config object or of nested dicts; None if a section is absent."""
+    """Return the value at ``path`` of a config object or of nested dicts; None if a section is absent or not one."""
     for key in path:
         if tree is None:
             return None
-        tree = tree.get(key) if isinstance(tree, dict) else getattr(tree, key)
+        tree = tree.get(key) if isinstance(tree, dict) else getattr(tree, key, None)
     return tree

@@ -138,14 +138,8 @@ def _unknown_flag(argument: str) -> str:
         return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
     word = argument.split("=")[0]
     by_key = {leaf.path[-1].replace("_", "-"): leaf.flag for leaf in reversed(list(leaves().values()))}
-    known = [leaf.flag for leaf in leaves().values()] + [
-        "--config",
-        "--plan",
-        "--schema",
-        "--debug",
-        "--version",
-        "--help",
-    ]
+    known = [*(leaf.flag for leaf in leaves().values()), *_NEEDS]
+    known += ["--config", "--plan", "--schema", "--debug", "--version", "--help"]
     plain = word.lower().replace("_", "-").lstrip("-")
     section, _, key = plain.replace("-", "_").rpartition(".")
     short = leaves().get(expand_abbreviation(key, section))

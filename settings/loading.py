@@ -24,6 +24,7 @@ from settings.problems import (
     ConfigError,
     describe_rule,
     describe_validation,
+    find_origin,
     show,
     with_origin,
 )
@@ -46,14 +47,12 @@ class LoadedConfig:
         task: a name in ``model.tasks.TASKS``.
         origins: for every leaf's dotted name, "default", a config file, "config" (a dict or an object), "command line",
             "argument of train" or "derived".
-        source_files: config files read, bases first.
         notes: warnings, one line for each setting that has no effect or is in the wrong section.
     """
 
     config: TrainingConfig
     task: str
     origins: Dict[str, str]
-    source_files: List[Path]
     notes: List[str] = field(default_factory=list)
 
 
@@ -120,9 +119,9 @@ def resolve(
     """
     if not sources:
         raise UserError("--config FILE is missing; give a JSON config, for example --config configs/demo/phase1.json")
-    tree, files = read_config(sources)
+    tree = read_config(sources)
     for name, value in overrides.items():
-        merge_into(tree, files, _nested(name, value), Path(), origin, ())
+        merge_into(tree, _nested(name, value), Path(), origin, ())
     misplaced = move_misplaced_keys(tree)
     config = _validated(tree)
     from_data = complete(config, task) if complete is not None else {}
@@ -133,7 +132,7 @@ def resolve(
     problems = [describe_rule(problem, config, origins) for problem in broken_rules(config, task)]
     if problems:
         raise ConfigError(problems)
-    return LoadedConfig(config, task, origins, files, misplaced + notes)
+    return LoadedConfig(config, task, origins, misplaced + notes)
 
 
 def _nested(name: str, value: Any) -> Dict[str, Any]:
@@ -176,7 +175,8 @@ def move_misplaced_keys(tree: Tree) -> List[str]:
         if mark is None or not isinstance(section, dict) or leaf.name not in section:
             continue
         misplaced = f"{mark.section}.{leaf.name}"
-        value, origin = section.pop(leaf.name), tree.origins.pop(misplaced)
+        value, origin = section.pop(leaf.name), find_origin(misplaced, tree.origins)
+        tree.origins.pop(misplaced, None)
         note = f"{misplaced} = {show(value)} ({origin}) belongs at the top of the config, as {leaf.name}"
         if leaf.name in tree.values:
             used = with_origin(leaf.name, tree.values[leaf.name], tree.origins)

@@ -61,6 +61,8 @@ class Saver:
         text = text_settings(session.task, data.reader)
         self._constant_facts = constant_facts(session, text.lower_case)
         folder = session.run.checkpoints(config.save_ckpt_path)
+        resumed = self.position.checkpoint
+        self._folders = {folder, folder if resumed is None else resumed.folder.parent}
         self.writer: Union[CheckpointWriter, ContributingWriter] = ContributingWriter(folder, state)
         if session.processes.is_chief:
             self.writer = CheckpointWriter(
@@ -105,16 +107,21 @@ class Saver:
         """Return the best checkpoint; None without evaluation while training, or if it is damaged."""
         if self.writer.best is None:
             return None
-        path = self.writer.folder / folder_name(self.writer.best)
+        missing = self.writer.folder / folder_name(self.writer.best)
+        path = next((path for path in self.existing() if parse_step(path) == self.writer.best), missing)
         problem = damage(path)
         if problem is None:
             return Checkpoint(path / WEIGHTS, read_facts(path))
         logger.warning("the best checkpoint, %s, is damaged (%s); using the last state instead", path, problem)
         return None
 
+    def existing(self) -> List[Path]:
+        """Return the run's checkpoints by step, including those in the folder from which the run was resumed."""
+        return sorted((path for folder in self._folders for path in step_folders(folder)), key=parse_step)
+
     def newest_until(self, step: int) -> Optional[Checkpoint]:
         """Return the newest intact checkpoint of at most ``step`` updates."""
-        for path in reversed(step_folders(self.writer.folder)):
+        for path in reversed(self.existing()):
             if damage(path) is None:
                 facts = read_facts(path)
                 if facts["step"] <= step:
@@ -216,7 +223,7 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
     suspects = [select_batch(update, position.skipped) for update in range(max(first - 1, step), error.step)]
     skipped = tuple(sorted({*position.skipped, *suspects}))
     new_position = dataclasses.replace(Position.of(target), skipped=skipped, rewinds=position.rewinds + 1)
-    for path in step_folders(saver.writer.folder):
+    for path in saver.existing():
         if parse_step(path) > step:
             set_aside(path, DIVERGED)
     rewrite_facts(target.folder, saver.position_facts(new_position, step))

@@ -53,7 +53,7 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
         if current.folder is not None:
             stopped.run = current.name
             with contextlib.suppress(OSError):  # the state is saved already, even if the disk is full now
-                current.folder.history.add(INTERRUPT, current.folder.last_step(), told=str(stopped))
+                current.folder.history.add(INTERRUPT, current.folder.last_step(), message=str(stopped))
         raise
     except BrokenPipeError:
         raise

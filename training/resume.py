@@ -138,8 +138,8 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
         raise UserError(f"resume: {run.path} is a run of {run.task}, not of {loaded.task}; name another one")
     check_same_config(config, recorded, str(run.path))
     locks.lock(run.path)
-    # Checkpoints may be in the folder of the present config, and in that of the earlier one.
-    given = [config.save_ckpt_path, recorded.get("save_ckpt_path")]
+    # Checkpoints may be in the folder of the present config, in that of an earlier one, and in the default folder.
+    given = [config.save_ckpt_path, recorded.get("save_ckpt_path"), None]
     folders = [run.checkpoints(path) for path in given if path is None or isinstance(path, str)]
     if config.save_ckpt_path:
         _lock_checkpoints(Path(config.save_ckpt_path), locks)
@@ -223,8 +223,12 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
             )
             continue
         facts = read_facts(path)
-        if facts.get("run") == run.identity:
-            return Position.of(Checkpoint(path / WEIGHTS, facts)), notes
+        if facts.get("run") != run.identity:
+            raise UserError(
+                f"resume: the checkpoints in {path.parent} are of another run than {run.path}; name another folder with"
+                " --save-ckpt-path, or begin a new run under another --name"
+            )
+        return Position.of(Checkpoint(path / WEIGHTS, facts)), notes
     broken = [path for folder in folders for path in folder.glob(f"{DAMAGED}-*")]
     if broken:
         raise UserError(
@@ -232,10 +236,9 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
             " new run under another --name"
         )
     if (run.path / CHECKPOINT_LIST).exists():
-        others = ", and those in its folder are of another run" if candidates else ""
         raise UserError(
-            f"resume: {run.path} has written checkpoints ({CHECKPOINT_LIST}), but none of them exists{others};"
-            " restore them, name their folder with --save-ckpt-path, or begin a new run under another --name"
+            f"resume: {run.path} has written checkpoints ({CHECKPOINT_LIST}), but none of them exists; restore them,"
+            " name their folder with --save-ckpt-path, or begin a new run under another --name"
         )
     notes.append("no checkpoint was written before the run ended; it starts from the beginning")
     return Position(), notes

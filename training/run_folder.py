@@ -47,19 +47,19 @@ class RunFolder:
         Raises:
             UserError: the folder cannot be created.
         """
-        attempt = 1
-        while True:
-            path = Path(output_dir) / (name if attempt == 1 else f"{name}-{attempt}")
-            try:
-                path.mkdir(parents=True)
-                run = cls(path)
-                run.history.add(BEGIN, 0, id=uuid.uuid4().hex, task=task)
-                return run
-            except FileExistsError:
-                attempt += 1
-            except OSError as error:
-                problem = f"output_dir: cannot make {path} ({error.strerror})"
-                raise UserError(f"{problem}; name a folder to write to") from error
+        path = Path(output_dir) / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            for attempt in itertools.count(2):
+                with contextlib.suppress(FileExistsError):
+                    path.mkdir()
+                    break
+                path = Path(output_dir) / f"{name}-{attempt}"
+            run = cls(path)
+            run.history.add(BEGIN, 0, id=uuid.uuid4().hex, task=task)
+        except OSError as error:
+            raise UserError(f"output_dir: cannot make {path} ({error.strerror}); name a folder to write to") from error
+        return run
 
     def same_named(self) -> List[RunFolder]:
         """Return the runs of this name, oldest first: the folder itself, and those with a number after its name."""

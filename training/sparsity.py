@@ -12,7 +12,7 @@ import numpy as np
 
 from checkpoints.state import Parts
 from data_utils.records.order import samples_at, select_batch
-from execution.interface import Objective, Platform, Tensors
+from execution.interface import Platform
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import UpdateCounter
@@ -97,49 +97,31 @@ def pattern_callbacks(
         )  # fmt: skip
     gradients = None
     if config.sparsity.method == RIGL and due:
-        read = micro_batch_reader(config, data, skipped)
-        gradients = GradientNorms(built.model, session.task.objective, layers, read)
+        dense = DenseGradients(built.model, session.task.objective, layers)
+        gradients = gradient_norms(config, data, dense, skipped)
     optimizer = built.model.optimizer
     parts = session.platform.parts(optimizer)
     rule = PatternRule(config, updates, optimizer.moments, gradients, session.processes, parts)
     return [PatternUpdates(layers, change_steps, rule, session.run.path / PATTERNS, first_step)]
 
 
-def micro_batch_reader(config: TrainingConfig, data: TrainingData, skipped: Sequence[int]) -> Callable[[int], Tensors]:
-    """Return a function that reads the first micro batch of a weight update, the same for any number of replicas."""
+def gradient_norms(
+    config: TrainingConfig, data: TrainingData, gradients: DenseGradients, skipped: Sequence[int]
+) -> Callable[[int], List[np.ndarray]]:
+    """Return a function that computes norms of the blocks of the dense gradient, (R · C,) for each sparse layer.
 
-    def read(update: int) -> Tensors:
+    The gradient is that of the first micro batch of a weight update, without dropout, for any number of replicas.
+    """
+
+    def norms_at(update: int) -> List[np.ndarray]:
         start = select_batch(update, skipped) * config.samples_per_update
         size = config.global_batch.micro_batch_size
         arrays = data.reader.read(samples_at(config.seed, 0, start, size, data.reader.count, config.data.shuffle))
-        return {feature.name: tf.constant(arrays[feature.name]) for feature in data.reader.spec.features}
+        return gradients.block_norms(
+            {feature.name: tf.constant(arrays[feature.name]) for feature in data.reader.spec.features}
+        )
 
-    return read
-
-
-class GradientNorms:
-    """Computes norms of the blocks of the dense gradient on the next micro batch, by layer.
-
-    Args:
-        model: the model, which is called without dropout.
-        objective: its losses.
-        layers: its sparse layers.
-        read: function that returns the first micro batch of an update.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        objective: Objective,
-        layers: Sequence[BlockSparseDense],
-        read: Callable[[int], Tensors],
-    ):
-        self._gradients = DenseGradients(model, objective, layers)
-        self._read = read
-
-    def __call__(self, step: int) -> List[np.ndarray]:
-        """Return (R · C,) norms for each layer, after ``step`` updates."""
-        return self._gradients.block_norms(self._read(step))
+    return norms_at
 
 
 class PatternRule:

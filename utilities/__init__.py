@@ -1,1 +1,1 @@
-"""Config, command line, planner and report."""
+"""Modules that all other packages may import: errors, files, tables, history, environment, secrets, commands."""

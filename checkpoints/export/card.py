@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from checkpoints.export.arrays import EMBEDDING, Head
+from checkpoints.folder import best_step
 from checkpoints.pretrained.pretrained import Pretrained
 from model.huggingface import BertConfig
 from model.tasks import TASKS
@@ -132,7 +133,10 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
 
 
 def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
-    """Return the metrics of the last logging period before a checkpoint, and the scores if it is the run's last one."""
+    """Return the metrics of the last logging period before a checkpoint, and the scores if they are the checkpoint's.
+
+    A run's scores are those of its best checkpoint or, without evaluation while training, of its last one.
+    """
     step = start.settings.get("step", 0)
     periods = [period for period in run.periods if period["step"] <= step]
     figures: Dict[str, Any] = {}
@@ -141,7 +145,9 @@ def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
         figures = {f"{name}, training, update {last['step']:,}": value for name, value in last["metrics"].items()}
         if MLM_LOSS in last["metrics"]:
             figures["mlm_loss, unigram baseline"] = run.unigram_entropy()
-    if not run.periods or run.periods[-1]["step"] <= step:
+    assert start.folder is not None
+    best = best_step(start.folder.parent)
+    if step == best if best is not None else not run.periods or run.periods[-1]["step"] <= step:
         figures.update({f"{name}, validation": value for name, value in run.scores.items()})
     known = {name: value for name, value in figures.items() if value is not None}
     return {name: f"{value:.4f}" if isinstance(value, float) else value for name, value in known.items()}

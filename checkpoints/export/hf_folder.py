@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import List, NamedTuple, Optional
 
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from checkpoints.export.arrays import Exported, Head, exported_arrays
@@ -102,8 +103,9 @@ def export(
         if output.is_dir():
             output.rmdir()
         os.replace(temporary, output)
-    except OSError as error:
-        raise UserError(f"{OUTPUT}: cannot write {output} ({error.strerror or error}); name another folder") from error
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{OUTPUT}: cannot write {output} ({reason}); name another folder") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return Outcome(exported.head, start.origin, notes)

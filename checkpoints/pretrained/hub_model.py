@@ -26,7 +26,7 @@ def fetch(name: str, key: str) -> Path:
         UserError: there is no such model, or the site cannot be reached and the cache does not have the model.
     """
     import huggingface_hub
-    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 
     try:
         information = huggingface_hub.HfApi().model_info(name, timeout=TIMEOUT)
@@ -37,7 +37,7 @@ def fetch(name: str, key: str) -> Path:
         described_by = (CONFIG, VOCABULARY_NAME, TOKENIZER_NAME, SETTINGS_NAME)
         files: List[str] = [*weights, *(name for name in described_by if name in names)]
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=files, etag_timeout=TIMEOUT))
-    except RepositoryNotFoundError as error:
+    except (HFValidationError, RepositoryNotFoundError) as error:
         raise UserError(
             f"{key}: {name} is neither a local folder nor a readable model on huggingface.co; correct the name"
         ) from error

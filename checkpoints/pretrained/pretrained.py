@@ -59,7 +59,7 @@ class LoadReport:
 
 @dataclasses.dataclass(eq=False)
 class Pretrained:
-    """The weights that a run starts from, of any origin; see :class:`training.initial_weights.Start`.
+    """The weights that a run starts from, of any origin; see :class:`training.initial_weights.InitialWeights`.
 
     Attributes:
         origin: where the weights come from, for messages.

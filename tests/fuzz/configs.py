@@ -221,7 +221,7 @@ def base_configs() -> Iterator[tuple[str, tuple[str, dict[str, Any]]]]:
     for folder, task in TASK_OF_FOLDER.items():
         for path in sorted((ROOT / "configs" / folder).glob("*.json")):
             for system in ((), (ROOT / "configs" / "systems" / "cpu.json",)):
-                values = read_config([path, *system])[0].values
+                values = read_config([path, *system]).values
                 values.setdefault("dataset_dir", "data")
                 yield "+".join(str(file.relative_to(ROOT)) for file in (path, *system)), (task, values)
 

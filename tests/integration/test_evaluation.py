@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from checkpoints.export.hf_folder import export
 from tests.support.record_samples import VOCABULARY, write_manifest
 from tests.support.runs import (
     Killed,
@@ -155,6 +156,27 @@ def test_an_interrupted_run_has_the_same_evaluations(config: Path, root: Path, w
     outcome = train(config, root / "runs", *name)
     assert outcome.status == 0 and "resuming from step 12" in outcome.errors, outcome.errors
     assert_same(run, whole)
+
+
+def test_a_resume_with_another_folder_for_checkpoints_keeps_the_best_one(
+    config: Path, root: Path, whole: Path, monkeypatch: Any
+) -> None:
+    """The best checkpoint is in the first folder. The second process is killed before it writes one."""
+    run, name = root / "runs" / "moved", ("--name", "moved")
+    elsewhere = (*name, "--save-ckpt-path", str(root / "elsewhere"))
+    killed_at(monkeypatch, 6, config, root / "runs", *name)
+    killed_at(monkeypatch, 6, config, root / "runs", *elsewhere)
+    outcome = train(config, root / "runs", *elsewhere)
+    assert outcome.status == 0 and "resuming from step 4" in outcome.errors, outcome.errors
+    assert scores(run) == scores(whole) and checkpoints(run) == ["step-00000004"]
+
+
+def test_the_card_of_an_export_has_the_scores_of_its_checkpoint(whole: Path, tmp_path: Path) -> None:
+    export(str(whole), tmp_path / "best")
+    export(str(whole / "checkpoints" / "step-00000012"), tmp_path / "last")
+    best, last = ((tmp_path / name / "README.md").read_text(encoding="utf-8") for name in ("best", "last"))
+    assert f"| mlm_loss, validation | {scores(whole)['mlm_loss']:.4f} |" in best
+    assert ", validation |" not in last and ", training, update 12 |" in last
 
 
 def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, root: Path, whole: Path) -> None:

@@ -270,6 +270,17 @@ def test_other_settings_may_change(stopped, whole, config, root, dataset):
     assert_same_run(run, whole)
 
 
+def test_a_resume_does_not_write_into_the_checkpoints_of_another_run(stopped, config, root):
+    copy_of(stopped[0], "first")
+    other = copy_of(stopped[0], "other")
+    edit_facts(run="other")(other)
+    before = contents(other)
+    folder = str(other / "checkpoints")
+    outcome = train(config, root / "runs", "--name", "first", "--resume", "--save-ckpt-path", folder)
+    assert outcome.status == 2 and "are of another run" in outcome.error and folder in outcome.error
+    assert contents(other) == before
+
+
 def test_a_complete_run_has_nothing_left_to_train(whole, config, root):
     run = copy_of(whole, "complete")
     before = checkpoints(run)

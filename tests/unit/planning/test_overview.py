@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from planning.overview import plan_lines
+from settings.derived import derive_architecture
 from settings.loading import LoadedConfig, load_config
 from tasks.cli import main
 from tests import ROOT
@@ -134,6 +135,16 @@ def test_plan_of_an_unknown_model(tmp_path: Path, capsys: pytest.CaptureFixture)
     path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": "someone/some-bert"}))
     assert run_command("squad", ["--config", str(path), "--plan"]) == 0
     assert "Parameters are unknown until someone/some-bert is loaded." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("google-bert/bert-base-cased", 28996), ("bert-base-multilingual-cased", 119547)],  # of the released config.json
+)
+def test_plan_knows_the_vocabularies_of_released_models(name: str, rows: int, tmp_path: Path) -> None:
+    loaded = load_config("squad", ["--config", str(write(tmp_path, changed(FINE_TUNING, {"bert_model_name": name})))])
+    architecture = derive_architecture(loaded.config)
+    assert architecture is not None and architecture.vocab_size == rows
 
 
 def test_plan_warns_of_ignored_settings(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

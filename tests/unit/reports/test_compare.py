@@ -115,6 +115,12 @@ def test_the_command(tmp_path, two, capsys):
     assert [path.name for path in page.parent.iterdir()] == ["page.html"]
 
 
+def test_a_page_of_runs_that_have_measured_nothing(tmp_path):
+    config = {"config": {"name": "same"}, "origins": {}, "derived": {}}
+    runs = [make_run(tmp_path / name, [], resolved_config=config) for name in ("a", "b")]
+    assert "2 runs compared" in render(read_runs(runs))
+
+
 @pytest.mark.parametrize("case", ["one", "missing", "no run", "unwritable"])
 def test_what_cannot_be_compared_is_one_line(tmp_path, two, capsys, case):
     (tmp_path / "empty").mkdir()

@@ -144,7 +144,7 @@ def test_configs_do_not_repeat_values_that_they_inherit() -> None:
         own.pop("about")
         if not bases:
             continue
-        inherited, _ = read_config([path.parent / base for base in ([bases] if isinstance(bases, str) else bases)])
+        inherited = read_config([path.parent / base for base in ([bases] if isinstance(bases, str) else bases)])
         assert not repeats(own, inherited.values), f"{path.name} repeats a value of its bases"
 
 

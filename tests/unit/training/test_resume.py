@@ -150,6 +150,17 @@ def test_folder_is_locked_by_one_run(tmp_path):
         locks.lock(tmp_path)
 
 
+def test_an_output_folder_that_is_not_there_is_one_line(tmp_path):
+    (tmp_path / "runs").symlink_to(tmp_path / "unmounted")
+    with pytest.raises(UserError, match="output_dir: cannot make"):
+        RunFolder.create(str(tmp_path / "runs"), "mine")
+    assert [RunFolder.create(str(tmp_path / "a" / "b"), "mine").path.name for _ in range(3)] == [
+        "mine",
+        "mine-2",
+        "mine-3",
+    ]
+
+
 def test_history_survives_an_incomplete_line(tmp_path):
     history = History(tmp_path)
     assert history.events() == [] and not history.finished

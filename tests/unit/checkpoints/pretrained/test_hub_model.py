@@ -122,6 +122,12 @@ def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
     assert time.monotonic() - started + hub.TIMEOUT < 90
 
 
+@pytest.mark.parametrize("name", ["my--bert", "bert-base-uncased.", "someone/bert.git"])
+def test_names_that_the_hub_does_not_permit(name):
+    with pytest.raises(UserError, match="neither a local folder nor a readable model"):
+        hub.fetch(name, "bert_model_name")
+
+
 def test_a_model_is_opened_by_name(tmp_path, monkeypatch):
     folder = safetensors(hugging_face("squad"), tmp_path / "model")
     monkeypatch.setattr(hub, "fetch", lambda name, key: folder)
