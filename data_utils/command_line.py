@@ -1,13 +1,16 @@
-"""Shared code of the data commands: a progress display, and number types for options."""
+"""Shared code of the data commands: a progress display, number types for options, and a check of an output file."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from pathlib import Path
 from typing import Optional
 
 from tqdm import tqdm
+
+from utilities.errors import UserError
 
 PLAIN_LINE_SECONDS = 10.0
 
@@ -79,6 +82,17 @@ class Progress:
         if self.unit != "B":
             return f"{value:,.0f} {self.unit}"
         return f"{value / 1e6:,.1f} MB"
+
+
+def make_parent(output: Path) -> None:
+    """Make the folder of a file that is to be written.
+
+    Raises:
+        UserError: the file is a folder.
+    """
+    if output.is_dir():
+        raise UserError(f"--output {output}: is a folder; name a file")
+    output.parent.mkdir(parents=True, exist_ok=True)
 
 
 def clock(seconds: float) -> str:

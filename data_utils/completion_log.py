@@ -271,7 +271,7 @@ def identify_files(files: Sequence[Path]) -> Dict[str, Any]:
         size = path.stat().st_size
         total += size
         with open(path, "rb") as stream:
-            parts = [f"{path.name} {size} ".encode(), stream.read(END_BYTES)]
+            parts = [os.fsencode(path.name) + f" {size} ".encode(), stream.read(END_BYTES)]
             stream.seek(max(0, size - END_BYTES))
             parts.append(stream.read(END_BYTES))
         checksum = crc32c(b"".join(parts), checksum)

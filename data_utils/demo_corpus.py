@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 from xml.sax.saxutils import escape
 
-from data_utils.command_line import Progress, positive
+from data_utils.command_line import Progress, make_parent, positive
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -96,8 +96,10 @@ def _is_prose(text: str) -> bool:
 
 def _topic_pages() -> Iterator[tuple[str, str, list[str]]]:
     """Yield Python's help topics, such as ``help("ASSIGNMENT")``."""
-    from pydoc_data.topics import topics
-
+    try:
+        from pydoc_data.topics import topics
+    except ImportError:
+        return
     for name in sorted(topics):
         yield f"Python topic {name}", f"pydoc_data.topics {name}", [topics[name]]
 
@@ -205,7 +207,7 @@ def write_demo_corpus(
     Raises:
         UserError: This Python has no documentation at all.
     """
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_parent(output)
     documents = total = 0
     with contextlib.ExitStack() as stack:
         stream: IO[bytes] = stack.enter_context(replacing(output))

@@ -203,9 +203,8 @@ def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabula
     return vocabulary._replace(pieces=[*vocabulary.pieces, *added], content=content)
 
 
-@functools.lru_cache(maxsize=2)
 def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
-    """Return BERT's tokenizer, cached per process; it splits text like Hugging Face's ``BertTokenizer``.
+    """Return BERT's tokenizer, cached by the file's content; it splits text like Hugging Face's ``BertTokenizer``.
 
     Args:
         path: what :func:`read_vocabulary` accepts.
@@ -216,7 +215,12 @@ def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
         >>> tokenizer.encode("An example", add_special_tokens=False).offsets  # doctest: +SKIP
         [(0, 2), (3, 10)]
     """
-    ids = {piece: number for number, piece in enumerate(read_vocabulary(Path(path)).pieces)}
+    return _tokenizer(tuple(read_vocabulary(Path(path)).pieces), lower_case)
+
+
+@functools.lru_cache(maxsize=2)
+def _tokenizer(pieces: Tuple[str, ...], lower_case: bool) -> Tokenizer:
+    ids = {piece: number for number, piece in enumerate(pieces)}
     tokenizer = Tokenizer(WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD))
     tokenizer.normalizer = bert_normalizer(lower_case)
     tokenizer.pre_tokenizer = BertPreTokenizer()

@@ -18,7 +18,7 @@ from data_utils.doctor.findings import Diagnosis, FileFindings, diagnose, examin
 from data_utils.doctor.records import Checker, DataSet, open_dataset
 from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
-from data_utils.records.manifest import write_manifest
+from data_utils.records.manifest import VALIDATION_FOLDER, write_manifest
 from data_utils.tokenizer import VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
@@ -47,7 +47,7 @@ def prepare_repair(data: DataSet, output: Path, overwrite: bool) -> None:
 
 
 def finish_repair(data: DataSet, output: Path, files: Sequence[FileFindings]) -> None:
-    """Write vocabulary and manifest; the counts of the text remain those of the whole data set, the only known ones."""
+    """Write vocabulary and manifest; the counts of the text remain those of the whole data set."""
     entries: list[dict[str, Any]] = [file.repaired for file in files if file.repaired is not None]
     if not entries:
         raise UserError(f"{data.folder}: no record is good; make the data set again")
@@ -60,6 +60,8 @@ def finish_repair(data: DataSet, output: Path, files: Sequence[FileFindings]) ->
     if manifest is None and data.vocab_size is not None:
         settings["vocab_size"] = data.vocab_size
     totals = {**(manifest.totals if manifest else {}), "records": sum(entry["records"] for entry in entries)}
+    if form.max_sequences:
+        totals["sequences"] = sum(file.counts["sequences"] for file in files)
     name = manifest.format if manifest else PACKS_FORMAT if form.max_sequences else SEQUENCES_FORMAT
     write_manifest(
         output, settings, vocabulary, entries, totals, manifest.unigram_entropy_nats if manifest else None, name
@@ -102,6 +104,8 @@ def _action(options: argparse.Namespace) -> int:
     if options.fix:
         finish_repair(data, options.fix, files)
         print(f"{options.fix}: {result.counts['records']:,} good records, {result.bad:,} left out")
+        if (options.folder / VALIDATION_FOLDER).exists():
+            print(f"{options.folder / VALIDATION_FOLDER}: held-out records are a data set of their own; not copied")
     return 1 if result.wrong else 0
 
 

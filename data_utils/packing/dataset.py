@@ -119,6 +119,8 @@ def pack_dataset(
     assignment = assign(plan, list_path, seed)
     sequences = plan.max_sequences_in_a_pack if isinstance(max_sequences_per_pack, str) else max_sequences_per_pack
     needed = most_in_a_pack(assignment, masked_positions)
+    if max_predictions_per_pack is None:
+        needed = max(needed, most_held_out(source, max_length, sequences))
     predictions = choose_max_predictions(source.shape, max_length, sequences, needed, max_predictions_per_pack)
     sizes = Sizes(max_length, predictions, sequences)
     entries = _write(source, output, recipe, plan, assignment, sizes, pool)
@@ -144,6 +146,15 @@ def pack_held_out(input_folder: Path, output: Path, pool: Pool, overwrite: bool 
         held_out, output / VALIDATION_FOLDER, sequences, DEFAULT_ALGORITHM, length, predictions, DEFAULT_SEED, pool,
         overwrite,
     )  # fmt: skip
+
+
+def most_held_out(source: Source, max_length: int, sequences: int) -> int:
+    """Return a bound of the masked positions in a pack of held-out rows; 0 unless more of their words are masked."""
+    manifests = (load_manifest(source.folder / VALIDATION_FOLDER), source.manifest)
+    held_out, training = ((manifest and manifest.settings.get("masked_lm_prob")) or 0.0 for manifest in manifests)
+    if held_out <= training:
+        return 0
+    return min(math.floor(held_out * max_length) + sequences, sequences * source.shape.max_predictions_per_seq)
 
 
 def choose_max_predictions(

@@ -199,9 +199,9 @@ def list_record_files(folder: Path) -> List[Path]:
         UserError: there are none; the message says what the folder contains instead.
     """
     if not folder.exists():
-        raise UserError(f"{folder}: no such folder; set dataset_dir to the folder with the *.tfrecord files")
+        raise UserError(f"{folder}: no such folder; name the folder with the *.tfrecord files")
     if not folder.is_dir():
-        raise UserError(f"{folder}: is a file; set dataset_dir to the folder that contains it")
+        raise UserError(f"{folder}: is a file; name the folder that contains it")
     try:
         paths = sorted(folder.glob("*.tfrecord"))
         if paths:
@@ -211,10 +211,8 @@ def list_record_files(folder: Path) -> List[Path]:
     except OSError as error:
         raise unreadable(folder, error) from error
     if below:
-        raise UserError(f"{folder}: has no *.tfrecord files, but {below[0]} does; set dataset_dir to that folder")
+        raise UserError(f"{folder}: has no *.tfrecord files, but {below[0]} does; name that folder")
     if not others:
-        raise UserError(f"{folder}: is empty; set dataset_dir to a folder with *.tfrecord files")
+        raise UserError(f"{folder}: is empty; name a folder with *.tfrecord files")
     content = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
-    raise UserError(
-        f"{folder}: has no *.tfrecord files (it has {content}); set dataset_dir to the folder of the record files"
-    )
+    raise UserError(f"{folder}: has no *.tfrecord files (it has {content}); name the folder of the record files")

@@ -36,7 +36,7 @@ from data_utils.text.sentences import (
     write_sentences,
 )
 from data_utils.text.sources import Source, source_from_options, standard_input_copied
-from data_utils.text.vocabulary import add_vocabulary_options, train_vocabulary
+from data_utils.text.vocabulary import add_vocabulary_options, check_size, train_vocabulary
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
 from utilities.commands import make_parser, run_main
 
@@ -109,6 +109,8 @@ def _run_steps(options: argparse.Namespace) -> None:
     vocabulary = vocabulary_from_options(options)
     settings = settings_from_options(options)
     check_settings(settings)
+    if vocabulary is None:
+        check_size(options.vocab_size)
     if options.workers == 1:
         use_one_tokenizer_thread()  # must be set before a vocabulary is trained: one worker uses one core
     given = read_corpus(options.sentences) if options.sentences else source_from_options(options)

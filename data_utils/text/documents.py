@@ -192,7 +192,8 @@ class JsonLines:
         except (ValueError, RecursionError) as error:
             return f"not JSON ({error})"
         if isinstance(record, dict) and isinstance(record.get(self.field), str):
-            return Document(str(record.get("title", "")), record[self.field])
+            title = record.get("title")
+            return Document(title if isinstance(title, str) else "", record[self.field])
         known = f"it has {', '.join(map(str, record))}" if isinstance(record, dict) else "not an object"
         return f"no text in field {self.field!r} ({known}); see --jsonl-field"
 

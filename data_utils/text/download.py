@@ -108,7 +108,7 @@ def published_checksum(url: str, sums_url: str | None = None) -> str | None:
         try:
             with urllib.request.urlopen(_request(candidate), timeout=TIMEOUT_SECONDS) as answer:
                 lines = answer.read().decode("utf-8", "replace").splitlines()
-        except OSError:
+        except (OSError, http.client.HTTPException):
             continue
         for line in lines:
             digest, _, listed = line.partition(" ")
@@ -147,12 +147,12 @@ def _fetch(url: str, partial: Path) -> None:
         resumed = answer.status == 206
         etag = answer.headers.get("ETag", "")
         strong = "" if etag.startswith("W/") else etag  # only a strong tag, or a date, may be used with ranges
-        version_file.write_text(strong or answer.headers.get("Last-Modified", ""), encoding="utf-8")
         length = answer.headers.get("Content-Length")
         start = have if resumed else 0
         total = start + int(length) if length else None
         label = f"download {partial.name[: -len('.part')]}"
         with open(partial, "ab" if resumed else "wb") as stream, Progress(total, label) as progress:
+            version_file.write_text(strong or answer.headers.get("Last-Modified", ""), encoding="utf-8")
             progress.advance(start, f"resumed at {start / 1e6:,.1f} MB" if resumed else "")
             while block := answer.read(BLOCK_BYTES):
                 stream.write(block)
@@ -189,8 +189,8 @@ def _run(options: argparse.Namespace) -> None:
         checksum = published_checksum(options.url, options.checksums_url)
         if checksum is None:
             if options.checksums_url:
-                raise UserError(f"--checksums-url {options.checksums_url}: does not list the file")
-            print("no checksum is published with the file; it is not checked", file=sys.stderr)
+                raise UserError(f"--checksums-url {options.checksums_url}: cannot be read, or does not list the file")
+            print("no checksum was found for the file; it is not checked", file=sys.stderr)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     print(download(options.url, options.output, checksum, options.retries))
 

@@ -72,7 +72,10 @@ def read_head(path: Path) -> DumpHead:
     if root.group(1) != b"mediawiki":
         name = root.group(1).decode("utf-8", "replace")
         raise UserError(f"{path}: not a MediaWiki dump: it begins with <{name}>, not <mediawiki>")
-    names = {key.decode(): html.unescape(name.decode()).lower() for key, name in _NAMESPACE_NAME.findall(head)}
+    names = {
+        key.decode(): html.unescape(name.decode("utf-8", "replace")).lower()
+        for key, name in _NAMESPACE_NAME.findall(head)
+    }
     return DumpHead(file.is_splittable, frozenset(names[key] for key in HIDDEN_NAMESPACE_KEYS if key in names))
 
 

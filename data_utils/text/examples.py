@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_utils.command_line import Progress, fraction, natural, positive
-from data_utils.completion_log import WORK_FOLDER, CompletionLog, Done, clear_work, prepare_dataset_folder, run_units
+from data_utils.completion_log import (
+    WORK_FOLDER,
+    CompletionLog,
+    Done,
+    check_dataset_folder,
+    clear_work,
+    prepare_dataset_folder,
+    run_units,
+)
 from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, write_manifest
@@ -105,6 +113,7 @@ def write_examples(
     """
     check_settings(settings)
     recipe = make_recipe(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
+    check_dataset_folder(output, recipe, overwrite)  # before anything is written into it
     _write_held_out(corpus, vocabulary, output, settings, pool, overwrite)
     if prepare_dataset_folder(output, recipe, overwrite):
         print(f"examples: {output} is complete already", file=sys.stderr)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_utils.command_line import Progress, natural
+from data_utils.command_line import Progress, make_parent, natural
 from data_utils.completion_log import CompletionLog, Done, run_units
 from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, RejectedDocument, RejectedDocuments, describe_error
@@ -194,6 +194,7 @@ def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = F
 
 
 def _run(options: argparse.Namespace) -> None:
+    make_parent(options.output)
     with standard_input_copied(options, parts_folder(options.output)):
         source = source_from_options(with_absolute_paths(options))
         with make_pool(options, options.output.parent, source.files) as pool:

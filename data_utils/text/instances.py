@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import random
 from pathlib import Path
@@ -94,11 +93,6 @@ class UnitResult(NamedTuple):
     pieces: np.ndarray  # (V,) how often each piece of the vocabulary occurs
 
 
-@functools.lru_cache(maxsize=2)
-def _vocabulary(path: str) -> Vocabulary:
-    return read_vocabulary(Path(path))
-
-
 def use_one_tokenizer_thread() -> None:
     """Make tokenizers use one thread, because processes occupy all cores; must be called before their first use."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -169,11 +163,14 @@ def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResul
 
     The same unit, vocabulary and settings give the same records and keys.
     """
-    vocabulary = _vocabulary(vocabulary_file)
+    vocabulary = read_vocabulary(Path(vocabulary_file))
     sentences = unit.read()
     if settings.validation_fraction:
         sentences = select_documents(sentences, settings.validation_fraction, held_out=False)
-    text = tokenize_unit(sentences, vocabulary_file, settings.lower_case)
+    try:
+        text = tokenize_unit(sentences, vocabulary_file, settings.lower_case)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{unit.spans[0].path}: not UTF-8 ({error.reason}); convert the file") from error
     keys: list[np.ndarray] = []
     records: list[memoryview] = []
     for duplicate in range(settings.duplicate_factor):

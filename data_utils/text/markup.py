@@ -61,7 +61,7 @@ _SHORTEST_WITHOUT_END = 120  # characters; a shorter line without a full stop is
 _LETTERS = re.compile(r"[^\W\d_]{2}|[\u3040-\u9fff\uac00-\ud7af]")
 # The markup's characters in <nowiki> become private-use characters, which no rule matches, and are restored at the end.
 _LITERAL = str.maketrans({mark: chr(0xE000 + ord(mark)) for mark in "[]{}|'=<>&*#:;!_-"})
-_ESCAPED = re.compile("[\ue000-\ue07f]")
+_ESCAPED = re.compile("[" + "".join(_LITERAL.values()) + "]")
 
 
 def clean_wikitext(wikitext: str, hidden_namespaces: Iterable[str] = ()) -> list[str]:

@@ -187,11 +187,13 @@ def has_trained_model(language: str) -> bool:
     return _model_folder(language) is not None
 
 
-@functools.lru_cache(maxsize=2)
 def load_splitter(model: str) -> Splitter:
     """Return the splitter of one of NLTK's models (``english``), or of a ``.json`` file of ``save_parameters``."""
-    if model.endswith(".json"):
-        return Splitter(load_parameters(Path(model)))
+    return Splitter(load_parameters(Path(model))) if model.endswith(".json") else _trained_splitter(model)
+
+
+@functools.lru_cache(maxsize=2)
+def _trained_splitter(model: str) -> Splitter:
     folder = _model_folder(model)
     if folder is None:
         raise UserError(f"--language {model}: NLTK's model punkt_tab for it is not installed on this machine")

@@ -17,7 +17,7 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
-from data_utils.command_line import positive
+from data_utils.command_line import make_parent, positive
 from data_utils.text.sentences import read_corpus
 from data_utils.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary, bert_normalizer, read_vocabulary
 from utilities.commands import make_parser, run_main
@@ -54,7 +54,10 @@ def _lines_between(stream: BinaryIO, start: int, end: int) -> Iterator[str]:
     while position < end and (line := stream.readline()):
         position += len(line)
         if line.strip():
-            yield line.decode()
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                raise UserError(f"{stream.name}: not UTF-8 ({error.reason}); convert the file") from error
 
 
 def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[str]:
@@ -92,6 +95,11 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[str
     return sorted(kept) + [CONTINUATION + character for character in sorted(continuing.intersection(kept))]
 
 
+def check_size(size: int) -> None:
+    if size < len(SPECIAL_TOKENS) + 100:
+        raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")
+
+
 def train_vocabulary(
     files: Iterable[Path],
     output: Path,
@@ -108,8 +116,7 @@ def train_vocabulary(
         lower_case: Whether text is lower-cased and stripped of accents, as for BERT "uncased".
         min_frequency: Minimum number of occurrences of a pair of pieces to be merged.
     """
-    if size < len(SPECIAL_TOKENS) + 100:
-        raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")
+    check_size(size)
     files, limit = list(files), SAMPLE_MEGABYTES * 10**6
     tokenizer = Tokenizer(WordPiece(unk_token=UNKNOWN))
     tokenizer.normalizer = bert_normalizer(lower_case)
@@ -149,6 +156,7 @@ def add_case_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    make_parent(options.output)
     files = read_corpus(options.sentences).files
     vocabulary = train_vocabulary(files, options.output, options.vocab_size, not options.cased, options.min_frequency)
     print(f"{options.output}: {len(vocabulary.pieces):,} pieces")

@@ -182,6 +182,12 @@ def with_vocabulary(content: bytes) -> Callable[[Path], list[str]]:
     return make
 
 
+def latin_1(folder: Path) -> list[str]:
+    (folder / "corpus").mkdir()
+    (folder / "corpus" / "sentences_000.txt").write_bytes("Ein Café.\n\n".encode("latin-1") * 50)
+    return ["--sentences", str(folder / "corpus"), "--output", str(folder / "out"), "--workers", "1"]
+
+
 def records(*flags: str) -> Callable[[Path], list[str]]:
     def make(folder: Path) -> list[str]:
         write_records(folder / "data", [[sequence(number) for number in range(20)]])
@@ -238,6 +244,14 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "extraction into a folder": (
         extract.main, lambda folder: ["--dump", str(folder / "no.xml"), "--output", str(folder)], ""
     ),
+    "extraction into the current folder": (
+        extract.main, lambda folder: ["--jsonl", write(folder, "{}", "a.jsonl").as_posix(), "--output", "."], "--output"
+    ),
+    "a vocabulary into the current folder": (
+        vocabulary.main, lambda folder: ["--sentences", str(folder), "--output", "."], "--output"
+    ),
+    "sentences that are not UTF-8": (text.main, latin_1, "sentences_000.txt"),
+    "a vocabulary that is too small": (text.main, prepare(b"not JSON", "--vocab-size", "50"), "--vocab-size"),
     "a vocabulary of a folder without sentences": (
         vocabulary.main, lambda folder: ["--sentences", str(folder), "--output", str(folder / "v.txt")], ""
     ),

@@ -126,6 +126,16 @@ def test_held_out_documents(data_set: Path, tmp_path: Path) -> None:
         records = read_records(tmp_path / "short" / folder, 32, 10)
         most = np.round(records["input_mask"].sum(1) * share)
         assert records["masked_lm_weights"].sum() / most.sum() == pytest.approx(1.0, abs=0.02)
+    # Fewer words are masked in training: packs of held-out rows are still large enough for 15 %.
+    few = ["--masked-lm-prob", 0.05, "--max-predictions", 7, "--pack", 3, "--workers", 1]
+    assert run(*common, "--output", tmp_path / "few", *few) == 0
+    packs = [tmp_path / "few" / "packed" / part / "manifest.json" for part in (".", "validation")]
+    most = [json.loads(path.read_text())["settings"]["max_predictions_per_pack"] for path in packs]
+    assert most[0] == most[1]
+    # A command that is refused writes nothing into the data set.
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "long").rglob("*")}
+    assert examples.main([*map(str, common), "--output", str(tmp_path / "long"), "--seed", "9", "--workers", "1"]) == 2
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "long").rglob("*")} == before
     # A later preparation that holds out nothing removes the held-out records of this one.
     remade = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--workers", 1]
     assert run(*remade, "--output", tmp_path / "short", "--overwrite") == 0

@@ -51,6 +51,13 @@ def test_a_tokenizer_json_is_read_as_its_vocab_txt(name: str, lower_case: bool, 
     assert tokenizer.encode(TEXT.replace("[MASK]", ""), add_special_tokens=False).ids == expected
 
 
+def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
+    path = write_text(tmp_path)
+    before = load_tokenizer(str(path), True).token_to_id(SPECIAL_TOKENS[0])
+    path.write_text("first\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    assert load_tokenizer(str(path), True).token_to_id(SPECIAL_TOKENS[0]) == before + 1
+
+
 def test_the_case_of_a_folder(folder: Path) -> None:
     settings = folder / "tokenizer_config.json"
     settings.write_text(json.dumps({"do_lower_case": False}))

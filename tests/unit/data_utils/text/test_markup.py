@@ -60,6 +60,11 @@ CASES = [
     ("html comment", "A cat <!-- not a dog\n or two -->sat.", ["A cat sat."]),
     ("html tags", "H<sub>2</sub>O is <b>wet</b>.<br />It flows.", ["H2O is wet. It flows."]),
     ("blockquote", "<blockquote>A cat sat.</blockquote>", ["A cat sat."]),
+    (
+        "private use",
+        "The letter \ue041 of a font of Tengwar is here.",
+        ["The letter \ue041 of a font of Tengwar is here."],
+    ),
     ("nowiki", "Write <nowiki>[[x]] and {{y}}</nowiki> for it.", ["Write [[x]] and {{y}} for it."]),
     ("magic words", "__NOTOC__\nA cat sat.__TOC__", ["A cat sat."]),
     ("formula", "The sum <math>\\sum_{i} x_{i}</math> grows.", ["The sum grows."]),

@@ -41,8 +41,8 @@ def test_plain_text(tmp_path: Path) -> None:
 
 def test_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text('{"title": "T", "text": "One."}\n\n{"text": "Two."}\n')
-    assert documents("--jsonl", path) == [("T", "One."), ("", "Two.")]
+    path.write_text('{"title": "T", "text": "One."}\n\n{"text": "Two."}\n{"title": null, "text": "Three."}\n')
+    assert documents("--jsonl", path) == [("T", "One."), ("", "Two."), ("", "Three.")]
     path.write_text('{"body": "One."}\n')
     assert documents("--jsonl", path, "--jsonl-field", "body") == [("", "One.")]
 
