@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -155,7 +156,8 @@ def gpu_shares(processes: int, environment: Mapping[str, str]) -> List[Dict[str,
     folder = Path(GPUS)
     visible = environment.get(GPUS_OF_PROCESS)
     count = len(list(folder.iterdir())) if folder.is_dir() else 0
-    gpus = [str(number) for number in range(count)] if visible is None else [gpu for gpu in visible.split(",") if gpu]
+    listed = map(str, range(count)) if visible is None else filter(None, map(str.strip, visible.split(",")))
+    gpus = list(itertools.takewhile(lambda gpu: not gpu.startswith("-"), listed))  # as CUDA reads the list
     if not gpus:
         return [{} for _ in range(processes)]
     if len(gpus) < processes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Protocol, Sequence, TypeVar
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, TypeVar
 
 import numpy as np
 
@@ -18,16 +18,6 @@ from utilities.errors import UserError
 Value = TypeVar("Value")
 
 PIECE = 1 << 24  # int32 values, 64 MB, that are broadcast at a time
-
-
-class Collectives(Protocol):
-    """Sums and maxima over all processes, which must all call them in the same order."""
-
-    def all_reduce_sum(self, values: tf.Tensor) -> tf.Tensor:
-        """Return the sum of a flat tensor over all processes."""
-
-    def all_reduce_max(self, values: tf.Tensor) -> tf.Tensor:
-        """Return the element-wise maximum over all processes."""
 
 
 class Processes:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, Union
+from typing import Union
 
 from keras_extensions.backend import keras, tf
-from utilities.errors import UserError
 
 
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
@@ -23,19 +22,11 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         max_learning_rate: the peak.
         total_steps: T, updates of the whole run, at least 1.
         warmup_frac: W / T, from 0 to 1.
-
-    Raises:
-        UserError: an argument is out of range.
     """
 
     def __init__(self, max_learning_rate: float, total_steps: int, warmup_frac: float) -> None:
         super().__init__()
-        if not 0 <= max_learning_rate < float("inf"):
-            raise UserError(f"learning_rate.max_learning_rate is {max_learning_rate}; give 0 or more")
-        if total_steps < 1:
-            raise UserError(f"the run has {total_steps} updates; raise total_num_train_samples or num_epochs")
-        if not 0 <= warmup_frac <= 1:
-            raise UserError(f"learning_rate.warmup_frac is {warmup_frac}; it is a share, from 0 to 1")
+        assert max_learning_rate >= 0 and total_steps >= 1 and 0 <= warmup_frac <= 1
         self.max_learning_rate = max_learning_rate
         self.total_steps = total_steps
         self.warmup_frac = warmup_frac
@@ -52,15 +43,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         """Return the rate as a fraction of the peak, given the share of the updates after the warm-up that remains."""
         raise NotImplementedError
 
-    def get_config(self) -> Dict[str, Any]:
-        return {
-            "max_learning_rate": self.max_learning_rate,
-            "total_steps": self.total_steps,
-            "warmup_frac": self.warmup_frac,
-        }
 
-
-@keras.utils.register_keras_serializable(package="bert")
 class UpDown(WarmUp):
     """Linear decay to 0: the published ``up_down`` schedule.
 
@@ -73,7 +56,6 @@ class UpDown(WarmUp):
         return remaining
 
 
-@keras.utils.register_keras_serializable(package="bert")
 class Constant(WarmUp):
     """The peak after the warm-up."""
 
@@ -81,7 +63,6 @@ class Constant(WarmUp):
         return tf.ones_like(remaining)
 
 
-@keras.utils.register_keras_serializable(package="bert")
 class Cosine(WarmUp):
     """Half a period of a cosine, from the peak to 0."""
 
@@ -89,7 +70,6 @@ class Cosine(WarmUp):
         return (1.0 - tf.cos(math.pi * remaining)) / 2.0
 
 
-@keras.utils.register_keras_serializable(package="bert")
 class Polynomial(WarmUp):
     """Decay to 0 as a power of the remaining share of updates; NVIDIA pre-trains BERT with LAMB and the power 0.5."""
 
@@ -99,9 +79,6 @@ class Polynomial(WarmUp):
 
     def decay(self, remaining: tf.Tensor) -> tf.Tensor:
         return remaining**self.power
-
-    def get_config(self) -> Dict[str, Any]:
-        return {**super().get_config(), "power": self.power}
 
 
 def make_schedule(

@@ -23,7 +23,6 @@ from __future__ import annotations
 from typing import List, Sequence, Union
 
 from keras_extensions.backend import tf
-from utilities.errors import UserError
 
 REDUCTIONS = ("sum", "mean", "running_mean")
 
@@ -46,11 +45,7 @@ def add(
         accumulated: the accumulators before this micro batch.
         gradients: gradients of the micro batch, of any floating dtype, dense or ``IndexedSlices``.
         index: 0-based number of the micro batch, an int or an integer scalar tensor.
-
-    Raises:
-        UserError: the reduction is unknown.
     """
-    _check(reduction)
     assert len(accumulated) == len(gradients), "one gradient for each accumulator"
     assert all(gradient is not None for gradient in gradients), "accumulate only gradients that exist"
     new = [tf.cast(tf.convert_to_tensor(g), a.dtype) for a, g in zip(accumulated, gradients)]
@@ -63,14 +58,6 @@ def add(
 
 def finish(reduction: str, accumulated: Sequence[tf.Tensor], count: Union[int, tf.Tensor]) -> List[tf.Tensor]:
     """Return the reduced gradients after ``count`` micro batches."""
-    _check(reduction)
     if reduction != "mean":
         return list(accumulated)
     return [a / tf.cast(count, a.dtype) for a in accumulated]
-
-
-def _check(reduction: str) -> None:
-    if reduction not in REDUCTIONS:
-        raise UserError(
-            f"optimizer_opts.gradient_accumulation_reduction is {reduction!r}; use one of {', '.join(REDUCTIONS)}"
-        )

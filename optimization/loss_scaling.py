@@ -10,38 +10,25 @@ from typing import List, Optional, Sequence, Union
 
 from keras_extensions.backend import tf
 from optimization.steps import dense_float32
-from utilities.errors import UserError
 
 # Constants of the automatic loss scale. The interval is that of Keras and PyTorch. Powers of two cause no rounding.
 INITIAL_SCALE, GROWTH_INTERVAL, LARGEST_SCALE = 2.0**15, 2000, 2.0**24
-
-Gradients = Sequence[Optional[tf.Tensor]]
 
 
 class StaticLossScale:
     """A constant loss scale.
 
     Args:
-        factor: the loss scale; None: 1.
-
-    Attributes:
-        factor: the loss scale, a number.
-
-    Raises:
-        UserError: the factor is not a positive number.
+        factor: the loss scale, a positive number.
     """
 
-    def __init__(self, factor: Optional[float] = None) -> None:
-        if factor is not None and not 0 < factor < float("inf"):
-            raise UserError(f"optimizer_opts.loss_scaling is {factor}; set it to a positive number or none")
-        self.factor = 1.0 if factor is None else float(factor)
+    def __init__(self, factor: float = 1.0) -> None:
+        self.factor = factor
 
-    def unscale(self, gradients: Gradients) -> List[Optional[tf.Tensor]]:
-        """Return the gradients of the unscaled loss, dense and in float32; None stays None."""
-        dense = [None if gradient is None else dense_float32(gradient) for gradient in gradients]
-        if self.factor == 1.0:
-            return dense
-        return [None if gradient is None else gradient * (1.0 / self.factor) for gradient in dense]
+    def unscale(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        """Return the gradients of the unscaled loss, dense and in float32."""
+        dense = [dense_float32(gradient) for gradient in gradients]
+        return dense if self.factor == 1.0 else [gradient * (1.0 / self.factor) for gradient in dense]
 
     def adapt(self, finite: tf.Tensor) -> None:
         """Do nothing, because the scale is constant."""
@@ -68,10 +55,10 @@ class AutomaticLossScale(tf.Module):
         self.factor = tf.Variable(initial, trainable=False, dtype=tf.float32)
         self.good_updates = tf.Variable(0, trainable=False, dtype=tf.int64)
 
-    def unscale(self, gradients: Gradients) -> List[Optional[tf.Tensor]]:
-        """Return the gradients of the unscaled loss, dense and in float32; None stays None."""
+    def unscale(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        """Return the gradients of the unscaled loss, dense and in float32."""
         inverse = 1.0 / self.factor
-        return [None if gradient is None else dense_float32(gradient) * inverse for gradient in gradients]
+        return [dense_float32(gradient) * inverse for gradient in gradients]
 
     def adapt(self, finite: tf.Tensor) -> None:
         """Adapt the scale after an update.
@@ -89,7 +76,7 @@ class AutomaticLossScale(tf.Module):
 LossScale = Union[StaticLossScale, AutomaticLossScale]
 
 
-def all_finite(gradients: Gradients) -> tf.Tensor:
+def all_finite(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
     """Return whether no gradient contains a NaN or an infinity, as a bool scalar."""
-    dense = [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
+    dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
     return tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in dense])

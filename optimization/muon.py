@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from keras_extensions.backend import keras, tf
+from keras_extensions.backend import tf
 from optimization.optimizers import AdamW
 from optimization.sharding import Shards
 from optimization.steps import dense_float32
@@ -52,13 +52,12 @@ def orthogonalized(x: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
     return tf.cast(x, tf.float32)
 
 
-@keras.utils.register_keras_serializable(package="bert")
 class Muon(AdamW):
     """Muon for some matrices, AdamW for all other variables.
 
     Args:
         matrices: pairs of a matrix and the number of equal parts of its columns that are matrices of their own, such as
-            3 for the queries, keys and values of one product. Like devices and shards, they are not in ``get_config``.
+            3 for the queries, keys and values of one product.
         scale: s; None: 0.2 · √max(rows, columns).
         product_dtype: format of the products of Newton–Schulz.
         **kwargs: see :class:`optimization.optimizers.DecoupledOptimizer`; the betas and epsilon are AdamW's.
@@ -131,9 +130,6 @@ class Muon(AdamW):
         for matrices, values in zip(rounds, shards.whole(parts, shapes)):
             for number, matrix in enumerate(matrices):
                 matrix.assign(values[number])
-
-    def get_config(self) -> Dict[str, Any]:
-        return {**super().get_config(), "scale": self.scale, "product_dtype": self.product_dtype}
 
 
 class _Matrices:

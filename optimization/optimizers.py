@@ -7,7 +7,6 @@ updated by one of its functions; sharded or offloaded moments, and weights in fl
 from __future__ import annotations
 
 import contextlib
-import math
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from keras_extensions.backend import keras, tf
@@ -23,7 +22,6 @@ from optimization.steps import (
     lamb_trust_ratio,
 )
 from optimization.stochastic_rounding import stochastic_round
-from utilities.errors import UserError
 
 LearningRate = Union[float, keras.optimizers.schedules.LearningRateSchedule]
 
@@ -42,10 +40,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         shards: keep one shard of each variable's moments; None: keep all.
         state_device: name of the device of the moments; None: the device of each variable.
         name: name of the optimizer; None: the name of its class.
-        **kwargs: passed on to the Keras optimizer.
-
-    Raises:
-        UserError: a beta, epsilon, decay rate or clipping norm is out of range.
 
     Attributes:
         traced_step: updates a float32 variable with unsharded moments on its device; see ``optimization.steps``. It is
@@ -69,21 +63,11 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         shards: Optional[Shards] = None,
         state_device: Optional[str] = None,
         name: Optional[str] = None,
-        **kwargs: Any,
     ) -> None:
-        _check_range("beta_1", beta_1, 0.0, 1.0)
-        _check_range("beta_2", beta_2, 0.0, 1.0)
-        _check_range("epsilon", epsilon, 0.0, math.inf)
-        _check_range("weight_decay_rate", weight_decay_rate, 0.0, math.inf)
-        if global_clipnorm is not None and not global_clipnorm > 0:
-            raise UserError(
-                f"global_clipnorm (max_gradient_norm) is {global_clipnorm}; set it to a positive number or none"
-            )
-        # Keras would decay before the gradient step, and all variables.
-        kwargs.pop("weight_decay", None)
-        # Keras would compile the update of each variable on its own: hundreds of compilations, and no fusion.
-        kwargs.setdefault("jit_compile", False)
-        super().__init__(name=name or type(self).__name__, weight_decay=None, global_clipnorm=global_clipnorm, **kwargs)
+        # Keras would decay before the gradient step, and all variables. It would also compile the update of each
+        # variable on its own: hundreds of compilations, and no fusion.
+        name = name or type(self).__name__
+        super().__init__(name=name, weight_decay=None, jit_compile=False, global_clipnorm=global_clipnorm)
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1
@@ -275,22 +259,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     def _learning_rate_float32(self) -> tf.Tensor:
         return tf.cast(self.learning_rate, tf.float32)
 
-    def get_config(self) -> Dict[str, Any]:
-        """Return the constructor's arguments for ``from_config``."""
-        config = super().get_config()
-        del config["weight_decay"]
-        config.update(
-            learning_rate=self._serialize_hyperparameter(self._learning_rate),
-            weight_decay_rate=self.weight_decay_rate,
-            beta_1=self.beta_1,
-            beta_2=self.beta_2,
-            epsilon=self.epsilon,
-            rounding_seed=self.rounding_seed,
-        )
-        return config
 
-
-@keras.utils.register_keras_serializable(package="bert")
 class AdamW(DecoupledOptimizer):
     """Adam with decoupled weight decay, Algorithm 2 of Loshchilov & Hutter 2019 (arXiv 1711.05101).
 
@@ -311,7 +280,6 @@ class AdamW(DecoupledOptimizer):
     compiled_step = staticmethod(tf.function(adamw_step, jit_compile=True, autograph=False))
 
 
-@keras.utils.register_keras_serializable(package="bert")
 class LAMB(DecoupledOptimizer):
     """Layer-wise adaptive moments for large batches, Algorithm 2 of You et al. 2020 (arXiv 1904.00962).
 
@@ -353,8 +321,3 @@ class _CurrentUpdate:
         self.steps: List[Tuple[tf.Variable, tf.Tensor, tf.Tensor]] = []
         self.owned: Dict[Any, tf.Tensor] = {}
         self.last_moments: List[Any] = []
-
-
-def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value < high:
-        raise UserError(f"optimizer_opts.{name} is {value}; it must be at least {low:g} and below {high:g}")

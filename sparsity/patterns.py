@@ -93,20 +93,6 @@ def random_pattern(grid: Grid, count: int, *key: int) -> np.ndarray:
     return np.sort(shuffled(grid.size, *key)[:count]).astype(np.int32)
 
 
-def check(pattern: np.ndarray, grid: Grid, count: int) -> None:
-    """Check that a pattern has ``count`` blocks of a grid.
-
-    Raises:
-        ValueError: it has another number of blocks, has a block twice or outside the grid, or is not ascending.
-    """
-    if pattern.shape != (count,):
-        raise ValueError(f"the pattern has shape {pattern.shape} instead of ({count},)")
-    if count and (pattern[0] < 0 or pattern[-1] >= grid.size):
-        raise ValueError(f"the pattern has blocks outside {grid.rows} × {grid.columns}")
-    if (np.diff(pattern) <= 0).any():
-        raise ValueError("the pattern is not ascending, or has a block twice")
-
-
 # Changes of a pattern
 
 

@@ -172,8 +172,9 @@ class Classification(FineTuning):
         is_known = self._config.glue_task is not None or self._config.classification_data is not None
         counts = [1 + self.benchmark.is_pair] if is_known else [1, 2]
         if given not in counts:
-            count = f"{counts[-1]} text{'s' * (counts[-1] > 1)}"
-            raise UserError(f"{self.benchmark.name} takes {count}, not {given}; quote each of them")
+            name = self.benchmark.name if is_known else "the model"
+            count = f"{' or '.join(map(str, counts))} text{'s' * (counts[-1] > 1)}"
+            raise UserError(f"{name} takes {count}, not {given}; quote each text, or name as many columns")
 
     @property
     def predicted_columns(self) -> Tuple[str, ...]:

@@ -23,6 +23,7 @@ from tasks.file_predictions import (
     check_rows,
     check_sentences,
     is_table,
+    sequence_length,
     write_predictions,
     write_tags,
 )
@@ -151,7 +152,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument(OUTPUT, type=Path, metavar="TABLE", help=what)
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
     what = f"tokens at most [as in training, else {USUAL_LENGTH}, or {USUAL_SQUAD_LENGTH} for questions]"
-    parser.add_argument("--max-seq-length", type=int, metavar="N", help=what)
+    parser.add_argument("--max-seq-length", type=sequence_length, metavar="N", help=what)
     parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
     return run_main(parser, lambda options: print(*classify(options), sep="\n"), arguments)
 

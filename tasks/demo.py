@@ -86,7 +86,7 @@ def run_demo(configs: Sequence[Path], words: int = WORDS) -> List[Result]:
 
 
 def prepare(phases: Sequence[TrainingConfig], words: int) -> None:
-    """Make the missing data: one dump, one vocabulary, and a folder of records for each phase.
+    """Make the data of all phases, with one vocabulary, unless all of it is ready; an existing dump is used again.
 
     Args:
         phases: Configs, which give the data's folders and properties; the first one's folder also has the corpus.

@@ -15,7 +15,7 @@ import numpy as np
 from model.tasks import SENTENCE_EMBEDDING
 from tasks import prediction_config, restore_task
 from tasks.classify import CHECKPOINT, FILE_PACKING, USUAL_LENGTH
-from tasks.file_predictions import FILE, OUTPUT, ROWS, TEXT, read_rows
+from tasks.file_predictions import FILE, OUTPUT, ROWS, TEXT, read_rows, sequence_length
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -104,7 +104,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--pooling", choices=("mean", "cls"), help="how to pool [as in training, else mean]")
     parser.add_argument("--normalize", action="store_true", help="scale each embedding to length 1")
     what = f"tokens of a text at most [as in training, else {USUAL_LENGTH}]"
-    parser.add_argument("--max-seq-length", type=int, metavar="N", help=what)
+    parser.add_argument("--max-seq-length", type=sequence_length, metavar="N", help=what)
     parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
     return run_main(parser, lambda options: print(*embed(options), sep="\n"), arguments)
 

@@ -5,6 +5,7 @@ Files of other kinds have CoNLL's columns, a word on each line, and get a column
 
 from __future__ import annotations
 
+import argparse
 from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
@@ -12,12 +13,14 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
 from data_utils.classification.own import filled
 from data_utils.classification.tasks import FieldError
 from data_utils.token_classification import column_sentences, tagged_columns, words_of_columns
+from settings.rules import SHORTEST_SEQUENCE
 from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.tables import FORMATS, REPAIR, Row, check_columns, read_table, unwritable, write_table
 
 FILE, TEXT, OUTPUT = "--file", "--text", "--output"
 SUFFIXES = (".csv", ".tsv", ".jsonl")
+LONGEST_SEQUENCE = 10**7  # tokens; the positions of a model are checked when it is built
 ROWS = 4096  # of a part, which is predicted at once
 
 Item = TypeVar("Item")
@@ -27,6 +30,13 @@ Columns = Callable[[Sequence[Tuple[str, ...]]], List[Dict[str, Any]]]
 
 # Returns the tags of the words of each sentence.
 Tags = Callable[[Sequence[Sequence[str]]], List[List[str]]]
+
+
+def sequence_length(text: str) -> int:
+    """Parse the number of tokens of a sequence (an argparse type)."""
+    if not SHORTEST_SEQUENCE <= int(text) <= LONGEST_SEQUENCE:
+        raise argparse.ArgumentTypeError(f"{text} is not {SHORTEST_SEQUENCE} or more, up to the model's positions")
+    return int(text)
 
 
 def is_table(source: Path) -> bool:

@@ -53,8 +53,8 @@ def _columns(config: TrainingConfig, own: OwnFiles) -> Dict[str, List[str]]:
     assert isinstance(own, (ClassificationData, Embedding))
     labels = [] if own.label is None else [own.label]
     scored = "train_file" if own.validation_file is None else "validation_file"
-    read = {"train_file": config.do_training, scored: config.do_validation}
-    columns = {field: [*own.text, *labels] for field, is_read in read.items() if is_read}
+    read = (("train_file", config.do_training), (scored, config.do_validation))
+    columns = {field: [*own.text, *labels] for field, is_read in read if is_read}
     return {**columns, "test_file": own.text} if config.do_test else columns
 
 

@@ -162,12 +162,12 @@ class Pretraining:
 
     def _features(self) -> FeatureSpec:
         config, packing = self._config, self._config.packing
+        tables = self._vocabulary, self._architecture.type_vocab_size
         if packing.max_sequences_per_pack is None:
-            return pretraining_features(config.max_seq_length, config.max_predictions_per_seq, self._vocabulary)
+            return pretraining_features(config.max_seq_length, config.max_predictions_per_seq, *tables)
         assert packing.max_predictions_per_pack is not None, "derived where the config has none"
-        return packed_pretraining_features(
-            config.max_seq_length, packing.max_predictions_per_pack, packing.max_sequences_per_pack, self._vocabulary
-        )
+        sizes = config.max_seq_length, packing.max_predictions_per_pack, packing.max_sequences_per_pack
+        return packed_pretraining_features(*sizes, *tables)
 
     def _generated(self) -> SampleReader:
         """Return random rows."""
@@ -176,7 +176,9 @@ class Pretraining:
             return GeneratedReader(self._features(), config.seed)
         assert packing.max_predictions_per_pack is not None, "derived where the config has none"
         sizes = (config.max_seq_length, packing.max_predictions_per_pack, packing.max_sequences_per_pack)
-        return generated_packs(*sizes, self._vocabulary, config.seed)
+        return generated_packs(
+            *sizes, self._vocabulary, config.seed, type_vocab_size=self._architecture.type_vocab_size
+        )
 
 
 def refuse_other_vocabulary(training: Optional[Manifest], held_out: Optional[Manifest]) -> None:

@@ -243,7 +243,8 @@ def recalls(questions: np.ndarray, answers: np.ndarray, right: np.ndarray) -> Di
     for begin in range(0, len(questions), QUERIES):
         part = slice(begin, begin + QUERIES)
         cosines = questions[part] @ answers.T
-        better.append(np.sum(cosines > np.take_along_axis(cosines, right[part, None], axis=1), axis=1))
+        own = np.take_along_axis(cosines, right[part, None], axis=1)
+        better.append(np.sum(~(cosines <= own), axis=1))  # a NaN is never the right answer
     ranks = np.concatenate(better)
     return {name: float(np.mean(ranks < count)) for name, count in zip(RECALLS, RECALL_AT)}
 

@@ -128,7 +128,9 @@ class Squad(FineTuning):
     def check_texts(self, given: int) -> None:
         """Raise ``UserError`` unless a sample is two texts."""
         if given != 2:
-            raise UserError(f"SQuAD takes 2 texts, a question and its context, not {given}; quote each of them")
+            raise UserError(
+                f"SQuAD takes 2 texts, a question and its context, not {given}; quote each text, or name two columns"
+            )
 
     def predicted_rows(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
         """Return the best answer to each question and its probability."""

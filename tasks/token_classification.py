@@ -160,7 +160,7 @@ class TokenClassification(FineTuning):
     def check_texts(self, given: int) -> None:
         """Raise ``UserError`` unless a sample is one text."""
         if given != 1:
-            raise UserError(f"token classification takes 1 text, not {given}; quote it")
+            raise UserError(f"token classification takes 1 text, not {given}; quote the text")
 
     @property
     def predicted_columns(self) -> Tuple[str, ...]:

@@ -58,8 +58,10 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
     except BrokenPipeError:
         raise
     except OSError as error:
-        if error.errno is None or current.folder is None:
+        if error.errno is None or (current.folder is None and error.filename is None):
             raise
+        if current.folder is None:
+            raise UserError(f"{error.filename}: {error.strerror}; correct the path, or get access to it") from error
         raise failed_write(error, current.folder.path, _remedy(current)) from error
     except tf.errors.OpError as error:
         refused = disk_error(str(error))

@@ -193,6 +193,12 @@ def resolved_architecture(
             f"max_seq_length is {config.max_seq_length}, but {start.origin} has {architecture.max_position_embeddings}"
             " positions; set max_seq_length to at most that"
         )
+    block, sizes = config.sparsity.block_size, (architecture.hidden_size, architecture.intermediate_size)
+    if config.sparsity.ratio and any(size % block for size in sizes):
+        raise UserError(
+            f"sparsity.block_size is {block}, which does not divide hidden_size {sizes[0]} and intermediate_size"
+            f" {sizes[1]} of {start.origin}; set it to 8, 4 or 1"
+        )
     return dataclasses.replace(architecture, **_layer_options(config, start, architecture))
 
 

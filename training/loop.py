@@ -179,6 +179,7 @@ class TrainingLoop:
         before = session.processes.decide(lambda: session.run.losses(losses))
         divergence = StopOnDivergence(losses, config.exploding_loss_ratio, before)
         corrupt_records = CorruptRecords(self._data.reader, session.run.history)
+        is_first = self._memory.last is None  # otherwise training continues after a rewind
         packs = Rows("packs", config.samples_per_update, SEQUENCES_PER_PACK, {"tokens": TOKENS_PER_PACK})
         return Reporting(
             total_steps=plan.updates,
@@ -188,10 +189,10 @@ class TrainingLoop:
             # Executions that can be shortened end with their period.
             steps_per_period=1 if session.platform.shortens_executions else plan.updates_per_execution,
             first_step=position.step,
-            started=session.started,
+            started=session.started if is_first else None,
             rows=packs if is_packed(config) else None,
             seconds_before=position.seconds,
-            programs=session.platform.keep_programs,
+            programs=session.platform.keep_programs if is_first else lambda: "counted from the rewind",
         )
 
     def _restore_best(self, saver: Saver, state: TrainingState) -> None:

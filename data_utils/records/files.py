@@ -6,14 +6,13 @@ import logging
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Dict, Iterator, List, Tuple, Union
 
 import numpy as np
 
 from data_utils.records.framing import RandomAccessFile, RecordError, file_size, renew_index, unframe, unreadable
 from data_utils.records.index import build_index, count_records, find_index, load_index
 from data_utils.records.manifest import (
-    Manifest,
     check_checksums,
     check_counts,
     check_files,
@@ -24,7 +23,6 @@ from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-PathLike = Union[str, Path]
 
 _OPEN_FILES = 256  # Well below the usual limit of 1024 descriptors, which TensorFlow needs too.
 _GAP_BYTES = 4096  # Reading over a gap of a page costs less than another system call.
@@ -38,8 +36,7 @@ class RecordFiles:
     reading the records is checked here.
 
     Args:
-        source: a data set folder (its ``*.tfrecord`` files, without subfolders), or a list of files, whose order is
-            kept and whose manifest is not read.
+        folder: a data set folder (its ``*.tfrecord`` files, without subfolders).
         verify_checksums: whether to compare the SHA-256 of every file with the manifest, which reads all data once.
 
     Raises:
@@ -50,19 +47,15 @@ class RecordFiles:
         count: total number of records.
     """
 
-    def __init__(self, source: Union[PathLike, Sequence[PathLike]], verify_checksums: bool = False) -> None:
-        self.manifest: Optional[Manifest] = None
-        if isinstance(source, (str, Path)):
-            folder = Path(source)
-            self.paths = list_record_files(folder)
-            self.manifest = load_manifest(folder)
-            if self.manifest is not None:
-                check_files(self.manifest, folder)
-                check_vocabulary(self.manifest)
-            if verify_checksums:
-                self._verify(folder)
-        else:
-            self.paths = [Path(path) for path in source]
+    def __init__(self, folder: Union[str, Path], verify_checksums: bool = False) -> None:
+        folder = Path(folder)
+        self.paths = list_record_files(folder)
+        self.manifest = load_manifest(folder)
+        if self.manifest is not None:
+            check_files(self.manifest, folder)
+            check_vocabulary(self.manifest)
+        if verify_checksums:
+            self._verify(folder)
         self._sizes = [file_size(path) for path in self.paths]
         self._boundaries: Dict[int, np.ndarray] = {}
         self._loading = threading.Lock()
@@ -72,8 +65,7 @@ class RecordFiles:
         self._starts = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))
         self.count = int(self._starts[-1])
         if self.count == 0:
-            where = source if isinstance(source, (str, Path)) else ", ".join(str(path) for path in self.paths)
-            raise UserError(f"{where}: all *.tfrecord files are empty; make the data set again")
+            raise UserError(f"{folder}: all *.tfrecord files are empty; make the data set again")
 
     def locate(self, position: int) -> Tuple[Path, int]:
         """Return the file that contains a record, and the record's number in it, counted from 0."""

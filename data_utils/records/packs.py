@@ -205,19 +205,21 @@ def generated_packs(
     vocab_size: int,
     seed: int,
     count: int = POOL_SAMPLES,
+    type_vocab_size: int = 2,
 ) -> ArrayReader:
     """Return random full packs for pre-training, each of N sequences of about equal length, at least 3 tokens."""
     slots = max_sequences_per_pack
     shortest, longer = divmod(max_seq_length, slots)  # the first sequences have one token more
     masked = max(1, min(max_predictions_per_pack // slots, shortest - 2))
-    spec = pretraining_features(shortest + 1, masked, vocab_size)
+    spec = pretraining_features(shortest + 1, masked, vocab_size, type_vocab_size)
     sequences = GeneratedReader(spec, seed, count * slots).read(np.arange(count * slots))
     lengths = shortest + (np.arange(count * slots) % slots < longer)
     sequences["input_mask"] = (np.arange(shortest + 1) < lengths[:, None]).astype(np.int32)
     sequences["masked_lm_positions"] = np.minimum(sequences["masked_lm_positions"], shortest - 1)
     rows = np.arange(count * slots).reshape(count, slots).tolist()
     packs = pack_arrays(sequences, rows, max_seq_length, max_predictions_per_pack, slots)
-    return ArrayReader(packed_pretraining_features(max_seq_length, max_predictions_per_pack, slots, vocab_size), packs)
+    tables = vocab_size, type_vocab_size
+    return ArrayReader(packed_pretraining_features(max_seq_length, max_predictions_per_pack, slots, *tables), packs)
 
 
 def sequences_per_pack(reader: SampleReader) -> float:

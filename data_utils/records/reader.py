@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from functools import partial
 from pathlib import Path
-from typing import Deque, Dict, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Deque, Dict, Mapping, NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class RecordReader:
     sequence length or vocabulary is rejected before a model is built. :meth:`read` may be called from several threads.
 
     Args:
-        source: the data set folder, or a list of record files.
+        folder: the data set folder.
         verify_checksums: whether to first compare every file's SHA-256 with the manifest, which reads all data once.
         on_corrupt: ``"fail"`` raises an error for a record that is damaged or does not match ``spec``; ``"skip"`` reads
             the next good one instead, so the data still depends on the positions only.
@@ -72,7 +72,7 @@ class RecordReader:
 
     def __init__(
         self,
-        source: Union[str, Path, Sequence[Union[str, Path]]],
+        folder: Union[str, Path],
         spec: FeatureSpec,
         verify_checksums: bool = False,
         on_corrupt: str = FAIL,
@@ -81,7 +81,7 @@ class RecordReader:
         assert on_corrupt in (FAIL, SKIP)
         self.spec = spec
         self.failures: Deque[UserError] = deque(maxlen=16)
-        self._files = RecordFiles(source, verify_checksums)
+        self._files = RecordFiles(folder, verify_checksums)
         self._skips = on_corrupt == SKIP
         self._corrupt = _CorruptRecords(self._files.count, max_corrupt_records)
         self._decoder = ExampleDecoder(spec.features)
@@ -135,17 +135,14 @@ class RecordReader:
             raise batch.errors[min(batch.errors)]
 
     def _read_chunk(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        requested = self._corrupt.passed_over(positions)
-        batch = self._read_each(requested)
-        if not batch.errors:
-            return batch.arrays
-        if not self._skips:
-            raise batch.errors[min(batch.errors)]
-        self._corrupt.add({int(requested[row]): error for row, error in batch.errors.items()})
-        bad = np.array(sorted(batch.errors))
-        instead = self._read_chunk(requested[bad])  # known corrupt records are now replaced by others
-        order = np.argsort(np.concatenate([batch.rows, bad]))
-        return {name: np.concatenate([values, instead[name]])[order] for name, values in batch.arrays.items()}
+        while True:
+            positions = self._corrupt.passed_over(positions)
+            batch = self._read_each(positions)
+            if not batch.errors:
+                return batch.arrays
+            if not self._skips:
+                raise batch.errors[min(batch.errors)]
+            self._corrupt.add({int(positions[row]): error for row, error in batch.errors.items()})
 
     def _read_each(self, positions: np.ndarray) -> _Batch:
         """Return the good records at these positions, and all errors, or some of them if an error ends the run."""

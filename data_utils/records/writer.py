@@ -166,10 +166,9 @@ class RecordFile:
 
     def __exit__(self, _: object, error: Optional[BaseException], __: object) -> None:
         name_full_disk(error, self.path)
-        if not self._stream.closed:
-            with contextlib.suppress(OSError):  # a full disk refuses the rest of the buffer again
-                self._stream.close()
-            self._temporary.unlink()
+        with contextlib.suppress(OSError):  # a full disk refuses the rest of the buffer again
+            self._stream.close()
+        self._temporary.unlink(missing_ok=True)  # renamed if all went well
 
     def add(self, encoded: EncodedFile) -> None:
         """Append framed records."""

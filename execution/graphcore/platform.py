@@ -209,7 +209,7 @@ class GraphcorePlatform(Platform):
                 f"execution.precision is {options.precision}, which IPUs lack; set it to float16 or float32"
             )
         for name in ("device", "xla", "threads", "pipeline_devices", "parallel_micro_batches"):
-            if getattr(options, name) not in ("auto", None, 1):
+            if getattr(options, name) != getattr(ExecutionOptions, name):  # the default
                 logger.warning("execution.%s does not apply to IPUs and is ignored", name)
         self.precision = PRECISIONS[options.precision]
         layout.use_executable_cache(options.executable_cache)

@@ -180,7 +180,7 @@ def remove_oldest(folder: Path) -> None:
     for path in sorted(folder.iterdir(), key=modified, reverse=True):
         with contextlib.suppress(FileNotFoundError):  # another process removed it
             total += path.stat().st_size if path.suffix == SUFFIX else 0
-            abandoned = path.suffix == ".tmp" and time.time() - modified(path) > ABANDONED
+            abandoned = path.match(f".*{SUFFIX}.*.tmp") and time.time() - modified(path) > ABANDONED
             if abandoned or (path.suffix == SUFFIX and total > ALL):
                 path.unlink()
 

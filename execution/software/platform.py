@@ -108,7 +108,7 @@ class SoftwarePlatform(Platform):
         self._copies = WeightCopies()  # of float32 weights in bfloat16
 
     def describe(self) -> str:
-        devices = tf.config.list_physical_devices("GPU") or tf.config.list_physical_devices("CPU")
+        devices = tf.config.get_visible_devices("GPU") or tf.config.get_visible_devices("CPU")
         kind = devices[0].device_type
         compiled = "XLA" if self._xla else "graph"
         text = f"stock TensorFlow {tf.__version__} on {len(devices)} {kind}, {compiled}, {self._numerics.describe()}"

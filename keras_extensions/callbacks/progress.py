@@ -56,7 +56,7 @@ class Progress(Listener):
 
     def period(self, period: Period) -> None:
         self._last = period
-        logger.info(log_line(period))
+        logger.info(log_line(period), extra={"is_on_bar": True})
         if self._bar is not None:
             self._bar.set_postfix_str(bar_text(period), refresh=False)
             self._bar.update(period.step - self._bar.n)
@@ -135,7 +135,7 @@ def run_log(
     console: logging.Handler = _AboveTheBar(stream) if terminal else logging.StreamHandler(stream)
     console.setFormatter(MaskingFormatter())
     if terminal:
-        console.addFilter(lambda record: record.name != __name__)
+        console.addFilter(lambda record: not getattr(record, "is_on_bar", False))
     handlers: List[logging.Handler] = [file_handler, console]
     root = logging.getLogger()
     previous = root.level

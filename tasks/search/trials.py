@@ -160,7 +160,7 @@ def run_trial(search: Search, trial: optuna.Trial) -> Optional[str]:
         KeyboardInterrupt: the search was stopped; the trial will be resumed.
     """
     # The values are a function of the seed, the number and the earlier trials, also when the search is repeated.
-    search.study.sampler = optuna.samplers.TPESampler(seed=search.config.seed + trial.number)
+    search.study.sampler = optuna.samplers.TPESampler(seed=(search.config.seed + trial.number) % 2**32)
     values = {name: suggest(trial, name, distribution) for name, distribution in search.space.items()}
     path = search.path(trial.number)
     print(f"{path.name}: {', '.join(f'{name} {number(value)}' for name, value in values.items())}", flush=True)

@@ -186,6 +186,7 @@ def test_accuracy_and_recalls_by_hand() -> None:
     questions = np.array([[1.0, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]])
     answers = np.concatenate([np.eye(3), np.tile([[0.6, 0.8, 0]], (11, 1))])
     assert recalls(questions, answers, right) == {"recall_at_1": 0.75, "recall_at_10": 0.75}
+    assert recalls(questions * np.nan, answers, right) == {"recall_at_1": 0.0, "recall_at_10": 0.0}
 
 
 @PYTORCH

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from keras_extensions.backend import keras, tf
-from keras_extensions.schedules import Polynomial, UpDown, make_schedule
-from utilities.errors import UserError
+from keras_extensions.backend import tf
+from keras_extensions.schedules import UpDown, make_schedule
 
 
 @pytest.mark.parametrize(
@@ -45,18 +44,3 @@ def test_rate_is_zero_after_the_run(name):
     schedule = make_schedule(name, 1.0, 10, 0.5)
     assert float(schedule(10)) == 0.0
     assert float(schedule(25)) == 0.0
-
-
-@pytest.mark.parametrize("schedule", [UpDown(0.1, 20, 0.25), Polynomial(0.1, 20, 0.25, 2.0)])
-def test_schedule_survives_serialization(schedule):
-    copy = keras.optimizers.schedules.deserialize(keras.optimizers.schedules.serialize(schedule))
-    assert type(copy) is type(schedule) and vars(copy) == vars(schedule)
-
-
-@pytest.mark.parametrize(
-    "arguments, field",
-    [((-1.0, 5, 0.1), "max_learning_rate"), ((1.0, 0, 0.1), "0 updates"), ((1.0, 5, 1.5), "warmup_frac")],
-)
-def test_invalid_schedules_are_refused(arguments, field):
-    with pytest.raises(UserError, match=field):
-        UpDown(*arguments)

@@ -37,6 +37,16 @@ def test_other_lines_and_errors_are_shown() -> None:
     assert lines[-1] == "ImportError: libfoo.so is missing"
 
 
+def test_what_is_said_before_an_abort_is_shown() -> None:
+    code = (
+        "import os; from keras_extensions.startup_noise import quiet_loading\n"
+        "with quiet_loading():\n"
+        "    os.write(2, b'F0 1 cpu.cc:1] no AVX here\\n')\n"
+        "    os.abort()\n"
+    )
+    assert stderr_of(code) == "F0 1 cpu.cc:1] no AVX here\n"
+
+
 def test_log_level_of_the_user_shows_all_lines() -> None:
     code = (
         "import os; from keras_extensions.startup_noise import quiet_loading\n"

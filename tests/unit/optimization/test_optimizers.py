@@ -8,7 +8,6 @@ import pytest
 from keras_extensions.backend import keras, tf
 from optimization.muon import Muon, orthogonalized
 from optimization.optimizers import LAMB, AdamW
-from utilities.errors import UserError
 
 SHAPES = [(3, 4), (7,), (), (5, 2, 3), (1, 1), (6,)]
 RATE, DECAY, BETA_1, BETA_2, EPSILON = 1e-2, 0.1, 0.9, 0.999, 1e-6
@@ -316,24 +315,3 @@ def test_training_through_keras_fit_and_checkpoint(tmp_path):
     assert int(other.optimizer.iterations) == 40
     for mine, theirs in zip(other.optimizer.variables, model.optimizer.variables, strict=True):
         np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
-
-
-@pytest.mark.parametrize("name", ["AdamW", "LAMB", "Muon"])
-@pytest.mark.parametrize("scheduled", [False, True])
-def test_configuration_round_trip(name, scheduled):
-    rate = keras.optimizers.schedules.PolynomialDecay(0.25, 10) if scheduled else 0.25
-    optimizer = make(name, rate, global_clipnorm=2.0)
-    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert type(copy) is type(optimizer)
-    assert (copy.beta_1, copy.beta_2, copy.epsilon) == (BETA_1, BETA_2, EPSILON)
-    assert (copy.weight_decay_rate, copy.global_clipnorm) == (DECAY, 2.0)
-    assert float(copy.learning_rate) == 0.25
-
-
-@pytest.mark.parametrize(
-    "field, value",
-    [("beta_1", 1.0), ("beta_2", -0.1), ("epsilon", -1e-6), ("weight_decay_rate", -1.0), ("global_clipnorm", 0.0)],
-)
-def test_invalid_settings_are_named(field, value):
-    with pytest.raises(UserError, match=field):
-        AdamW(**{field: value})

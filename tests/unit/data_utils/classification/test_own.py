@@ -202,6 +202,12 @@ def test_columns_of_unused_files_are_not_checked(field: str, flag: str, tmp_path
         load(tmp_path, section, flag)  # nobody knows its labels
 
 
+def test_columns_of_the_training_file_are_checked_without_a_validation(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text("text,label\na,x\nb,y\n")
+    with pytest.raises(UserError, match=r"train\.csv: has no column mood; name one of its columns, text, label"):
+        load(tmp_path, {**CSV, "label": "mood"}, "--do-validation", "false")
+
+
 @pytest.mark.parametrize("number", ["-inf", "1_000", "1e39", "nan"])
 def test_broken_scores(number: str, tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text(f"text,label\na,1e38\nb,{number}\n")

@@ -75,8 +75,6 @@ def test_records_are_those_that_tensorflow_reads(tmp_path: Path) -> None:
     assert files.fetch(wanted) == [reference[position] for position in wanted]
     assert files.fetch(np.array([], np.int64)) == []
     assert files.locate(len(PAYLOADS)) == (tmp_path / "part_2.tfrecord", 0)
-    reverse = RecordFiles([tmp_path / "part_3.tfrecord", tmp_path / "part_0.tfrecord"])  # in the given order
-    assert reverse.fetch(np.arange(3)) == [b"last", *PAYLOADS[:2]]
 
 
 def test_threads_may_read_at_the_same_time_with_few_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

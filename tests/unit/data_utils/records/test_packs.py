@@ -130,6 +130,8 @@ def test_generated_packs_are_sound_and_full(length: int, limit: int) -> None:
     assert sequences_per_pack(reader) == limit
     again = generated_packs(length, 20, limit, VOCABULARY, seed=1, count=50).read(np.arange(50))
     assert all(np.array_equal(again[name], values) for name, values in read.items())
+    single = generated_packs(length, 20, limit, VOCABULARY, seed=1, count=50, type_vocab_size=1).read(np.arange(50))
+    assert read["segment_ids"].max() == 1 and single["segment_ids"].max() == 0
 
 
 @pytest.mark.parametrize("limit", [1, 3, 8])

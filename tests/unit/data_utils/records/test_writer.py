@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import numpy as np
@@ -61,11 +60,14 @@ def test_entropy() -> None:
     assert entropy_nats([1, 3]) == pytest.approx(-0.25 * np.log(0.25) - 0.75 * np.log(0.75))
 
 
-def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(descriptor: int) -> None:
+@pytest.mark.parametrize("function", ["os.fsync", "data_utils.records.writer.write_atomically"])  # records, index
+def test_a_full_disk_names_the_file_and_leaves_nothing(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(function, full)
     with pytest.raises(OSError, match=r"No space left on device: '.*a\.tfrecord'"):
         write_record_file(tmp_path / "a.tfrecord", frame_records([b"record"]))
     assert list(tmp_path.iterdir()) == []

@@ -156,7 +156,8 @@ def test_threads_are_shared_unless_the_command_sets_them(monkeypatch):
 def test_gpus_are_shared(monkeypatch):
     shares = launch.gpu_shares(2, {"CUDA_VISIBLE_DEVICES": "4,5,6,7"})
     assert shares == [{"CUDA_VISIBLE_DEVICES": "4,5"}, {"CUDA_VISIBLE_DEVICES": "6,7"}]
-    assert launch.gpu_shares(2, {"CUDA_VISIBLE_DEVICES": ""}) == [{}, {}]
+    for none in ("", "-1", "-1,0,1"):  # as CUDA reads it
+        assert launch.gpu_shares(2, {"CUDA_VISIBLE_DEVICES": none}) == [{}, {}]
     with pytest.raises(launch.UserError, match="only 1 GPUs"):
         launch.gpu_shares(2, {"CUDA_VISIBLE_DEVICES": "0"})
 

@@ -142,7 +142,7 @@ def test_log_file_has_one_parsable_line_per_period(tmp_path, terminal):
     assert line.index(" loss:") < line.index("mlm_loss") < line.index("nsp_loss") < line.index("mlm_accuracy")
     assert line.endswith("ETA 0:00:09")
     shown = console.getvalue()
-    assert "disk is nearly full" in shown
+    assert "disk is nearly full" in shown and "first 2 steps after 9.0 s" in shown
     if terminal:
         assert "100%" in shown and "samples/s, mlm_loss 0.250, nsp_loss 0.700" in shown
         assert not THROUGHPUT.search(shown), "the bar replaces the lines"
