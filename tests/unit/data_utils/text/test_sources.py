@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from data_utils.text import sources
 from data_utils.text.sentences import TextSettings, read_corpus, write_sentences
 from data_utils.text.sources import Source, add_source_options, source_from_options
 from tests.support.real_data import real_data
@@ -105,31 +104,6 @@ def test_one_bad_document_is_rejected(tmp_path: Path, option: str, content: byte
     assert (first[1], last[1]) == ("a", "b")
     assert rejected[0] == title
     assert re.search(f"^{re.escape(str(path))}, {reason}", rejected[1])
-
-
-@pytest.mark.parametrize(
-    ("option", "one"),
-    [
-        ("--text", "Über document {}.\nIt has two lines.\n\n"),
-        ("--text", "CRLF {}.\r\nTwo lines.\r\n \t\r\n"),
-        ("--jsonl", '{{"title": "T{}", "text": "Text\\nof it."}}\n'),
-        ("--wikiextractor", '<doc id="1" title="T{}">\nT{}\n\nText of it.\n\nMore.\n</doc>\n\n'),
-        ("--wikitext", " = Title {} = \n\n Text of it .\n = = Section = = \n More .\n\n"),
-    ],
-)
-@pytest.mark.parametrize("unit_bytes", [1, 50, 333, 10**6])
-def test_documents_do_not_depend_on_the_work_units(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, one: str, unit_bytes: int
-) -> None:
-    many = [one.replace("{}", str(number)).replace("{{", "{").replace("}}", "}") for number in range(100)]
-    (tmp_path / "wiki_0").write_text("".join(many[:60]), newline="")
-    (tmp_path / "wiki_1").write_text("".join(many[60:]), newline="")
-    arguments = (option, tmp_path / "wiki_0", tmp_path / "wiki_1")
-    whole = documents(*arguments)
-    assert len(whole) == 100
-    monkeypatch.setattr(sources, "SMALLEST_UNIT", unit_bytes)
-    monkeypatch.setattr(sources, "LARGEST_UNIT", unit_bytes)
-    assert documents(*arguments) == whole
 
 
 def test_real_wikiextractor_folder() -> None:

@@ -22,9 +22,11 @@ from data_utils.text.sources import add_source_options, source_from_options, sta
 from tests.unit.data_utils.text.test_sources import documents, source_of
 from utilities.errors import UserError
 
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
 
 def zstd(data: bytes) -> bytes:
-    pyarrow = pytest.importorskip("pyarrow")
     return pyarrow.Codec("zstd").compress(data, asbytes=True)
 
 
@@ -50,7 +52,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ],
     ids=["text", "CRLF", "document per file", "jsonl", "wikiextractor", "wikitext"],
 )
-def test_compressed_files_have_the_same_documents(
+def test_documents_do_not_depend_on_compression_and_work_units(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], one: str, compression: str
 ) -> None:
     option, *others = arguments
@@ -69,8 +71,8 @@ def test_compressed_files_have_the_same_documents(
         monkeypatch.setattr(units, "CHUNK_BYTES", chunk_bytes)
         monkeypatch.setattr(sources, "SMALLEST_UNIT", unit_bytes)
         monkeypatch.setattr(sources, "LARGEST_UNIT", unit_bytes)
-        assert documents(option, *compressed, *others) == expected
-        assert documents(option, plain[0], compressed[1], *others) == expected
+        for files in (plain, compressed, [plain[0], compressed[1]]):
+            assert documents(option, *files, *others) == expected
 
 
 def test_folders_have_compressed_files(tmp_path: Path) -> None:
@@ -106,22 +108,14 @@ def test_zstd_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def write_parquet(path: Path, columns: dict[str, list], row_group: int = 7, **kinds: object) -> Path:
-    pyarrow = pytest.importorskip("pyarrow")
     arrays = {name: pyarrow.array(values, kinds.get(name)) for name, values in columns.items()}
-    pyarrow.parquet.write_table(pyarrow.table(arrays), path, row_group_size=row_group)
+    parquet.write_table(pyarrow.table(arrays), path, row_group_size=row_group)
     return path
-
-
-@pytest.fixture(autouse=True)
-def parquet_is_loaded() -> None:
-    pytest.importorskip("pyarrow.parquet")
 
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "binary", "large_binary"])
 @pytest.mark.parametrize("unit_bytes", [1, 50, 10**6])
 def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, unit_bytes: int) -> None:
-    import pyarrow
-
     texts = [f"Über document {number}.\nIt has two lines." for number in range(60)]
     many = {"id": list(range(60)), "body": texts}
     first = write_parquet(tmp_path / "0.parquet", {n: v[:37] for n, v in many.items()}, body=getattr(pyarrow, kind)())
@@ -134,8 +128,6 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, uni
 
 
 def test_rows_without_text_are_set_aside(tmp_path: Path) -> None:
-    import pyarrow
-
     values = [b"a", None, b"\xff", b"b"]
     path = write_parquet(tmp_path / "a.parquet", {"text": values}, row_group=3, text=pyarrow.binary())
     first, absent, broken, last = source_of("--parquet", path).read()
