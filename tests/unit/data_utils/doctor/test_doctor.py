@@ -133,22 +133,6 @@ def damaged_set(tmp_path: Path) -> tuple[Path, list[int]]:
     return folder, [10, 30, 40, 50]
 
 
-@pytest.mark.parametrize("indexed", [True, False])
-def test_only_damaged_records_are_bad(tmp_path: Path, examine: Examine, indexed: bool) -> None:
-    folder, bad = damaged_set(tmp_path)
-    (folder / "manifest.json").unlink()
-    if not indexed:
-        (folder / "part_0.index").unlink()
-    status, lines = examine(folder)
-    assert (status, counted(lines)) == (1, (RECORDS - len(bad), len(bad)))
-    reasons = {int(problem.split()[2]): problem for problem in after(lines, "bad records:")}
-    assert sorted(reasons) == bad
-    assert "damaged" in reasons[10]
-    assert "damaged" in reasons[30]
-    assert f"16 values of input_ids, {SEQUENCE} are expected" in reasons[40]
-    assert "no feature segment_ids" in reasons[50]
-
-
 def test_a_file_that_is_cut_off(tmp_path: Path, examine: Examine) -> None:
     folder = write(tmp_path / "set", features(), files=2)
     path = folder / "part_1.tfrecord"
@@ -159,15 +143,23 @@ def test_a_file_that_is_cut_off(tmp_path: Path, examine: Examine) -> None:
     assert "part_1.index" in wrong and "manifest.json says" in wrong
 
 
-@pytest.mark.parametrize("with_manifest", [True, False])
-def test_repair_keeps_the_good_records_and_nothing_else(
-    tmp_path: Path, examine: Examine, capsys: pytest.CaptureFixture[str], with_manifest: bool
+@pytest.mark.parametrize(("indexed", "with_manifest"), [(True, True), (True, False), (False, False)])
+def test_damaged_records_are_bad_and_a_repair_keeps_all_others(
+    tmp_path: Path, examine: Examine, capsys: pytest.CaptureFixture[str], indexed: bool, with_manifest: bool
 ) -> None:
     folder, bad = damaged_set(tmp_path)
     if not with_manifest:
         (folder / "manifest.json").unlink()
+    if not indexed:
+        (folder / "part_0.index").unlink()
     status, lines = examine(folder, "--fix", tmp_path / "fixed")
-    assert status == 1
+    assert (status, counted(lines)) == (1, (RECORDS - len(bad), len(bad)))
+    reasons = {int(problem.split()[2]): problem for problem in after(lines, "bad records:")}
+    assert sorted(reasons) == bad
+    assert "damaged" in reasons[10]
+    assert "damaged" in reasons[30]
+    assert f"16 values of input_ids, {SEQUENCE} are expected" in reasons[40]
+    assert "no feature segment_ids" in reasons[50]
     assert lines[-1].endswith(f"{RECORDS - len(bad):,} good records, {len(bad)} left out")
     batch = features()
     reader = RecordReader(tmp_path / "fixed", pretraining_features(SEQUENCE, PREDICTIONS, 5 + WORDS), True)

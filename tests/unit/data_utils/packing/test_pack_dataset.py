@@ -19,15 +19,7 @@ from data_utils.parallel import Pool
 from data_utils.records.features import packed_pretraining_features
 from data_utils.records.manifest import write_manifest
 from data_utils.records.reader import RecordReader
-from tests.support.pack_samples import (
-    LENGTH,
-    PREDICTIONS,
-    VOCABULARY,
-    comparable,
-    sequence,
-    split_pack,
-    write,
-)
+from tests.support.pack_samples import LENGTH, PREDICTIONS, VOCABULARY, comparable, sequence, split_pack, write
 from utilities.errors import UserError
 
 RECORDS = 300
@@ -226,19 +218,14 @@ class TestCommand:
         return main([str(argument) for argument in arguments])
 
     def test_errors(self, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        output = tmp_path / "out"
+        output, new = tmp_path / "out", tmp_path / "new"
         assert self.run("--input", source, "--output", output, "--workers", 1, "--no-picture") == 0
         for input_folder, folder, options, parts in [
-            (
-                source,
-                tmp_path / "new",
-                ["--max-seq-length", LENGTH - 4],
-                ["--max-seq-length", f"up to {LENGTH} tokens"],
-            ),
-            (source, tmp_path / "new", ["--picture", "chart.docx"], ["chart.docx", ".png"]),
-            (tmp_path / "none", tmp_path / "new", [], ["no such folder"]),
+            (source, new, ["--max-seq-length", LENGTH - 4], ["--max-seq-length", f"up to {LENGTH} tokens"]),
+            (source, new, ["--picture", "chart.docx"], ["chart.docx", ".png"]),
+            (tmp_path / "none", new, [], ["no such folder"]),
             (source, source, [], ["is the input"]),
-            (output, tmp_path / "new", [], ["packed already"]),
+            (output, new, [], ["packed already"]),
         ]:
             assert self.run("--input", input_folder, "--output", folder, "--workers", 1, *options) == 2
             error = capsys.readouterr().err.splitlines()[-1]
