@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from data_utils.classification.features import CHUNK, kept_lengths, text_features
 from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer
@@ -16,56 +17,46 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 @pytest.fixture
-def vocabulary(tmp_path: Path) -> Path:
+def tokenizer(tmp_path: Path) -> Tokenizer:
     path = tmp_path / "vocab.txt"
     pieces = [*SPECIAL_TOKENS, *LETTERS, *("##" + letter for letter in LETTERS), "天", "气", "the", "."]
     path.write_text("".join(piece + "\n" for piece in pieces), encoding="utf-8")
-    return path
+    return load_tokenizer(str(path), True)
 
 
-def cut_one_by_one(first: int, second: int, most: int) -> list[int]:
-    """Cut by the loop of Devlin et al.'s ``run_classifier.py``: the longer text loses a piece, in a tie the second."""
-    while first + second > most:
-        if first > second:
-            first -= 1
-        else:
-            second -= 1
-    return [first, second]
+def cut_one_by_one(lengths: list[int], most: int) -> list[int]:
+    """Cut by the loop of Devlin et al.'s ``run_classifier.py``: the longest text loses a piece, in a tie the last."""
+    kept = list(lengths)
+    while sum(kept) > most:
+        kept[max(range(len(kept)), key=lambda text: (kept[text], text))] -= 1
+    return kept
 
 
-def test_the_longer_text_is_cut_first() -> None:
-    lengths = np.array([[a, b] for a in range(14) for b in range(14)])
-    for most in range(2, 30):
-        expected = [cut_one_by_one(a, b, most) for a, b in lengths.tolist()]
-        assert kept_lengths(lengths, most).tolist() == expected
-    assert kept_lengths(np.array([[3], [9]]), 5).tolist() == [[3], [5]]
-    lengths = np.random.default_rng(0).integers(0, 12, (300, 3))
-    for most in range(3, 34, 5):
-        expected = [list(row) for row in lengths.tolist()]
-        for row in expected:
-            while sum(row) > most:
-                row[max(range(3), key=lambda text: (row[text], text))] -= 1  # of the longest ones the last
-        assert kept_lengths(lengths, most).tolist() == expected
+def test_the_longest_text_is_cut_first() -> None:
+    single = np.arange(14)[:, None]
+    pairs = np.array([[a, b] for a in range(14) for b in range(14)])
+    triples = np.random.default_rng(0).integers(0, 12, (300, 3))
+    for lengths in (single, pairs, triples):
+        for most in range(2, 34):
+            expected = [cut_one_by_one(row, most) for row in lengths.tolist()]
+            assert kept_lengths(lengths, most).tolist() == expected
 
 
-def test_pairs_by_hand(vocabulary: Path) -> None:
-    tokenizer = load_tokenizer(str(vocabulary), True)
+def test_pairs_by_hand(tokenizer: Tokenizer) -> None:
     features = text_features(tokenizer, [("The a.", "天B"), ("c", ""), ("a a a a a a", "b b b b b")], 9)
-    ids = {piece: number for number, piece in enumerate(vocabulary.read_text(encoding="utf-8").split())}
     rows = [
         ["[CLS]", "the", "a", ".", "[SEP]", "天", "b", "[SEP]", "[PAD]"],
         ["[CLS]", "c", "[SEP]", "[SEP]"] + ["[PAD]"] * 5,
         ["[CLS]", "a", "a", "a", "[SEP]", "b", "b", "b", "[SEP]"],
     ]
-    assert features.arrays["input_ids"].tolist() == [[ids[piece] for piece in row] for row in rows]
+    assert features.arrays["input_ids"].tolist() == [[tokenizer.token_to_id(piece) for piece in row] for row in rows]
     assert features.arrays["input_mask"].tolist() == [[1] * 8 + [0], [1] * 4 + [0] * 5, [1] * 9]
     segments = [[0] * 5 + [1] * 3 + [0], [0] * 3 + [1] + [0] * 5, [0] * 5 + [1] * 4]
     assert features.arrays["segment_ids"].tolist() == segments
     assert features.truncated == 1 and features.unknown == 0
 
 
-def test_separate_texts_share_the_length_of_their_sample(vocabulary: Path) -> None:
-    tokenizer = load_tokenizer(str(vocabulary), True)
+def test_separate_texts_share_the_length_of_their_sample(tokenizer: Tokenizer) -> None:
     samples = [("a b c d", "the", "a b c"), ("a", "b c", "")]
     features = text_features(tokenizer, samples, 12, separate=True)
     expected = text_features(tokenizer, [("a b c",), ("the",), ("a b",), ("a",), ("b c",), ("",)], 12)
@@ -74,13 +65,12 @@ def test_separate_texts_share_the_length_of_their_sample(vocabulary: Path) -> No
     assert features.lengths.reshape(2, 3).sum(axis=1).tolist() == [12, 9] and features.truncated == 1
 
 
-def test_unknown_pieces_are_counted(vocabulary: Path) -> None:
-    features = text_features(load_tokenizer(str(vocabulary), True), [("ж a",), ("ж ж",)], 8)
+def test_unknown_pieces_are_counted(tokenizer: Tokenizer) -> None:
+    features = text_features(tokenizer, [("ж a",), ("ж ж",)], 8)
     assert features.unknown == pytest.approx(3 / 8)
 
 
-def test_many_texts_stay_in_order(vocabulary: Path) -> None:
-    tokenizer = load_tokenizer(str(vocabulary), True)
+def test_many_texts_stay_in_order(tokenizer: Tokenizer) -> None:
     chance = random.Random(1)
     texts = [("".join(chance.choices(LETTERS, k=4)),) for _ in range(CHUNK + 100)]
     arrays = text_features(tokenizer, texts, 8).arrays

@@ -1,14 +1,17 @@
-"""Metrics equal their textbook definitions, and SciPy's."""
+"""Metrics equal their textbook definitions, and SciPy's; submission files have the formats of the two leaderboards."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from data_utils.classification.scoring import METRICS
+from data_utils.classification.benchmarks import TASKS
+from data_utils.classification.scoring import METRICS, decode_predictions, write_submission
+from tests.support.benchmark_folders import GLUE_FOLDERS
 
 
 def f1_by_hand(predictions: list[int], labels: list[int]) -> float:
@@ -85,3 +88,38 @@ def test_undefined_scores_are_zero() -> None:
     for name in ("matthews", "pearson", "spearman"):
         assert METRICS[name](same, labels) == 0
     assert METRICS["f1"](np.zeros(4), np.zeros(4)) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "logits", "lines"),
+    [
+        ("sst2", [[0.1, 2.0], [3.0, -1.0]], ["index\tprediction", "0\t1", "1\t0"]),
+        ("rte", [[0.1, 2.0], [3.0, -1.0]], ["index\tprediction", "0\tnot_entailment", "1\tentailment"]),
+        ("mnli", [[0, 0, 1], [0, 1, 0]], ["index\tprediction", "0\tcontradiction", "1\tneutral"]),
+        ("stsb", [[7.5], [2.34567]], ["index\tprediction", "0\t5.000", "1\t2.346"]),
+        ("stsb", [[-0.2], [0.0]], ["index\tprediction", "0\t0.000", "1\t0.000"]),
+        ("afqmc", [[0.1, 2.0], [3.0, -1.0]], ['{"id": 0, "label": "1"}', '{"id": 1, "label": "0"}']),
+        ("wsc", [[0.1, 2.0], [3.0, -1.0]], ['{"id": 0, "label": "true"}', '{"id": 1, "label": "false"}']),
+        ("tnews", [[0] * 5 + [1] + [0] * 9, [1] + [0] * 14],
+         ['{"id": 0, "label": "106"}', '{"id": 1, "label": "100"}']),
+    ],
+)  # fmt: skip
+def test_submissions(name: str, logits: list[list[float]], lines: list[str], tmp_path: Path) -> None:
+    task = TASKS[name]
+    path = tmp_path / "submission" / task.test[0].submission
+    write_submission(path, task, [0, 1], decode_predictions(task, np.array(logits, np.float32)))
+    assert path.read_bytes() == ("\n".join(lines) + "\n").encode()
+
+
+def test_names_of_the_leaderboards() -> None:
+    """gluebenchmark.com requires these names (and the diagnostics' AX.tsv), and CLUE's submission notes the others."""
+    glue = {split.submission for name in GLUE_FOLDERS for split in TASKS[name].test}
+    assert glue == {
+        "CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "MRPC.tsv", "QNLI.tsv", "QQP.tsv", "RTE.tsv", "SST-2.tsv",
+        "STS-B.tsv", "WNLI.tsv",
+    }  # fmt: skip
+    clue = {split.submission for name in TASKS if name not in GLUE_FOLDERS for split in TASKS[name].test}
+    assert clue == {
+        "afqmc_predict.json", "tnews11_predict.json", "tnews10_predict.json", "iflytek_predict.json",
+        "cmnli_predict.json", "cluewsc11_predict.json", "cluewsc10_predict.json", "csl_predict.json",
+    }  # fmt: skip

@@ -134,6 +134,7 @@ ROWS = "text,label\na,x\na,y\n"
         (ROWS, {**CSV, "label_separator": ";", "regression": True}, [], r"a number has no labels"),
         (ROWS, {**CSV, "text": ["a", "b", "c"]}, [], r"expected a list of one or two texts"),
         (ROWS, {**CSV, "label": "mood"}, [], r"train.csv: has no column mood; name one of its columns, text, label"),
+        (ROWS, {**CSV, "label": "mood"}, ["--do-validation", "false"], r"train.csv: has no column mood; name one of"),
         (ROWS, {**CSV, "label": "mood", "regression": True}, [], "has no column mood"),
         (ROWS, {**CSV, "label": "mood", "classes": ["x", "y"]}, [], "has no column mood"),
         (ROWS, {**CSV, "text": ["text", "more"]}, [], "has no column more.*--classification-data.text"),
@@ -200,12 +201,6 @@ def test_columns_of_unused_files_are_not_checked(field: str, flag: str, tmp_path
     (tmp_path / "other.csv").write_text("text\na\n")
     if field == "test_file":
         load(tmp_path, section, flag)  # nobody knows its labels
-
-
-def test_columns_of_the_training_file_are_checked_without_a_validation(tmp_path: Path) -> None:
-    (tmp_path / "train.csv").write_text("text,label\na,x\nb,y\n")
-    with pytest.raises(UserError, match=r"train\.csv: has no column mood; name one of its columns, text, label"):
-        load(tmp_path, {**CSV, "label": "mood"}, "--do-validation", "false")
 
 
 @pytest.mark.parametrize("number", ["-inf", "1_000", "1e39", "nan"])

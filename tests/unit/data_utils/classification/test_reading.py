@@ -1,10 +1,14 @@
-"""Reading GLUE's and CLUE's files: every layout, the meaning of labels, and messages for broken files."""
+"""Reading GLUE's and CLUE's files, and rows of the ``datasets`` library: layouts, labels, and broken files."""
 
 from __future__ import annotations
 
 import csv
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -192,11 +196,17 @@ def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "counts", "majority"),
-    # Wang et al. 2019, table 1, gives the sizes; the shares of class 1 are counted by csv below.
-    [("cola", (8551, 1043, 1063), 1), ("sst2", (67349, 872, 1821), 1), ("mrpc", (3668, 408, 1725), 1)],
+    ("name", "counts", "label", "columns", "test_columns"),
+    # Wang et al. 2019, table 1, gives the sizes; the columns are those of the label, and of the texts.
+    [
+        ("cola", (8551, 1043, 1063), 1, [3], [1]),
+        ("sst2", (67349, 872, 1821), 1, [0], [1]),
+        ("mrpc", (3668, 408, 1725), 0, [3, 4], [3, 4]),
+    ],
 )
-def test_real_glue(name: str, counts: tuple[int, int, int], majority: int) -> None:
+def test_real_glue(
+    name: str, counts: tuple[int, int, int], label: int, columns: list[int], test_columns: list[int]
+) -> None:
     root = real_data("glue", GLUE_FOLDERS[name]).parent
     task = TASKS[name]
     sizes = []
@@ -204,25 +214,16 @@ def test_real_glue(name: str, counts: tuple[int, int, int], majority: int) -> No
         with_labels = split not in task.test
         examples = read(name, split, root, with_labels)
         sizes.append(len(examples.texts))
-        rows = csv_rows(Path(examples.origin), headerless=name == "cola" and with_labels)
-        assert examples.texts == [tuple(row[column] for column in TEXT_COLUMNS[name, with_labels]) for row in rows]
+        with open(examples.origin, encoding="utf-8-sig", newline="\n") as file:
+            rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        if name != "cola" or not with_labels:
+            del rows[0]  # the header
+        chosen = columns if with_labels else test_columns
+        assert examples.texts == [tuple(row[column] for column in chosen) for row in rows]
         if with_labels:
-            column = {"cola": 1, "sst2": 1, "mrpc": 0}[name]
-            assert examples.labels.tolist() == [int(row[column]) for row in rows]
-            assert np.bincount(examples.labels).argmax() == majority
+            assert examples.labels.tolist() == [int(row[label]) for row in rows]
+            assert np.bincount(examples.labels).argmax() == 1
     assert tuple(sizes) == counts
-
-
-TEXT_COLUMNS = {
-    ("cola", True): (3,), ("cola", False): (1,), ("sst2", True): (0,), ("sst2", False): (1,),
-    ("mrpc", True): (3, 4), ("mrpc", False): (3, 4),
-}  # fmt: skip
-
-
-def csv_rows(path: Path, headerless: bool) -> list[list[str]]:
-    with open(path, encoding="utf-8-sig", newline="\n") as file:
-        rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    return rows if headerless else rows[1:]
 
 
 @pytest.mark.parametrize("name", ["tnews", "iflytek", "csl", "cmnli"])
@@ -252,3 +253,53 @@ def test_metrics_of_glue() -> None:
         "stsb": ("pearson", "spearman"), "mnli": ("accuracy",), "qnli": ("accuracy",), "rte": ("accuracy",),
         "wnli": ("accuracy",),
     }  # fmt: skip
+
+
+class HubData:
+    """Replaces a ``datasets.Dataset``, with features and rows as dicts."""
+
+    def __init__(self, names: list[str] | None, rows: list[dict[str, Any]]):
+        self.features = {"label": SimpleNamespace(names=names) if names else SimpleNamespace(dtype="float32")}
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._rows)
+
+
+PAIR = {"sentence1": "a", "sentence2": "b"}
+SPANS = {"span1_text": "a", "span1_index": 0, "span2_text": "b", "span2_index": 1}
+HUB_ROWS = {  # as the library's data sets of GLUE and CLUE name fields and number classes
+    "mrpc": (["not_equivalent", "equivalent"], {**PAIR, "label": 1}, "equivalent"),
+    "mnli": (
+        ["entailment", "neutral", "contradiction"], {"premise": "a", "hypothesis": "b", "label": 2}, "contradiction",
+    ),
+    "qqp": (["not_duplicate", "duplicate"], {"question1": "a", "question2": "b", "label": 0}, "not_duplicate"),
+    "cmnli": (["neutral", "entailment", "contradiction"], {**PAIR, "label": 1}, "entailment"),
+    "tnews": (["100", "101", "102"], {"sentence": "a", "label": 2}, "news_entertainment"),
+    "wsc": (["true", "false"], {"text": "ab", "target": SPANS, "label": 0}, "true"),
+    "csl": (["0", "1"], {"keyword": ["a"], "abst": "b", "label": 1}, "true keywords"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HUB_ROWS)
+def test_rows_of_the_datasets_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, row, label = HUB_ROWS[name]
+    calls = []
+
+    def load_dataset(path: str, configuration: str, split: str) -> HubData:
+        calls.append((path, configuration, split))
+        return HubData(names, [{**row, "idx": 3}])
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    task = TASKS[name]
+    examples = read_split(task, task.train, None)
+    assert task.labels[examples.labels[0]].name == label
+    assert examples.ids == [3]
+    assert calls == [(*task.hub, "train")]
+    assert read_split(task, task.test[0], None, with_labels=False).labels is None
+    scores = HubData(None, [{"sentence1": "a", "sentence2": "b", "label": 3.2, "idx": 0}])
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=lambda *_, **__: scores))
+    assert read_split(TASKS["stsb"], TASKS["stsb"].train, None).labels.tolist() == pytest.approx([3.2])
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match="set dataset_dir to a folder with"):
+        read_split(task, task.train, None)
