@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +21,6 @@ RATE = "optimizer_opts/learning_rate"
 ACCUMULATION = "global_batch/grad_acc_steps_per_replica"
 SCHEDULE = "ipu_config/pipeline_schedule"
 ON_IPU = {"execution/platform": "graphcore"}
-
-Refused = Callable[..., None]
 
 
 class Case(NamedTuple):
@@ -233,22 +230,15 @@ BROKEN_FLAGS = [
 TABLE = WRONG_VALUES + UNKNOWN_KEYS + BROKEN_RULES + BROKEN_FINE_TUNING
 
 
-@pytest.fixture
-def refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> Refused:
-    """Return a function that checks that a config, or the file at a path, is refused in one line with these words."""
-
-    def check(words: Sequence[str], config: Any, *flags: str, task: str = "pretraining") -> None:
-        path = config if isinstance(config, Path) else write(tmp_path, config)
-        status, output = run_command(task, ["--config", str(path), *flags]), capsys.readouterr()
-        assert status == 2
-        assert output.out == ""
-        lines = output.err.splitlines()
-        assert len(lines) == 1, output.err
-        assert lines[0].startswith("error: ")
-        for word in words:
-            assert word in lines[0], f"{word!r} is not in {lines[0]!r}"
-
-    return check
+def check(status: int, output: Any, words: tuple[str, ...]) -> None:
+    assert status == 2
+    assert output.out == ""
+    lines = output.err.splitlines()
+    assert len(lines) == 1, output.err
+    assert lines[0].startswith("error: ")
+    assert "Traceback" not in output.err
+    for word in words:
+        assert word in lines[0], f"{word!r} is not in {lines[0]!r}"
 
 
 def test_unchanged_configs_are_valid(tmp_path: Path) -> None:
@@ -257,58 +247,62 @@ def test_unchanged_configs_are_valid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", TABLE, ids=lambda c: f"{c.task}-{c.words[0]}-{c.words[-1]}"[:60])
-def test_broken_config(broken: Case, refused: Refused) -> None:
+def test_broken_config(broken: Case, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     base = TINY if broken.task == "pretraining" else FINE_TUNING
-    refused(broken.words, changed(base, broken.change), task=broken.task)
+    path = write(tmp_path, changed(base, broken.change))
+    status = run_command(broken.task, ["--config", str(path)])
+    check(status, capsys.readouterr(), broken.words)
 
 
 @pytest.mark.parametrize("broken", BROKEN_FILES, ids=lambda b: b[0][:30])
-def test_broken_file(broken: tuple[str, ...], refused: Refused) -> None:
+def test_broken_file(broken: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     text, *words = broken
-    refused(words, text)
+    status = run_command("pretraining", ["--config", str(write(tmp_path, text))])
+    check(status, capsys.readouterr(), tuple(words))
 
 
 @pytest.mark.parametrize("broken", BROKEN_FLAGS, ids=lambda b: " ".join(b[0]))
-def test_broken_flag(broken: tuple[Any, ...], refused: Refused) -> None:
+def test_broken_flag(broken: tuple[Any, ...], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     flags, *words = broken
-    refused(words, TINY, *flags)
+    status = run_command("pretraining", ["--config", str(write(tmp_path, TINY)), *flags])
+    check(status, capsys.readouterr(), tuple(words))
 
 
 def test_config_is_required(capsys: pytest.CaptureFixture) -> None:
-    assert run_command("pretraining", []) == 2
-    shown = capsys.readouterr()
-    assert shown.out == "" and shown.err.count("\n") == 1
-    assert shown.err.startswith("error: --config FILE is missing")
+    check(run_command("pretraining", []), capsys.readouterr(), ("--config FILE is missing",))
 
 
-def test_missing_file_and_folder(tmp_path: Path, refused: Refused) -> None:
+def test_missing_file_and_folder(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for path in (tmp_path / "none.json", tmp_path, tmp_path / ("x" * 5000), Path("~no_such_user_here/x")):
-        refused(("--config", path.name, "give the path of"), path)
+        status = run_command("pretraining", ["--config", str(path)])
+        check(status, capsys.readouterr(), ("--config", path.name, "give the path of"))
 
 
-def test_config_that_is_not_a_regular_file_or_too_large(tmp_path: Path, refused: Refused) -> None:
+def test_config_that_is_not_a_regular_file_or_too_large(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (Path("/dev/zero"), tmp_path / "fifo"):
-        refused((str(path), "device, a pipe or a socket"), path)
-    refused(("more than 1,048,576 bytes",), " " * 2**20 + json.dumps(TINY))
+        status = run_command("pretraining", ["--config", str(path)])
+        check(status, capsys.readouterr(), (str(path), "device, a pipe or a socket"))
+    path = write(tmp_path, " " * 2**20 + json.dumps(TINY))
+    check(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), ("more than 1,048,576 bytes",))
 
 
-def test_file_in_another_encoding(tmp_path: Path, refused: Refused) -> None:
+def test_file_in_another_encoding(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = tmp_path / "latin.json"
     path.write_bytes('{"name": "é"}'.encode("latin-1"))
-    refused(("latin.json", "UTF-8"), path)
+    check(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), ("latin.json", "UTF-8"))
 
 
-def test_message_names_the_file_of_a_value(tmp_path: Path, refused: Refused) -> None:
+def test_message_names_the_file_of_a_value(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write(tmp_path, changed(TINY, {"seed": "7"}), "base.json")
-    refused(("seed", "base.json"), {"extends": "base.json", "num_epochs": 1})
+    path = write(tmp_path, {"extends": "base.json", "num_epochs": 1})
+    check(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), ("seed", "base.json"))
 
 
-def test_further_problems_are_counted_and_listed_on_debug(
-    tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture
-) -> None:
+def test_further_problems_are_counted_and_listed_on_debug(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = write(tmp_path, changed(TINY, {"seed": "7", "num_epochs": 0, "sead": 1}))
-    refused(("(and 2 more; --debug lists them)",), path)
+    status = run_command("pretraining", ["--config", str(path)])
+    check(status, capsys.readouterr(), ("(and 2 more; --debug lists them)",))
     assert run_command("pretraining", ["--config", str(path), "--debug"]) == 2
     shown = capsys.readouterr().err
     assert "Traceback" in shown

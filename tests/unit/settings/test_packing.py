@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,9 @@ def load(folder: Path, change: dict[str, Any], *flags: str) -> LoadedConfig:
     return load_config("pretraining", ["--config", str(write(folder, values)), *flags])
 
 
-def write_manifest(folder: Path, records: int = 1000, sequences: int = 1500, predictions: int = 21) -> None:
-    manifest = {
-        "totals": {"records": records, "sequences": sequences},
-        "settings": {"max_predictions_per_pack": predictions},
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+def write_manifest(folder: Path) -> None:
+    totals = {"records": 1000, "sequences": 1500}
+    write(folder, {"totals": totals, "settings": {"max_predictions_per_pack": 21}}, "manifest.json")
 
 
 def test_nothing_is_packed_without_the_section(tmp_path: Path) -> None:

@@ -193,19 +193,20 @@ def test_a_part_that_is_missing_is_named(source, tmp_path):
         load(folder)
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("model_type", "roberta"),
-        ("position_embedding_type", "relative_key"),
-        ("hidden_act", "relu"),
-        ("is_decoder", True),
-        ("hidden_size", None),
-    ],
-)
-def test_a_config_of_something_else_is_refused(name, value, source, tmp_path):
+CONFIGS = {
+    "another model": ({"model_type": "roberta"}, "model_type"),
+    "relative positions": ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+    "another activation": ({"hidden_act": "relu"}, "hidden_act"),
+    "decoder": ({"is_decoder": True}, "is_decoder"),
+    "no size": ({"hidden_size": None}, "hidden_size"),
+}
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_config_of_something_else_is_refused(case, source, tmp_path):
+    changes, name = CONFIGS[case]
     folder = safetensors(source, tmp_path / "m")
-    write_config(source, folder, **{name: value})
+    write_config(source, folder, **changes)
     with pytest.raises(UserError, match=rf"bert_model_name: .*config\.json: {name}"):
         open_pretrained(str(folder), "bert_model_name")
 

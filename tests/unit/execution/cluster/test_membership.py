@@ -21,6 +21,16 @@ def member_by_tf_config(config: object) -> Membership:
     return read_membership({"TF_CONFIG": config if isinstance(config, str) else json.dumps(config)})
 
 
+def test_process_without_variables_is_alone():
+    assert read_membership({}) == Membership((), 0)
+    assert read_membership({}).count == 1
+
+
+@pytest.mark.parametrize("text", ["", "  ", "{}", '{"cluster": {}}'])
+def test_empty_tf_config_is_ignored(text):
+    assert member_by_tf_config(text).count == 1
+
+
 def test_workers_of_tf_config():
     config = {"cluster": {"worker": ["a:1", "b:2", "c:3"]}, "task": {"type": "worker", "index": 2}}
     assert member_by_tf_config(config) == Membership(("a:1", "b:2", "c:3"), 2)
@@ -106,18 +116,9 @@ def test_tf_config_takes_precedence_over_slurm():
     assert read_membership({**STEP, "TF_CONFIG": json.dumps(config)}).addresses == ("a:1", "b:1")
 
 
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {},
-        *({"TF_CONFIG": text} for text in ("", "  ", "{}", '{"cluster": {}}')),
-        {"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "1"},  # a batch script is not a step
-        {**STEP, "SLURM_STEP_NUM_TASKS": "1"},
-    ],
-)
-def test_process_alone(variables):
-    member = read_membership(variables)
-    assert member == Membership((), 0) and member.count == 1
+def test_batch_script_is_not_a_step():
+    assert read_membership({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "1"}).count == 1
+    assert read_membership({**STEP, "SLURM_STEP_NUM_TASKS": "1"}).count == 1
 
 
 @pytest.mark.parametrize("changes", [{"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, {"SLURM_PROCID": "5"}])
