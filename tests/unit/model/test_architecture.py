@@ -30,28 +30,23 @@ def parameters(architecture: Architecture, task: str, num_labels: int = 2) -> in
     return total_parameters(architecture, blocks, num_labels)
 
 
-def test_parameters_equal_hugging_faces() -> None:
+@pytest.mark.parametrize(
+    ("task", "head", "labels"),
+    [
+        ("pretraining", "TFBertForPreTraining", 2),
+        ("classification", "TFBertForSequenceClassification", 3),
+        ("squad", "TFBertForQuestionAnswering", 2),
+    ],
+)
+def test_parameters_equal_hugging_faces(task: str, head: str, labels: int) -> None:
     import keras_extensions.backend  # noqa: F401 (decides which Keras transformers takes)
 
     # isort: split
-    from transformers import (
-        BertConfig,
-        TFBertForPreTraining,
-        TFBertForQuestionAnswering,
-        TFBertForSequenceClassification,
-    )
+    import transformers
 
-    architecture = Architecture(**TINY, **ALL_BIASES)
-    config = BertConfig(**TINY, num_labels=3)
-    model = TFBertForPreTraining(config)
+    model = getattr(transformers, head)(transformers.BertConfig(**TINY, num_labels=labels))
     model.build()
-    assert parameters(architecture, "pretraining") == model.count_params()
-    classifier = TFBertForSequenceClassification(config)
-    classifier.build()
-    assert parameters(architecture, "classification", num_labels=3) == classifier.count_params()
-    squad = TFBertForQuestionAnswering(BertConfig(**TINY))
-    squad.build()
-    assert parameters(architecture, "squad") == squad.count_params()
+    assert parameters(Architecture(**TINY, **ALL_BIASES), task, labels) == model.count_params()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The automatic loss scale, compared with a reference in plain Python."""
+"""Loss scales, compared with references in plain Python and NumPy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import tf
-from optimization.loss_scaling import LARGEST_SCALE, AutomaticLossScale, all_finite
+from optimization.loss_scaling import LARGEST_SCALE, AutomaticLossScale, StaticLossScale, all_finite
 
 
 def reference(outcomes, initial, interval):
@@ -35,9 +35,10 @@ def test_factors_follow_the_reference(seed, initial):
     assert factors == reference(outcomes, initial, interval=3)
 
 
-def test_unscaling_is_exact_and_in_float32():
+@pytest.mark.parametrize("scale", [StaticLossScale, AutomaticLossScale])
+def test_unscaling_is_exact_and_in_float32(scale):
     gradients = np.random.default_rng(1).normal(size=(7, 5)).astype(np.float16)
-    (unscaled,) = AutomaticLossScale(2.0**15).unscale([tf.constant(gradients)])
+    (unscaled,) = scale(2.0**15).unscale([tf.constant(gradients)])
     assert unscaled.dtype == tf.float32
     np.testing.assert_array_equal(unscaled, gradients.astype(np.float32) / 2.0**15)
 

@@ -295,23 +295,11 @@ def test_embedding_lookup_gradients_are_summed(jit):
     np.testing.assert_allclose(table.numpy(), reference("AdamW", start, [dense], [RATE], True), atol=1e-6)
 
 
-def test_training_through_keras_fit_and_checkpoint(tmp_path):
-    """Keras' ``compile`` accepts the optimizer, and a checkpoint restores moments and counter."""
+def test_training_through_keras_fit():
     x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
     y = x @ np.array([[1.0], [-2.0], [0.5]], np.float32)
-
-    def build():
-        model = keras.Sequential([keras.layers.Dense(1, input_shape=(3,), kernel_initializer="ones")])
-        model.compile(optimizer=LAMB(0.1, weight_decay_rate=0.0), loss="mse", steps_per_execution=2)
-        return model
-
-    model = build()
+    model = keras.Sequential([keras.layers.Dense(1, input_shape=(3,), kernel_initializer="ones")])
+    model.compile(optimizer=LAMB(0.1, weight_decay_rate=0.0), loss="mse", steps_per_execution=2)
     history = model.fit(x, y, batch_size=16, epochs=10, verbose=0).history["loss"]
     assert history[-1] < 0.3 * history[0]
-    path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(tmp_path / "c"))
-    other = build()
-    other.optimizer.build(other.trainable_variables)
-    tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(path).assert_consumed()
-    assert int(other.optimizer.iterations) == 40
-    for mine, theirs in zip(other.optimizer.variables, model.optimizer.variables, strict=True):
-        np.testing.assert_array_equal(mine.numpy(), theirs.numpy())
+    assert int(model.optimizer.iterations) == 40

@@ -44,6 +44,7 @@ def test_sharded_updates_equal_unsharded_updates(make, count):
     def work(index: int) -> None:
         values, sharded = train(make, shards=exchange.shards(index))
         parts, moments = sharded.parts(), sharded.variables[2:]
+        assert parts.whole(sharded.iterations) == 3 and parts.own(sharded.iterations, np.int64(5)) == 5
         # In graphs, three threads that wait for each other could be all that TensorFlow has.
         joined = [parts.whole(moment) for moment in moments] if count == 2 else []
         results[index] = values, [moment.numpy() for moment in moments], joined
@@ -69,18 +70,6 @@ def test_sharded_updates_equal_unsharded_updates(make, count):
             np.testing.assert_allclose(results[index][2][number], moment.numpy(), rtol=1e-5, atol=1e-7)
 
 
-def test_moments_are_joined_and_sharded_for_checkpoints():
-    variables = weights()
-    optimizer = AdamW(shards=Shards(1, 0, tf.identity, tf.identity))
-    optimizer.build(variables)
-    parts, moment = optimizer.parts(), optimizer.moments(variables[0])[0]
-    whole = np.arange(15, dtype=np.float32).reshape(5, 3)
-    assert moment.shape == (15,) and parts.blank(moment).shape == (5, 3)
-    moment.assign(parts.own(moment, whole))
-    np.testing.assert_array_equal(parts.whole(moment), whole)
-    assert parts.whole(optimizer.iterations) == 0 and parts.own(optimizer.iterations, np.int64(3)) == 3
-
-
 def test_shards_of_many_lengths_cause_no_retracing(caplog):
     variables = [tf.Variable(tf.zeros([length])) for length in range(1, 9)]
     optimizer = AdamW(shards=Shards(1, 0, tf.identity, tf.identity))
@@ -90,16 +79,12 @@ def test_shards_of_many_lengths_cause_no_retracing(caplog):
     assert "retracing" not in caplog.text
 
 
-def test_shards_cover_a_tensor_once():
-    values = np.arange(11, dtype=np.float32).reshape(1, 11)
+@pytest.mark.parametrize(("elements", "padding"), [(11, 1), (2, 2)])
+def test_shards_cover_a_tensor_once(elements, padding):
+    values = np.arange(5, 5 + elements, dtype=np.float32).reshape(1, elements)
     parts = [Shards(4, index, tf.identity, tf.identity).own(tf.constant(values)).numpy() for index in range(4)]
-    assert [part.shape for part in parts] == [(3,)] * 4
-    np.testing.assert_array_equal(np.concatenate(parts), [*range(11), 0])
-
-
-def test_more_shards_than_elements():
-    parts = [Shards(4, index, tf.identity, tf.identity).own(tf.constant([5.0, 6.0])).numpy() for index in range(4)]
-    np.testing.assert_array_equal(np.concatenate(parts), [5, 6, 0, 0])
+    assert len({part.shape for part in parts}) == 1
+    np.testing.assert_array_equal(np.concatenate(parts), [*values[0], *[0] * padding])
 
 
 def test_state_on_another_device_changes_nothing():

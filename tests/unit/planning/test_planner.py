@@ -44,7 +44,6 @@ def pretraining_parameters(architecture):
 
 
 def planned(path, *flags, task="pretraining"):
-    """Return the planned run of a config file."""
     if task == "pretraining":
         flags = ("--generated-dataset", "true", *flags)
     return estimates.planned(load_config(task, ["--config", str(path), *flags]).config, task)

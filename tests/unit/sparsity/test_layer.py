@@ -66,24 +66,17 @@ def test_products_equal_a_masked_dense_layer(kernel, xla, block_size):
     assert_close(of_blocks, masked_gradient(x, dy, positions, block_size, 6))
 
 
-@pytest.mark.parametrize("tokens", [1, 23, 24, 25, 130])
+@pytest.mark.parametrize("tokens, kept", [(1, 13), (23, 13), (24, 13), (25, 13), (130, 13), (37, 2)])
 @pytest.mark.parametrize("block_size", [4, 8, 16])
-def test_native_products_of_any_number_of_tokens(block_size, tokens):
+def test_native_products_of_any_number_of_tokens_and_blocks(block_size, tokens, kept):
+    """Two blocks leave rows and columns empty."""
     skip_without("native")
-    x, dy, positions, blocks, matrix = problem(block_size, tokens=tokens)
+    x, dy, positions, blocks, matrix = problem(block_size, tokens=tokens, kept=kept)
     layout = native.make_layout(positions, 6, 10)
     assert_close(native.product(x, blocks, layout), x.astype(np.float64) @ matrix)
     assert_close(native.input_gradient(dy, blocks, layout), dy.astype(np.float64) @ matrix.T)
     expected = masked_gradient(x, dy, positions, block_size, 6)
     assert_close(native.weight_gradient(x, dy, layout, block_size), expected)
-
-
-def test_native_products_where_columns_and_rows_are_empty():
-    skip_without("native")
-    x, dy, positions, blocks, matrix = problem(8, kept=2)
-    layout = native.make_layout(positions, 6, 10)
-    assert_close(native.product(x, blocks, layout), x @ matrix)
-    assert_close(native.input_gradient(dy, blocks, layout), dy @ matrix.T)
 
 
 def test_changed_pattern_needs_no_new_graph():

@@ -50,34 +50,29 @@ class Hub(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_HEAD(self) -> None:
-        self.answer(body=False)
-
-    def do_GET(self) -> None:
-        self.answer(body=True)
-
-    def answer(self, body: bool) -> None:
-        api, resolve = "/api/models/someone/some-bert", "/someone/some-bert/resolve/"
-        if self.path.startswith(api):
-            files = [{"rfilename": path.name} for path in sorted(self.folder.iterdir())]
-            content = json.dumps({"id": "someone/some-bert", "sha": COMMIT, "siblings": files}).encode()
-            self.reply(200, content, body, {"Content-Type": "application/json"})
-        elif self.path.startswith(resolve):
-            name = self.path.rsplit("/", 1)[1]
-            content = (self.folder / name).read_bytes()
-            if body:
-                self.fetched.append(name)
-            tag = hashlib.sha256(content).hexdigest()
-            self.reply(200, content, body, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT})
-        else:
-            self.reply(404, b"{}", body, {"X-Error-Code": "RepoNotFound"})
-
-    def reply(self, status: int, content: bytes, body: bool, headers: dict[str, str]) -> None:
+        status, content, headers = self.answer()
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
-        if body:
+        if self.command == "GET":
             self.wfile.write(content)
+
+    def do_GET(self) -> None:
+        self.do_HEAD()
+
+    def answer(self) -> tuple[int, bytes, dict[str, str]]:
+        if self.path.startswith("/api/models/someone/some-bert"):
+            files = [{"rfilename": path.name} for path in sorted(self.folder.iterdir())]
+            content = json.dumps({"id": "someone/some-bert", "sha": COMMIT, "siblings": files}).encode()
+            return 200, content, {"Content-Type": "application/json"}
+        if self.path.startswith("/someone/some-bert/resolve/"):
+            name = self.path.rsplit("/", 1)[1]
+            content = (self.folder / name).read_bytes()
+            if self.command == "GET":
+                self.fetched.append(name)
+            return 200, content, {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": COMMIT}
+        return 404, b"{}", {"X-Error-Code": "RepoNotFound"}
 
 
 @contextmanager

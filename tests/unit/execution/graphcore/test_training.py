@@ -78,13 +78,13 @@ def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndar
     return [weight.numpy() for weight in model.trainable_variables], seen, platform.state(optimizer)
 
 
-def trained_on_double(name: str, reduction: str) -> tuple[list[np.ndarray], Seen, Any]:
+@pytest.mark.parametrize(("name", "reduction"), [("AdamW", "sum"), ("LAMB", "running_mean"), ("LAMB", "mean")])
+def test_weights_and_logs_of_stock_tensorflow_and_state_in_checkpoints(
+    name: str, reduction: str, tmp_path: Path
+) -> None:
     with graphcore():
         options = ExecutionOptions(precision="float32", recompute=True, **SYSTEM)
-        return trained(select_platform(options), name, reduction)
-
-
-def check_equals_stock_tensorflow(weights: list[np.ndarray], ours: Seen, name: str, reduction: str) -> None:
+        weights, ours, state = trained(select_platform(options), name, reduction)
     expected, theirs, _ = trained(select_platform(SOFTWARE), name, reduction)
     for one, other in zip(weights, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-6)
@@ -93,17 +93,6 @@ def check_equals_stock_tensorflow(weights: list[np.ndarray], ours: Seen, name: s
     assert [logs["target"] for _, logs in ours.ends] == pytest.approx(list(targets), rel=1e-4)
     assert [logs["learning_rate"] for _, logs in ours.ends] == pytest.approx([0.02, 0.01])
     assert ours.ends[0][1]["loss"] == pytest.approx(theirs.ends[0][1]["loss"], rel=1e-4)
-
-
-@pytest.mark.parametrize(("name", "reduction"), [("AdamW", "sum"), ("LAMB", "running_mean")])
-def test_same_weights_and_logs_as_stock_tensorflow(name: str, reduction: str) -> None:
-    weights, ours, _ = trained_on_double(name, reduction)
-    check_equals_stock_tensorflow(weights, ours, name, reduction)
-
-
-def test_same_weights_as_stock_tensorflow_and_optimizer_state_in_checkpoints(tmp_path: Path) -> None:
-    weights, ours, state = trained_on_double("LAMB", "mean")
-    check_equals_stock_tensorflow(weights, ours, "LAMB", "mean")
     HostCopy({"optimizer": state}).write(tmp_path / "optimizer")
     moments = [*state.m.values(), *state.v.values()]
     before = [moment.numpy() for moment in moments]

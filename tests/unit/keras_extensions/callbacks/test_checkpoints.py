@@ -21,22 +21,24 @@ def drive(callback: Checkpoints, executions: list[tuple[int, float]], clock: lis
     callback.on_train_end()
 
 
-def test_checkpoints_at_multiples_and_at_the_end():
-    """Executions of 3 updates skip multiples of 4: 4 is saved at 6, 8 at 9, 12 at 12, and the end at 14."""
+@pytest.mark.parametrize(
+    ("every", "options", "executions", "steps"),
+    [
+        (4, {}, [3, 3, 3, 3, 2], [6, 9, 12, 14]),  # 6 is for 4, 9 for 8, and 14 is the end
+        (4, {"first_step": 8}, [4, 4], [12, 16]),  # the end is written once
+        (None, {}, [4], [4]),
+        (4, {"first_step": 8, "saved_step": 8}, [], []),
+        (4, {"first_step": 8, "saved_step": 8}, [2, 2], [12]),
+    ],
+)
+def test_checkpoints_at_multiples_and_at_the_end(every, options, executions, steps):
     saved = []
-    drive(Checkpoints(saved.append, 4), [(3, 1)] * 4 + [(2, 1)])
-    assert saved == [6, 9, 12, 14]
+    drive(Checkpoints(saved.append, every, **options), [(updates, 1) for updates in executions])
+    assert saved == steps
 
 
-def test_last_checkpoint_is_written_once():
-    saved = []
-    drive(Checkpoints(saved.append, 4, first_step=8), [(4, 1), (4, 1)])
-    assert saved == [12, 16]
-    saved.clear()
-    drive(Checkpoints(saved.append, None), [(4, 1)])
-    assert saved == [4]
-    saved.clear()
-    last = []  # only the last checkpoint is saved in this way
+def test_last_checkpoint_may_be_saved_in_another_way():
+    saved, last = [], []
     drive(Checkpoints(saved.append, 4, save_last=last.append, last_step=12), [(4, 1)] * 3)
     assert (saved, last) == ([4, 8], [12])
 
@@ -47,14 +49,6 @@ def test_checkpoints_by_time():
     clock[0] += 500  # compiling before training begins does not count
     drive(callback, [(2, 50), (2, 9), (2, 1), (2, 30), (2, 1), (2, 59), (2, 1)], clock)
     assert saved == [6, 10, 14]  # 6: 60 s; 10: by step, which restarts the time; 14: 60 s
-
-
-def test_saved_step_is_not_saved_again():
-    saved = []
-    drive(Checkpoints(saved.append, 4, first_step=8, saved_step=8), [], [0.0])
-    assert saved == []
-    drive(Checkpoints(saved.append, 4, first_step=8, saved_step=8), [(2, 1), (2, 1)], [0.0])
-    assert saved == [12]
 
 
 def test_failed_writer_ends_training_at_the_next_execution():

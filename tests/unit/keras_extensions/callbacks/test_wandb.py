@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,9 +125,12 @@ def fake_run(monkeypatch, tmp_path, **behaviour) -> tuple[FakeClient, WandbRun]:
 PERIOD = Period(1, 6, 1, 8, 1.0, 8.0, False, None, None, {"loss": 1.0})
 
 
-@pytest.mark.parametrize("login, mode", [(True, None), (False, "offline")])
-def test_run_is_online_with_a_login_only(monkeypatch, tmp_path, login, mode):
+@pytest.mark.parametrize("login, variable, mode", [(True, "", None), (False, "", "offline"), (False, "disabled", None)])
+def test_run_is_online_with_a_login_only(monkeypatch, tmp_path, login, variable, mode):
+    """A mode that WANDB_MODE sets is left to the client."""
     client, run = fake_run(monkeypatch, tmp_path, login=login)
+    if variable:
+        monkeypatch.setenv("WANDB_MODE", variable)
     run.begin(0, 6)
     assert client.modes == [mode]
 
@@ -155,10 +157,3 @@ def test_refused_settings_are_one_line(monkeypatch, tmp_path):
     client.init = lambda **arguments: (_ for _ in ()).throw(client.Error("no such\nentity"))
     with pytest.raises(UserError, match="enable_wandb: W&B 0 refuses \\(no such entity\\); correct"):
         run.begin(0, 6)
-
-
-def test_mode_of_the_environment_is_left_to_the_client(monkeypatch, tmp_path):
-    client, run = fake_run(monkeypatch, tmp_path, login=False)
-    monkeypatch.setitem(os.environ, "WANDB_MODE", "disabled")
-    run.begin(0, 6)
-    assert client.modes == [None]
