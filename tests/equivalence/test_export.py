@@ -75,18 +75,6 @@ def test_every_number_is_the_trained_one(task, published):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_an_export_gives_the_logits_of_the_saved_model(task, published):
-    saved, folder = published[task]
-    data = {**batch(architecture())}
-    data["input_ids"] %= PIECES
-    result = outputs_of(loaded(task, open_pretrained(str(folder), "bert_model_name")), data)
-    expected = outputs_of(saved.model, data)
-    if task == PRETRAINING:
-        expected["masked_lm"] = expected["masked_lm"][..., :PIECES]
-    assert_close(result, expected)
-
-
-@pytest.mark.parametrize("task", TASKS)
 def test_tensorflow_classes_give_the_logits_of_the_saved_model(task, published, root, tmp_path):
     saved, _ = published[task]
     step = root / task / "checkpoints" / "step-00000003"  # any checkpoint of a run
@@ -97,9 +85,8 @@ def test_tensorflow_classes_give_the_logits_of_the_saved_model(task, published, 
         tmp_path / "out", use_safetensors=False, output_loading_info=True
     )
     assert not loading["missing_keys"] and not loading["mismatched_keys"]
-    assert all(
-        name.startswith("dropout") for name in loading["unexpected_keys"]
-    )  # has no weights, and a running number
+    # Dropout has no weights, and a running number.
+    assert all(name.startswith("dropout") for name in loading["unexpected_keys"])
     data = batch(architecture())
     data["input_ids"] %= PIECES
     expected = outputs_of(saved.model, data)

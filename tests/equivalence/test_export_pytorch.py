@@ -6,7 +6,6 @@ PyTorch runs in a separate process, as it does for users of the exported folders
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import subprocess
 import sys
@@ -37,16 +36,11 @@ from tests.support.hf_models import (
     write_vocabulary,
 )
 from tests.support.pytorch_names import pytorch_arrays
-from tests.support.pytorch_process import run_pytorch
+from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.saved_checkpoints import OPTIONS, save
 from utilities.errors import UserError
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
-    ),
-]
+pytestmark = [pytest.mark.slow, NEEDS_PYTORCH]
 
 READABLE = ("safetensors in parts", "bin", "bin in parts", "state dict", "gamma and beta", "data parallel")
 FINE_TUNED = ("everything", "as published")  # the other options concern the masked-LM head

@@ -24,7 +24,7 @@ from data_utils.text import __main__ as whole
 from data_utils.text import examples, extract, sentences, sources
 from data_utils.text.markup import clean_wikitext
 from tests import ROOT
-from tests.integration.test_preprocessing import read_records
+from tests.integration.test_preprocessing import read_records, run
 from tests.support.pack_samples import sequence
 from tests.support.pack_samples import write as write_sequences
 from tests.support.runs import files_up_to
@@ -46,14 +46,14 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def use_small_units(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sources, "SMALLEST_UNIT", 4000)
+    patch.setattr(sources, "LARGEST_UNIT", 4000)
+
+
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SMALLEST_UNIT", 4000)
-    monkeypatch.setattr(sources, "LARGEST_UNIT", 4000)
-
-
-def run(*arguments: object) -> int:
-    return whole.main([str(argument) for argument in arguments])
+    use_small_units(monkeypatch)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -64,8 +64,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def data_set(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("set") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "SMALLEST_UNIT", 4000)
-        patch.setattr(sources, "LARGEST_UNIT", 4000)
+        use_small_units(patch)
         assert run("--dump", dump, "--output", folder, "--workers", 1, *OPTIONS) == 0
     return folder
 
@@ -175,8 +174,7 @@ def test_completed_work_is_not_repeated(
         run(*arguments)
     first, cleaned[:] = list(cleaned), []
     monkeypatch.undo()
-    monkeypatch.setattr(sources, "SMALLEST_UNIT", 4000)
-    monkeypatch.setattr(sources, "LARGEST_UNIT", 4000)
+    use_small_units(monkeypatch)
     monkeypatch.setattr(sentences, "clean_documents", noted)
     assert run(*arguments) == 0
     assert not set(first[:4]) & set(cleaned)
