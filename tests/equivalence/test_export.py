@@ -53,7 +53,6 @@ def published(root):
     """Return, for each task, a model that was trained without biases, and its export."""
     result = {}
     for task in TASKS:
-        (root / task / "checkpoints").mkdir(parents=True)
         saved = save(task, OPTIONS["as published"], root / task / "checkpoints", pieces=PIECES)
         export(str(root / task), root / f"{task}-exported")
         result[task] = saved, root / f"{task}-exported"

@@ -63,9 +63,7 @@ def exported(root) -> dict:
     """Exports and outputs of saved models by task and options; PyTorch has read the exports, and written its models."""
     outputs, folders = {}, []
     for number, (task, options) in enumerate(CASES):
-        checkpoints = root / f"run-{number}" / "checkpoints"
-        checkpoints.mkdir(parents=True)
-        saved = save(task, OPTIONS[options], checkpoints, pieces=PIECES)
+        saved = save(task, OPTIONS[options], root / f"run-{number}" / "checkpoints", pieces=PIECES)
         folder = root / f"{task}.{number}"
         export(str(root / f"run-{number}"), folder)
         folders.append(folder)

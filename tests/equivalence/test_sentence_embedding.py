@@ -110,6 +110,10 @@ def batch_of(root: Path, texts: int, samples_in_a_row: int) -> dict[str, np.ndar
     return reader.read(np.arange(reader.count))
 
 
+def shapes_of(data: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: values.shape[1:] for name, values in data.items()}
+
+
 @NEEDS_PYTORCH
 @pytest.mark.parametrize("samples_in_a_row", [1, 2])
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -119,7 +123,7 @@ def test_loss_and_gradients_equal_pytorch(root: Path, expected: dict, name: str,
     a = Architecture(**start.architecture)
     source = build_hf_model(SENTENCE_EMBEDDING, a, seed=0)
     start.initialize_source(source)
-    pair = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, {key: value.shape[1:] for key, value in data.items()})
+    pair = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, shapes_of(data))
     tensors = {key: tf.constant(value) for key, value in data.items()}
     with tf.GradientTape() as tape:
         sums, counts = objective.sums(pair(data), tensors), objective.counts(tensors)
@@ -140,8 +144,7 @@ def test_loss_and_gradients_equal_pytorch(root: Path, expected: dict, name: str,
 def test_padded_rows_and_packs_equal_hugging_face(root: Path, pooling: str, replace: bool) -> None:
     a, data = architecture(pooling=pooling), batch_of(root, 3, 2)
     source = source_with_random_weights(a, SENTENCE_EMBEDDING)
-    packed_shapes = {key: value.shape[1:] for key, value in data.items()}
-    packs = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, packed_shapes, replace=replace)
+    packs = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, shapes_of(data), replace=replace)
     in_packs = packs(data)["embeddings"].numpy()  # (rows, 6, H)
     shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (LENGTH,))
     padded = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, shapes, replace=replace)
@@ -162,8 +165,8 @@ def test_mixed_precision_is_close(root: Path) -> None:
     tensors = {key: tf.constant(value) for key, value in data.items()}
     source = source_with_random_weights(architecture(), SENTENCE_EMBEDDING)
     for precision in ("float32", "mixed_bfloat16"):
-        shapes = {key: value.shape[1:] for key, value in data.items()}
-        pair = pair_of(source, architecture(), on_cpu(numerics=Numerics(precision)), SENTENCE_EMBEDDING, shapes)
+        platform = on_cpu(numerics=Numerics(precision))
+        pair = pair_of(source, architecture(), platform, SENTENCE_EMBEDDING, shapes_of(data))
         outputs = pair(data)
         assert outputs["embeddings"].dtype == tf.float32
         losses.append(float(OBJECTIVES["triples"][1].sums(outputs, tensors)[LOSS]))

@@ -46,7 +46,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
     runs = {"run": PRETRAINING, "fine-tuned": CLASSIFICATION}
     for name, task in runs.items():
-        (root / name / "checkpoints").mkdir(parents=True)
         options = {**OPTIONS["as published"], "max_position_embeddings": POSITIONS}
         save(task, options, root / name / "checkpoints", pieces=120)
     export(str(root / "run"), root / "exported")

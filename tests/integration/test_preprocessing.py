@@ -98,7 +98,6 @@ def test_structure(data_set: Path, records: dict[str, np.ndarray]) -> None:
 
 
 def documents(folder: Path) -> set[str]:
-    """The documents of a corpus."""
     texts = (path.read_text(encoding="utf-8") for path in folder.glob("sentences_*.txt"))
     return {document.strip() for text in texts for document in text.split("\n\n") if document.strip()}
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +86,14 @@ def stopping(function: Callable, after: int) -> Callable:
         return function(*arguments, **keywords)
 
     return counted
+
+
+@contextlib.contextmanager
+def stopped_after(calls: int, module: object, name: str) -> Iterator[None]:
+    """Within the block, a command is stopped after this number of calls of a function."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(module, name, stopping(getattr(module, name), calls))
+        yield
 
 
 @pytest.mark.parametrize(
@@ -169,13 +177,9 @@ def test_completed_work_is_not_repeated(
         return real(source, unit, min_characters)
 
     monkeypatch.setattr(sentences, "clean_documents", noted)
-    monkeypatch.setattr(extract, "write_atomically", stopping(extract.write_atomically, 4))
-    with pytest.raises(Stopped):
+    with stopped_after(4, extract, "write_atomically"):
         run(*arguments)
     first, cleaned[:] = list(cleaned), []
-    monkeypatch.undo()
-    use_small_units(monkeypatch)
-    monkeypatch.setattr(sentences, "clean_documents", noted)
     assert run(*arguments) == 0
     assert not set(first[:4]) & set(cleaned)
     assert content(tmp_path / "out") == content(data_set)
@@ -188,15 +192,10 @@ def test_completed_work_is_not_repeated(
     assert "complete already" in capsys.readouterr().err
 
 
-def test_a_file_damaged_between_two_runs_is_written_again(
-    dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_damaged_between_two_runs_is_written_again(dump: Path, data_set: Path, tmp_path: Path) -> None:
     arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
-    real = extract.write_atomically
-    monkeypatch.setattr(extract, "write_atomically", stopping(real, 4))
-    with pytest.raises(Stopped):
+    with stopped_after(4, extract, "write_atomically"):
         run(*arguments)
-    monkeypatch.setattr(extract, "write_atomically", real)
     done = tmp_path / "out" / "corpus" / "sentences_001.txt"
     done.write_bytes(done.read_bytes()[:-1] + b"?")
     assert run(*arguments) == 0
@@ -251,15 +250,12 @@ def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
 
 
 def test_other_settings_are_refused_until_overwritten(
-    dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     arguments = ("--dump", dump, "--output", out, "--workers", 1, *OPTIONS)
-    real = examples.write_records
-    monkeypatch.setattr(examples, "write_records", stopping(real, 1))
-    with pytest.raises(Stopped):
+    with stopped_after(1, examples, "write_records"):
         run(*arguments)
-    monkeypatch.setattr(examples, "write_records", real)
     assert run(*arguments, "--seed", 3) == 2
     assert "records.seed 42 there, 3 now" in capsys.readouterr().err
     assert run(*arguments, "--min-characters", 500) == 2
@@ -352,15 +348,12 @@ def test_bad_articles_are_rejected(
     assert content(tmp_path / "few") == content(tmp_path / "out")
 
 
-def test_extraction_also_resumes(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extraction_also_resumes(dump: Path, tmp_path: Path) -> None:
     arguments = ["--dump", str(dump), "--workers", "1", "--output"]
     assert extract.main([*arguments, str(tmp_path / "whole.jsonl")]) == 0
-    real = extract.write_atomically
-    monkeypatch.setattr(extract, "write_atomically", stopping(real, 3))
-    with pytest.raises(Stopped):
+    with stopped_after(3, extract, "write_atomically"):
         extract.main([*arguments, str(tmp_path / "stopped.jsonl")])
     assert not (tmp_path / "stopped.jsonl").exists()
-    monkeypatch.setattr(extract, "write_atomically", stopping(real, 10**6))
     assert extract.main([*arguments, str(tmp_path / "stopped.jsonl")]) == 0
     assert (tmp_path / "stopped.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped.jsonl", "whole.jsonl"]

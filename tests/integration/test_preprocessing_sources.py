@@ -19,7 +19,7 @@ from data_utils.text.documents import read_wikiextractor
 from data_utils.text.units import Span
 from tests import ROOT
 from tests.integration.test_preprocessing import run
-from tests.integration.test_preprocessing_restart import Stopped, content, stopping, use_small_units
+from tests.integration.test_preprocessing_restart import content, stopped_after, use_small_units
 from tests.support.real_data import real_data
 
 pytestmark = pytest.mark.slow
@@ -108,15 +108,12 @@ def test_records_do_not_depend_on_the_format_of_the_text(
     def give_standard_input() -> None:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("".join(lines).encode())))
 
-    real = extract.write_atomically
-    for after in (1, 4):
+    for calls in (1, 4):
         give_standard_input()
-        monkeypatch.setattr(extract, "write_atomically", stopping(real, after))
-        with pytest.raises(Stopped):
+        with stopped_after(calls, extract, "write_atomically"):
             run(*arguments)
     units = len(list((out / "corpus").glob("sentences_*.txt")))
     assert units == 5
-    monkeypatch.setattr(extract, "write_atomically", real)
     give_standard_input()
     assert run(*arguments) == 0
     assert len(list((out / "corpus").glob("sentences_*.txt"))) > units

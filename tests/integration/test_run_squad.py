@@ -56,7 +56,6 @@ def trained(config: Path, data: Path) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def questions(data: Path) -> list[dict[str, str]]:
-    """The questions of the dev file."""
     return [
         {"id": entry["id"], "question": entry["question"], "context": paragraph["context"]}
         for item in read_json(data / "dev-v1.1.json")["data"]

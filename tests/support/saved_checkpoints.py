@@ -47,6 +47,7 @@ def save(task: str, options: dict, folder: Path, replace: bool = True, pieces: i
     facts = {"task": task, "architecture": dataclasses.asdict(a), "lower_case": True}
     if task == CLASSIFICATION:
         facts["config"] = {"glue_task": "mnli"}
+    folder.mkdir(parents=True, exist_ok=True)
     vocabulary = None if pieces is None else write_vocabulary(folder, pieces)
     state = TrainingState(blocks, keras.optimizers.SGD(0.1))
     write_checkpoint(state.copy(), folder, STEP, facts, vocabulary)
