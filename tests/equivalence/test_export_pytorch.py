@@ -6,7 +6,6 @@ PyTorch runs in a separate process, as it does for users of the exported folders
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import subprocess
 import sys
@@ -37,16 +36,11 @@ from tests.support.hf_models import (
     write_vocabulary,
 )
 from tests.support.pytorch_names import pytorch_arrays
-from tests.support.pytorch_process import run_pytorch
+from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.saved_checkpoints import OPTIONS, save
 from utilities.errors import UserError
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
-    ),
-]
+pytestmark = [pytest.mark.slow, NEEDS_PYTORCH]
 
 READABLE = ("safetensors in parts", "bin", "bin in parts", "state dict", "gamma and beta", "data parallel")
 FINE_TUNED = ("everything", "as published")  # the other options concern the masked-LM head
@@ -69,9 +63,7 @@ def exported(root) -> dict:
     """Exports and outputs of saved models by task and options; PyTorch has read the exports, and written its models."""
     outputs, folders = {}, []
     for number, (task, options) in enumerate(CASES):
-        checkpoints = root / f"run-{number}" / "checkpoints"
-        checkpoints.mkdir(parents=True)
-        saved = save(task, OPTIONS[options], checkpoints, pieces=PIECES)
+        saved = save(task, OPTIONS[options], root / f"run-{number}" / "checkpoints", pieces=PIECES)
         folder = root / f"{task}.{number}"
         export(str(root / f"run-{number}"), folder)
         folders.append(folder)

@@ -23,7 +23,7 @@ from tests.support.bert_pairs import (
     loss_of,
     source_outputs,
 )
-from tests.support.packs import LENGTH, SEQUENCES, in_packs, of_sequence, packed_model, run, sequences
+from tests.support.packs import LENGTH, in_packs, of_sequence, packed_model, packs_in_order, run, sequences
 
 LENGTHS = (5, 23, 20, 48, 11, 7, 9, 21, 30, 6)
 PACKS = ((1, 0, 2), (3,), (4, 5, 6, 7), (8, 9))  # full, one sequence, as many as fit, and one with padding
@@ -66,7 +66,9 @@ def alone_by_row(pair, data):
 
 
 @pytest.mark.parametrize(
-    "packs", [PACKS, OTHER_PACKS, tuple(pack[::-1] for pack in PACKS)], ids=["packs", "others", "turned"]
+    "packs",
+    [PACKS, OTHER_PACKS, [pack[::-1] for pack in PACKS], [[row] for row in range(len(LENGTHS))]],
+    ids=["packs", "others", "turned", "single"],
 )
 def test_logits_of_every_sequence_are_those_of_the_sequence_alone(pair, data, alone_by_row, packs):
     packed = in_packs(data, packs)
@@ -146,14 +148,6 @@ def test_what_stands_in_the_padding_does_not_matter_to_the_bit(pair, data):
             assert all(np.array_equal(old[name], new[name]) for name in old)
 
 
-def test_a_pack_of_one_sequence_is_that_sequence_unpacked(pair, data):
-    """The reference is Hugging Face's model on padded sequences."""
-    packed = in_packs(data, [[row] for row in range(len(LENGTHS))])
-    outputs = run(pair.model, packed)
-    theirs = source_outputs(pair.source, data)
-    np.testing.assert_allclose(outputs["next_sentence"][:, 0], theirs["next_sentence"], atol=1e-5)
-
-
 @IN_BOTH_PRECISIONS
 def test_losses_are_means_over_real_tokens_and_sequences(a, data, precision, rtol):
     """The reference is Hugging Face's float32 model on padded sequences."""
@@ -189,25 +183,13 @@ def test_training_on_packs_is_training_on_their_sequences(a, data, precision, rt
     padded = converted(a, LENGTH, updates[0]["masked_lm_ids"].shape[1], numerics=numerics)
     alone = curves_of(padded, Update(1), updates)
 
-    packs = [in_packs(update, first_fit(update)) for update in updates]
+    packs = [in_packs(update, packs_in_order(update["input_mask"].sum(1))) for update in updates]
     rows = max(len(pack["input_ids"]) for pack in packs) + 1 & ~1
     filled = [{name: with_empty_packs(values, rows) for name, values in pack.items()} for pack in packs]
     packed_curves = curves_of(packed_model(a, numerics=numerics), Update(2), filled)
     for name, losses in alone.items():
         np.testing.assert_allclose(packed_curves[name], losses, rtol=max(rtol, 2e-4), err_msg=name)
     assert alone["mlm_loss"][-1] != pytest.approx(alone["mlm_loss"][0], rel=1e-2)  # weights moved
-
-
-def first_fit(update):
-    """Return packs in the order of the sequences."""
-    packs, room = [[]], LENGTH
-    for row, length in enumerate(update["input_mask"].sum(1)):
-        if length > room or len(packs[-1]) == SEQUENCES:
-            packs.append([])
-            room = LENGTH
-        packs[-1].append(row)
-        room -= length
-    return packs
 
 
 def with_empty_packs(values, rows):

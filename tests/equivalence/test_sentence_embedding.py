@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 from pathlib import Path
@@ -36,13 +35,10 @@ from tests.support.bert_pairs import (
     source_with_random_weights,
 )
 from tests.support.fine_tuning_runs import BAD, GOOD, PIECES, sentence, write_pieces
-from tests.support.pytorch_process import run_pytorch
+from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.real_data import real_data
 from tests.support.runs import read_json
 
-PYTORCH = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
-)
 SAMPLES, LENGTH = 7, 32
 OBJECTIVES = {
     "pairs": (2, RankingObjective(2, 20.0)),
@@ -72,7 +68,7 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
 
 
-@PYTORCH
+@NEEDS_PYTORCH
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_embeddings_of_files_equal_pytorch(root: Path, expected: dict, pooling: str, tmp_path: Path) -> None:
     """The folder ``cls`` has the files of sentence-transformers, which say how to pool, and to normalize."""
@@ -86,7 +82,7 @@ def test_embeddings_of_files_equal_pytorch(root: Path, expected: dict, pooling: 
     assert np.abs(np.load(tmp_path / "other.npy") - result).max() > 0.01
 
 
-@PYTORCH
+@NEEDS_PYTORCH
 def test_an_exported_folder_keeps_how_embeddings_are_made(root: Path, expected: dict, tmp_path: Path) -> None:
     export(str(root / "cls"), tmp_path / "again")
     settings = embedding_settings(open_pretrained(str(tmp_path / "again"), "x"))
@@ -114,7 +110,11 @@ def batch_of(root: Path, texts: int, samples_in_a_row: int) -> dict[str, np.ndar
     return reader.read(np.arange(reader.count))
 
 
-@PYTORCH
+def shapes_of(data: dict[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: values.shape[1:] for name, values in data.items()}
+
+
+@NEEDS_PYTORCH
 @pytest.mark.parametrize("samples_in_a_row", [1, 2])
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_loss_and_gradients_equal_pytorch(root: Path, expected: dict, name: str, samples_in_a_row: int) -> None:
@@ -123,7 +123,7 @@ def test_loss_and_gradients_equal_pytorch(root: Path, expected: dict, name: str,
     a = Architecture(**start.architecture)
     source = build_hf_model(SENTENCE_EMBEDDING, a, seed=0)
     start.initialize_source(source)
-    pair = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, {key: value.shape[1:] for key, value in data.items()})
+    pair = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, shapes_of(data))
     tensors = {key: tf.constant(value) for key, value in data.items()}
     with tf.GradientTape() as tape:
         sums, counts = objective.sums(pair(data), tensors), objective.counts(tensors)
@@ -144,9 +144,7 @@ def test_loss_and_gradients_equal_pytorch(root: Path, expected: dict, name: str,
 def test_padded_rows_and_packs_equal_hugging_face(root: Path, pooling: str, replace: bool) -> None:
     a, data = architecture(pooling=pooling), batch_of(root, 3, 2)
     source = source_with_random_weights(a, SENTENCE_EMBEDDING)
-    packs = pair_of(
-        source, a, on_cpu(), SENTENCE_EMBEDDING, {key: value.shape[1:] for key, value in data.items()}, replace=replace
-    )
+    packs = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, shapes_of(data), replace=replace)
     in_packs = packs(data)["embeddings"].numpy()  # (rows, 6, H)
     shapes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), (LENGTH,))
     padded = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, shapes, replace=replace)
@@ -154,10 +152,8 @@ def test_padded_rows_and_packs_equal_hugging_face(root: Path, pooling: str, repl
         for number in range(1, mask.max() + 1):
             tokens = {name: np.zeros((1, LENGTH), np.int32) for name in shapes}
             length = int((mask == number).sum())
-            tokens["input_ids"][0, :length], tokens["input_mask"][0, :length] = (
-                data["input_ids"][row, mask == number],
-                1,
-            )
+            tokens["input_ids"][0, :length] = data["input_ids"][row, mask == number]
+            tokens["input_mask"][0, :length] = 1
             hidden = hugging_face(source, tokens).last_hidden_state.numpy()[0, :length]
             theirs = hidden[0] if pooling == "cls" else hidden.mean(axis=0)
             np.testing.assert_allclose(in_packs[row, number - 1], theirs, atol=1e-5)
@@ -169,8 +165,8 @@ def test_mixed_precision_is_close(root: Path) -> None:
     tensors = {key: tf.constant(value) for key, value in data.items()}
     source = source_with_random_weights(architecture(), SENTENCE_EMBEDDING)
     for precision in ("float32", "mixed_bfloat16"):
-        shapes = {key: value.shape[1:] for key, value in data.items()}
-        pair = pair_of(source, architecture(), on_cpu(numerics=Numerics(precision)), SENTENCE_EMBEDDING, shapes)
+        platform = on_cpu(numerics=Numerics(precision))
+        pair = pair_of(source, architecture(), platform, SENTENCE_EMBEDDING, shapes_of(data))
         outputs = pair(data)
         assert outputs["embeddings"].dtype == tf.float32
         losses.append(float(OBJECTIVES["triples"][1].sums(outputs, tensors)[LOSS]))
@@ -189,7 +185,7 @@ def test_accuracy_and_recalls_by_hand() -> None:
     assert recalls(questions * np.nan, answers, right) == {"recall_at_1": 0.0, "recall_at_10": 0.0}
 
 
-@PYTORCH
+@NEEDS_PYTORCH
 @pytest.mark.slow
 def test_a_real_model_equals_pytorch(root: Path, tmp_path: Path) -> None:
     model = real_data("all-minilm-l6-v2")

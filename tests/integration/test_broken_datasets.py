@@ -109,14 +109,6 @@ def move_below(folder: Path) -> None:
         (folder / name).rename(folder / "phase1" / name)
 
 
-def folder_named_as_a_file(folder: Path) -> None:
-    (folder / "c.tfrecord").mkdir()
-
-
-def dangling_link(folder: Path) -> None:
-    (folder / "c.tfrecord").symlink_to(folder / "nowhere")
-
-
 def manifest(**changes: Any) -> Callable[[Path], None]:
     return lambda folder: write_manifest(folder, COUNTS, **changes)
 
@@ -190,51 +182,7 @@ CASES = [
         ("a.tfrecord: record 0 ", "3 values of masked_lm_positions", "set max_predictions_per_seq to 3"),
         spec=pretraining_features(SEQUENCE, 5, VOCABULARY),
     ),
-    Broken("feature missing", replace_record(2, input_mask=None), (*RECORD_2, "no feature input_mask", REMAKE)),
-    Broken(
-        "integers for floats",
-        replace_record(2, masked_lm_weights=[1] * 3),
-        (*RECORD_2, "masked_lm_weights as int64_list"),
-    ),
     Broken("not an Example", replace_payload(b"\xff\xfe not a message"), (*RECORD_1, "is not a tf.train.Example")),
-    Broken(
-        "id beyond the vocabulary",
-        replace_record(2, input_ids=[*range(15), 50]),
-        (*RECORD_2, "input_ids 50 at index 15, outside [0, 50)", "set bert_config.vocab_size to 51 or more"),
-    ),
-    Broken("id that 32 bits would cut", replace_record(2, input_ids=[2**32] * 16), (*RECORD_2, "input_ids 4294967296")),
-    Broken(
-        "negative id", replace_record(2, masked_lm_ids=[1, -7, 3]), (*RECORD_2, "masked_lm_ids -7 at index 1", REMAKE)
-    ),
-    Broken(
-        "position beyond the sequence",
-        replace_record(2, masked_lm_positions=[0, 1, 16]),
-        (*RECORD_2, "masked_lm_positions 16 at index 2", REMAKE),
-    ),
-    Broken(
-        "label 2",
-        replace_record(2, next_sentence_labels=[2]),
-        (*RECORD_2, "next_sentence_labels 2", "outside [0, 2)", REMAKE),
-    ),
-    Broken("mask 7", replace_record(2, input_mask=[7] * 16), (*RECORD_2, "input_mask 7 at index 0")),
-    Broken(
-        "segment 2",
-        replace_record(2, segment_ids=[2] * 16),
-        (*RECORD_2, "segment_ids 2", "set bert_config.type_vocab_size to 3"),
-    ),
-    Broken(
-        "weight not a number",
-        replace_record(2, masked_lm_weights=[1.0, float("nan"), 0.0]),
-        (*RECORD_2, "masked_lm_weights nan at index 1"),
-    ),
-    Broken(
-        "weight negative", replace_record(2, masked_lm_weights=[-1.0, 1.0, 0.0]), (*RECORD_2, "masked_lm_weights -1.0")
-    ),
-    Broken(
-        "weight infinite",
-        replace_record(2, masked_lm_weights=[1.0, float("inf"), 0.0]),
-        (*RECORD_2, "masked_lm_weights inf"),
-    ),
     Broken(
         "stale index",
         lambda folder: (build_index(folder / "b.tfrecord"), write_samples(folder / "b.tfrecord", range(4))),
@@ -252,75 +200,72 @@ CASES = [
     Broken("no record files", only("notes.txt"), ("no *.tfrecord files", "notes.txt", "set dataset_dir")),
     Broken("record files one folder below", move_below, ("no *.tfrecord files", "phase1", "set dataset_dir")),
     Broken("only empty record files", only("a.tfrecord"), ("all *.tfrecord files are empty", REMAKE)),
-    Broken("a folder named like a record file", folder_named_as_a_file, ("c.tfrecord", "is a folder")),
-    Broken("unreadable: a dangling link", dangling_link, ("c.tfrecord", "cannot be read (No such file")),
-    Broken("manifest is not JSON", manifest_text(b'{"format": '), ("manifest.json", "not valid JSON")),
-    Broken("manifest is binary", manifest_text(b"\xff\xfe\x00"), ("manifest.json", "not valid JSON")),
-    Broken("manifest nested too deep", manifest_text(b"[" * 100_000), ("manifest.json", "not valid JSON")),
-    Broken("manifest is a list", manifest_text(b"[]"), ("manifest.json", "is not an object")),
     Broken(
-        "manifest lacks its version",
-        manifest_text(b'{"format": "bert-pretraining"}'),
-        ("manifest.json", "version is missing"),
+        "a folder like a record file", lambda folder: (folder / "c.tfrecord").mkdir(), ("c.tfrecord", "is a folder")
     ),
-    Broken("manifest of a later version", manifest(version=2), ("manifest.json", "version 2", "update")),
     Broken(
-        "manifest of another task", manifest(format="bert-squad"), ("manifest.json", "'bert-squad'", "set dataset_dir")
-    ),
-    Broken("manifest's files no list", manifest(files={}), ("manifest.json", "files is {}, not a list")),
-    Broken(
-        "manifest's file without count",
-        files(records=None),
-        ("manifest.json", "files[1].records is None, not an integer"),
-    ),
-    Broken("manifest's count negative", files(records=-5), ("manifest.json", "files[1].records is -5")),
-    Broken("manifest names a missing file", files(name="z.tfrecord"), ("z.tfrecord", "is missing", "manifest.json")),
-    Broken("manifest names a path", files(name="../b.tfrecord"), ("manifest.json", "files[1].name is '../b.tfrecord'")),
-    Broken("manifest names no printable file", files(name="\ud800\n.tfrecord"), ("manifest.json", "files[1].name")),
-    Broken("manifest names a file twice", files(name="a.tfrecord"), ("manifest.json", "a.tfrecord twice")),
-    Broken("manifest of another size", files(bytes=17), ("b.tfrecord", "manifest.json says 17", COPY)),
-    Broken("manifest of another count", files(records=4), ("b.tfrecord", "lists 5 records", "says 4", RENEW)),
-    Broken(
-        "manifest's total of another count",
-        manifest(totals={"records": 12}),
-        ("manifest.json", "totals.records is 12", "11"),
-    ),
-    Broken("another vocabulary", vocabulary, ("vocab.txt: its SHA-256", "manifest.json", "make the data set again")),
-    Broken(
-        "manifest's entropy no number", manifest(unigram_entropy_nats=float("nan")), ("unigram_entropy_nats is nan",)
-    ),
-    Broken("manifest's entropy huge", manifest(unigram_entropy_nats=10**400), ("unigram_entropy_nats is 1000",)),
-    Broken(
-        "manifest's sequences negative", manifest(totals={"records": 11, "sequences": -3}), ("totals.sequences is -3",)
-    ),
-    Broken("manifest's sequences a text", manifest(totals={"records": 11, "sequences": "x"}), ("sequences is 'x'",)),
-    Broken("manifest's length a text", settings(max_seq_length="16"), ("settings.max_seq_length is '16'", "delete it")),
-    Broken(
-        "manifest's length huge", settings(max_seq_length=10**30), ("settings.max_seq_length is 10000", "not a size")
-    ),
-    Broken("manifest's vocabulary of nothing", manifest(vocabulary={"size": 0}), ("vocabulary.size is 0, not a size",)),
-    Broken("manifest's vocabulary true", manifest(vocabulary={"size": True}), ("vocabulary.size is True, not an",)),
-    Broken(
-        "manifest is a pipe", lambda folder: os.mkfifo(folder / "manifest.json"), ("manifest.json", "not a regular")
+        "unreadable: a dangling link",
+        lambda folder: (folder / "c.tfrecord").symlink_to(folder / "nowhere"),
+        ("c.tfrecord", "cannot be read (No such file"),
     ),
     Broken("a pipe named like a record file", lambda folder: os.mkfifo(folder / "c.tfrecord"), ("c.tfrecord", "pipe")),
-    Broken("file not in the manifest", unlisted_file, ("c.tfrecord", "not in manifest.json", "move it")),
-    Broken(
-        "manifest of another sequence length",
-        settings(max_seq_length=384),
-        ("manifest.json", "max_seq_length 384", "set max_seq_length to 384"),
-    ),
-    Broken(
-        "manifest of another number of predictions",
-        settings(max_predictions_per_seq=56),
-        ("manifest.json", "max_predictions_per_seq 56"),
-    ),
-    Broken(
-        "manifest of a larger vocabulary",
-        settings(vocab_size=30522),
-        ("manifest.json", "vocab_size is 30522", "bert_config.vocab_size"),
-    ),
 ]
+
+# Changes of record 2 of the second file, which every message names.
+RECORDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "feature missing": ({"input_mask": None}, ("no feature input_mask", REMAKE)),
+    "integers for floats": ({"masked_lm_weights": [1] * 3}, ("masked_lm_weights as int64_list",)),
+    "id beyond the vocabulary": (
+        {"input_ids": [*range(15), 50]},
+        ("input_ids 50 at index 15, outside [0, 50)", "set bert_config.vocab_size to 51 or more"),
+    ),
+    "id that 32 bits would cut": ({"input_ids": [2**32] * 16}, ("input_ids 4294967296",)),
+    "negative id": ({"masked_lm_ids": [1, -7, 3]}, ("masked_lm_ids -7 at index 1", REMAKE)),
+    "position beyond the end": ({"masked_lm_positions": [0, 1, 16]}, ("masked_lm_positions 16 at index 2", REMAKE)),
+    "label 2": ({"next_sentence_labels": [2]}, ("next_sentence_labels 2", "outside [0, 2)", REMAKE)),
+    "mask 7": ({"input_mask": [7] * 16}, ("input_mask 7 at index 0",)),
+    "segment 2": ({"segment_ids": [2] * 16}, ("segment_ids 2", "set bert_config.type_vocab_size to 3")),
+    "weight not a number": ({"masked_lm_weights": [1.0, float("nan"), 0.0]}, ("masked_lm_weights nan at index 1",)),
+    "weight negative": ({"masked_lm_weights": [-1.0, 1.0, 0.0]}, ("masked_lm_weights -1.0",)),
+    "weight infinite": ({"masked_lm_weights": [1.0, float("inf"), 0.0]}, ("masked_lm_weights inf",)),
+}
+CASES += [Broken(name, replace_record(2, **changes), (*RECORD_2, *words)) for name, (changes, words) in RECORDS.items()]
+
+# Every message names manifest.json.
+MANIFESTS: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
+    "is not JSON": (manifest_text(b'{"format": '), ("not valid JSON",)),
+    "is binary": (manifest_text(b"\xff\xfe\x00"), ("not valid JSON",)),
+    "nested too deep": (manifest_text(b"[" * 100_000), ("not valid JSON",)),
+    "is a list": (manifest_text(b"[]"), ("is not an object",)),
+    "is a pipe": (lambda folder: os.mkfifo(folder / "manifest.json"), ("not a regular",)),
+    "lacks its version": (manifest_text(b'{"format": "bert-pretraining"}'), ("version is missing",)),
+    "of a later version": (manifest(version=2), ("version 2", "update")),
+    "of another task": (manifest(format="bert-squad"), ("'bert-squad'", "set dataset_dir")),
+    "files no list": (manifest(files={}), ("files is {}, not a list",)),
+    "file without count": (files(records=None), ("files[1].records is None, not an integer",)),
+    "count negative": (files(records=-5), ("files[1].records is -5",)),
+    "names a missing file": (files(name="z.tfrecord"), ("z.tfrecord", "is missing")),
+    "names a path": (files(name="../b.tfrecord"), ("files[1].name is '../b.tfrecord'",)),
+    "names no printable file": (files(name="\ud800\n.tfrecord"), ("files[1].name",)),
+    "names a file twice": (files(name="a.tfrecord"), ("a.tfrecord twice",)),
+    "lacks a file": (unlisted_file, ("c.tfrecord", "not in manifest.json", "move it")),
+    "of another size": (files(bytes=17), ("b.tfrecord", "manifest.json says 17", COPY)),
+    "of another count": (files(records=4), ("b.tfrecord", "lists 5 records", "says 4", RENEW)),
+    "total of another count": (manifest(totals={"records": 12}), ("totals.records is 12", "11")),
+    "another vocabulary": (vocabulary, ("vocab.txt: its SHA-256", REMAKE)),
+    "entropy no number": (manifest(unigram_entropy_nats=float("nan")), ("unigram_entropy_nats is nan",)),
+    "entropy huge": (manifest(unigram_entropy_nats=10**400), ("unigram_entropy_nats is 1000",)),
+    "sequences negative": (manifest(totals={"records": 11, "sequences": -3}), ("totals.sequences is -3",)),
+    "sequences a text": (manifest(totals={"records": 11, "sequences": "x"}), ("sequences is 'x'",)),
+    "length a text": (settings(max_seq_length="16"), ("settings.max_seq_length is '16'", "delete it")),
+    "length huge": (settings(max_seq_length=10**30), ("settings.max_seq_length is 10000", "not a size")),
+    "vocabulary of nothing": (manifest(vocabulary={"size": 0}), ("vocabulary.size is 0, not a size",)),
+    "vocabulary true": (manifest(vocabulary={"size": True}), ("vocabulary.size is True, not an",)),
+    "of another length": (settings(max_seq_length=384), ("max_seq_length 384", "set max_seq_length to 384")),
+    "of other predictions": (settings(max_predictions_per_seq=56), ("max_predictions_per_seq 56",)),
+    "of a larger vocabulary": (settings(vocab_size=30522), ("vocab_size is 30522", "bert_config.vocab_size")),
+}
+CASES += [Broken(f"manifest: {name}", damage, ("manifest.json", *words)) for name, (damage, words) in MANIFESTS.items()]
 
 
 @pytest.mark.parametrize("broken", CASES, ids=[case.name for case in CASES])
@@ -359,20 +304,14 @@ def test_the_unbroken_data_set_passes_with_and_without_its_manifest(tmp_path: Pa
     train_one_epoch(tmp_path, pretraining_features(SEQUENCE, PREDICTIONS, VOCABULARY + 14))  # a padded embedding table
 
 
-def test_file_that_shrinks_during_the_run(tmp_path: Path) -> None:
+def test_file_that_shrinks_and_is_then_replaced_during_the_run(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     write_samples(path, range(6))
-    reader = RecordReader(tmp_path, spec())
-    os.truncate(path, path.stat().st_size - 30)
+    reader, size = RecordReader(tmp_path, spec()), path.stat().st_size
+    os.truncate(path, size - 30)
     with pytest.raises(UserError, match=r"a\.tfrecord: record 5 .*cut off"):
         reader.read(np.arange(6))
-
-
-def test_file_that_is_replaced_during_the_run(tmp_path: Path) -> None:
-    path = tmp_path / "a.tfrecord"
-    write_samples(path, range(6))
-    reader = RecordReader(tmp_path, spec())
-    path.write_bytes(b"\0" * path.stat().st_size)
+    path.write_bytes(b"\0" * size)
     with pytest.raises(UserError, match=r"a\.tfrecord: record 3 .*damaged"):
         reader.read(np.array([3]))
 

@@ -173,11 +173,14 @@ def prepare(content: bytes, *flags: str, option: str = "--text") -> Callable[[Pa
     return make
 
 
+def some_text(*flags: str) -> Callable[[Path], list[str]]:
+    return prepare(SOME_TEXT.encode(), *flags)
+
+
 def with_vocabulary(content: bytes) -> Callable[[Path], list[str]]:
     def make(folder: Path) -> list[str]:
         (folder / "vocab.txt").write_bytes(content)
-        arguments = prepare(SOME_TEXT.encode(), "--min-characters", "1")(folder)
-        return [*arguments, "--vocab-file", str(folder / "vocab.txt")]
+        return some_text("--min-characters", "1", "--vocab-file", str(folder / "vocab.txt"))(folder)
 
     return make
 
@@ -199,6 +202,15 @@ def records(*flags: str) -> Callable[[Path], list[str]]:
 def output_is_a_file(make: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
     def made(folder: Path) -> list[str]:
         (folder / "out").write_text("in the way")
+        return make(folder)
+
+    return made
+
+
+def output_contains(name: str, make: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
+    def made(folder: Path) -> list[str]:
+        (folder / "out").mkdir()
+        (folder / "out" / name).write_text("{}")
         return make(folder)
 
     return made
@@ -228,9 +240,13 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "a text of blank lines": (text.main, prepare(b" \n\n\t\n" * 50), "contains no prose"),
     "a text of NULs": (text.main, prepare(bytes(1000)), ""),
     "a text in UTF-16": (text.main, prepare(SOME_TEXT.encode("utf-16")), "UTF-8"),
+    "a text that is too short": (text.main, prepare(b"Too short."), "--min-characters"),
     "a text for a Parquet file": (text.main, prepare(SOME_TEXT.encode(), option="--parquet"), "input"),
     "a folder that is no data set": (
         text.main, lambda folder: ["--hub-dataset", str(folder), "--output", str(folder / "out")], ""
+    ),
+    "a line that is not JSON": (
+        text.main, prepare(b'{"text": "a"}\n{oops\n', option="--jsonl"), "input, line 2: not JSON"
     ),
     "JSON lines that are one list": (text.main, prepare(b'[{"text": "a"}]', option="--jsonl"), ""),
     "a dump of entities that grow": (
@@ -240,7 +256,7 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     ),
     "a vocabulary of nothing": (text.main, with_vocabulary(b""), "vocab.txt"),
     "a vocabulary that is JSON": (text.main, with_vocabulary(b'{"[PAD]": 0, "[UNK]": 1}'), "vocab.txt"),
-    "a corpus that is a file": (sentences.main, output_is_a_file(prepare(SOME_TEXT.encode())), "out"),
+    "a corpus that is a file": (sentences.main, output_is_a_file(some_text()), "out"),
     "extraction into a folder": (
         extract.main, lambda folder: ["--dump", str(folder / "no.xml"), "--output", str(folder)], ""
     ),
@@ -251,7 +267,17 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
         vocabulary.main, lambda folder: ["--sentences", str(folder), "--output", "."], "--output"
     ),
     "sentences that are not UTF-8": (text.main, latin_1, "sentences_000.txt"),
-    "a vocabulary that is too small": (text.main, prepare(b"not JSON", "--vocab-size", "50"), "--vocab-size"),
+    "a vocabulary that is too small": (text.main, some_text("--vocab-size", "50"), "--vocab-size 50"),
+    "more predictions than tokens": (text.main, some_text("--max-predictions", "126"), "between 1 and 125"),
+    "sequences that are too short": (text.main, some_text("--max-seq-length", "4"), "--max-seq-length 4"),
+    "no masked tokens": (text.main, some_text("--masked-lm-prob", "0"), "--masked-lm-prob"),
+    "units of no size": (text.main, some_text("--unit-megabytes", "0"), "--unit-megabytes"),
+    "records in the output folder": (text.main, output_contains("old_000.tfrecord", some_text()), "--overwrite"),
+    "a data set in the output folder": (text.main, output_contains("manifest.json", some_text()), "--overwrite"),
+    "a data set that is a file": (text.main, output_is_a_file(some_text()), "a file, not a folder"),
+    "a data set of a folder without sentences": (
+        text.main, lambda folder: ["--sentences", str(folder), "--output", str(folder / "o")], "no .txt files"
+    ),
     "a vocabulary of a folder without sentences": (
         vocabulary.main, lambda folder: ["--sentences", str(folder), "--output", str(folder / "v.txt")], ""
     ),

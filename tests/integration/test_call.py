@@ -133,11 +133,7 @@ def test_the_returned_model_predicts_as_the_exported_one(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("overrides", "words"),
-    [
-        ({"dataset_dir": "nowhere"}, "nowhere"),
-        ({"execution.threads": 63}, "restart Python"),
-    ],
+    ("overrides", "words"), [({"dataset_dir": "nowhere"}, "nowhere"), ({"execution.threads": 63}, "restart Python")]
 )
 def test_errors(overrides: dict[str, Any], words: str, config: Path, tmp_path: Path) -> None:
     tf.zeros(1)  # fixes the number of threads

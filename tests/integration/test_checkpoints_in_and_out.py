@@ -11,7 +11,6 @@ import pytest
 from transformers import BertConfig, BertTokenizerFast
 
 from checkpoints.export.__main__ import main as export
-from checkpoints.pretrained.opening import open_pretrained
 from data_utils.tokenizer import load_tokenizer
 from settings import metadata
 from tests import ROOT
@@ -21,12 +20,9 @@ from tests.support.pytorch_names import pytorch_arrays
 from tests.support.runs import (
     SMALL,
     STILL,
-    TEXT_PREDICTIONS,
-    TEXT_SEQUENCE,
     TEXT_VOCABULARY,
     last_checkpoint,
     metrics,
-    prepare,
     prepare_dataset,
     read_json,
     run_command,
@@ -36,6 +32,7 @@ from tests.support.runs import (
     write_text,
     write_text_config,
 )
+from tests.support.saved_checkpoints import weights_of
 
 pytestmark = pytest.mark.slow
 
@@ -75,14 +72,9 @@ def test_a_recipe_of_base_takes_weights_of_another_size(
         "execution": {"platform": "software", "xla": False},
     }
     config = write_json(root / f"base-{known}.json", changes)
-    outcome = run_command("squad", config, "--output-dir", str(root / "runs"))
-    assert outcome.status == 0, outcome.errors
+    run_command("squad", config, "--output-dir", str(root / "runs"), status=0)
     assert caplog.text.count("2 encoder layers") == 1 and "the model is one stage" in caplog.text
     assert metrics(root / "runs" / f"base-{known}")[-1]["step"] == 2
-
-
-def weights(path: Path) -> dict[str, np.ndarray]:
-    return {name: weight.value() for name, weight in open_pretrained(str(path), "pretrained_ckpt_path").weights.items()}
 
 
 def still(root: Path, name: str, dataset: Path, start: Path, *arguments: str, **changes: object) -> Path:
@@ -107,8 +99,8 @@ def test_the_export_is_that_of_the_run(root, dataset, exported):
 
 
 def test_a_run_starts_from_the_export_with_the_same_weights(root, dataset, exported):
-    again = weights(still(root, "again", dataset, exported))
-    trained = weights(root / "runs" / "first")
+    again = weights_of(still(root, "again", dataset, exported))
+    trained = weights_of(root / "runs" / "first")
     rows = BertConfig.from_pretrained(exported).vocab_size
     for name, value in trained.items():
         limit = rows if value.shape[0] == TEXT_VOCABULARY else None
@@ -120,7 +112,7 @@ def test_a_run_starts_from_the_export_with_the_same_weights(root, dataset, expor
 def test_a_run_starts_from_googles_checkpoint_with_fewer_rows_and_its_activation(root, dataset):
     source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY - 5, hidden_act="gelu_new", **SIZES)
     run = still(root, "from-google", dataset, google(source, root / "google"))
-    result = weights(run)
+    result = weights_of(run)
     for name, value in pytorch_arrays(source).items():
         np.testing.assert_allclose(result[name][: value.shape[0]], value, atol=1e-8, err_msg=name)
     assert read_json(last_checkpoint(run) / "checkpoint.json")["architecture"]["hidden_act"] == "gelu_new"
@@ -132,15 +124,13 @@ def test_missing_weights_and_other_settings_than_the_weights(root, dataset, capl
     folder = safetensors(source, root / "incomplete", arrays)
     config = write_config(root / "incomplete.json", optimizer_opts=STILL, total_num_train_samples=32)
     arguments = ("--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(folder))
-    outcome = train(config, root / "runs", *arguments)
-    assert outcome.status == 2
+    outcome = train(config, root / "runs", *arguments, status=2)
     assert "lacks bert.encoder.layer.1.output.LayerNorm.bias and 3 more" in outcome.error
-    outcome = train(config, root / "runs", *arguments, "--bert-config.intermediate-size", "128")
-    assert outcome.status == 2
+    outcome = train(config, root / "runs", *arguments, "--bert-config.intermediate-size", "128", status=2)
     assert "bert_config.intermediate_size is 128" in outcome.error and "64" in outcome.error
     allowed = ("--allow-missing-weights", "true", "--bert-config.hidden-act", "gelu")
     with caplog.at_level(logging.WARNING):
-        assert train(config, root / "runs", *arguments, *allowed).status == 0
+        train(config, root / "runs", *arguments, *allowed, status=0)
     assert "bert.encoder.layer.1.output.dense.weight: not in the checkpoint" in caplog.text
     assert "bert_config.hidden_act is gelu, but" in caplog.text
 
@@ -155,16 +145,14 @@ def test_pre_training_continues_from_an_encoder_with_more_word_pieces(root, data
     BertTokenizerFast(str(words)).save_pretrained(folder)
     (folder / "vocab.txt").unlink()
     tokens.write_text(f"new\nlongish\n{pieces[-1]}\n")
-    given = ["--text", str(root / "text.txt"), "--output", str(data), "--vocab-file", str(folder), "--workers", "1"]
-    given += ["--extra-tokens", str(tokens), "--max-seq-length", str(TEXT_SEQUENCE)]
-    assert prepare([*given, "--max-predictions", str(TEXT_PREDICTIONS)]) == 0
+    prepare_dataset(data, root / "text.txt", "--vocab-file", str(folder), "--extra-tokens", str(tokens))
     assert (data / "vocab.txt").read_bytes() == words.read_bytes() + b"new\nlongish\n"
     changes = {"bert_config": None, "embedding_serialization_factor": 4}
     with caplog.at_level(logging.INFO):
         run = still(root, "extended", data, folder, **changes)
     assert "cls.predictions.bias: not in the checkpoint, so it starts from random numbers" in caplog.text
     assert "2 word pieces added" in caplog.text
-    result = weights(run)["bert.embeddings.word_embeddings.weight"]
+    result = weights_of(run)["bert.embeddings.word_embeddings.weight"]
     assert len(result) % 4 == 0 and len(result) - len(pieces) - 2 in range(4)
     tokenizer = load_tokenizer(str(words), True)
     old = pytorch_arrays(source)["bert.embeddings.word_embeddings.weight"]

@@ -44,7 +44,6 @@ def small_configs(folder: Path, phases: int = 2) -> list[Path]:
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.long)])
 def phases(request: pytest.FixtureRequest) -> int:
-    """The number of phases that the demo runs."""
     return request.param
 
 
@@ -100,12 +99,9 @@ def test_data_of_another_vocabulary_is_not_used(done: Path) -> None:
 
 
 def test_the_end_shows_losses_beside_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
-    print_results(
-        [
-            Result("128 tokens", 5.5, 6.25, 1000, Path("one.html")),
-            Result("384 tokens", 5.25, 6.25, 1000, Path("two.html")),
-        ]
-    )
+    one = Result("128 tokens", 5.5, 6.25, 1000, Path("one.html"))
+    two = Result("384 tokens", 5.25, 6.25, 1000, Path("two.html"))
+    print_results([one, two])
     lines = capsys.readouterr().out.splitlines()
     row = {line[:32].strip(): line[32:].split() for line in lines if "nats" in line}
     assert row["masked-LM loss, held-out text"] == ["5.500", "nats", "5.250", "nats"]

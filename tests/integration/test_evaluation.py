@@ -40,11 +40,6 @@ STOPS_EARLY = {"every": 4, "patience": 2, "metric": "nsp_accuracy"}
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("evaluation")
-
-
-@pytest.fixture(scope="module")
 def dataset(root: Path) -> Path:
     write_dataset(root / "data")
     write_dataset(root / "data" / "validation", records=20)
@@ -111,8 +106,7 @@ def test_an_evaluation_follows_each_epoch(root: Path, dataset: Path, plain: Path
     assert all(np.array_equal(expected[name], value) for name, value in state(run).items())
 
     killed_at(monkeypatch, 20, config, root / "runs", "--name", "resumed")
-    outcome = train(config, root / "runs", "--name", "resumed")
-    assert outcome.status == 0 and "resuming from step 17" in outcome.errors, outcome.errors
+    assert "resuming from step 17" in train(config, root / "runs", "--name", "resumed", status=0).errors
     assert_same(root / "runs" / "resumed", run)
 
 
@@ -120,13 +114,12 @@ def test_evaluation_without_training(root: Path, config: Path, dataset: Path, wh
     """The weights of the best checkpoint have the scores that the run ended with."""
     evaluate = ("--do-training", "false", "--evaluation.every", "none", "--evaluation.patience", "none")
     arguments = (*evaluate, "--evaluation.metric", "none", "--pretrained-ckpt-path", str(whole), "--name", "again")
-    outcome = train(config, root / "runs", *arguments)
-    assert outcome.status == 0, outcome.errors
+    train(config, root / "runs", *arguments, status=0)
     assert scores(root / "runs" / "again") == scores(whole)
     assert not checkpoints(root / "runs" / "again")
     elsewhere = ("--dataset-dir", str(dataset / "validation"), "--name", "elsewhere")
-    outcome = train(config, root / "runs", *arguments, *elsewhere)
-    assert outcome.status == 2 and "do_training false: there is no held-out text in" in outcome.errors
+    outcome = train(config, root / "runs", *arguments, *elsewhere, status=2)
+    assert "do_training false: there is no held-out text in" in outcome.errors
 
 
 def killed_within_evaluation(monkeypatch: Any, step: int, config: Path, root: Path, *arguments: str) -> None:
@@ -149,12 +142,11 @@ def test_an_interrupted_run_has_the_same_evaluations(config: Path, root: Path, w
     run, name = root / "runs" / "interrupted", ("--name", "interrupted")
     killed_at(monkeypatch, 6, config, root / "runs", *name)
     with at_step(monkeypatch, 8, terminate):
-        assert train(config, root / "runs", *name).status == 143
+        train(config, root / "runs", *name, status=143)
     assert [step for step, _ in evaluations(run)] == [4]
     # With a checkpoint of step 12, so that the resumed run begins with the evaluation.
     killed_within_evaluation(monkeypatch, 12, config, root, *name, "--ckpt-every-n-steps-per-execution", "1")
-    outcome = train(config, root / "runs", *name)
-    assert outcome.status == 0 and "resuming from step 12" in outcome.errors, outcome.errors
+    assert "resuming from step 12" in train(config, root / "runs", *name, status=0).errors
     assert_same(run, whole)
 
 
@@ -166,8 +158,7 @@ def test_a_resume_with_another_folder_for_checkpoints_keeps_the_best_one(
     elsewhere = (*name, "--save-ckpt-path", str(root / "elsewhere"))
     killed_at(monkeypatch, 6, config, root / "runs", *name)
     killed_at(monkeypatch, 6, config, root / "runs", *elsewhere)
-    outcome = train(config, root / "runs", *elsewhere)
-    assert outcome.status == 0 and "resuming from step 4" in outcome.errors, outcome.errors
+    assert "resuming from step 4" in train(config, root / "runs", *elsewhere, status=0).errors
     assert scores(run) == scores(whole) and checkpoints(run) == ["step-00000004"]
 
 
@@ -181,7 +172,7 @@ def test_the_card_of_an_export_has_the_scores_of_its_checkpoint(whole: Path, tmp
 
 def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, root: Path, whole: Path) -> None:
     before = state(whole)
-    assert train(config, root / "runs", "--name", "whole", "--resume").status == 0
+    train(config, root / "runs", "--name", "whole", "--resume", status=0)
     after = state(whole)
     assert all(np.array_equal(before[name], after[name]) for name in before)
     assert [step for step, _ in evaluations(whole)] == [4, 8, 12]
@@ -199,17 +190,17 @@ def test_a_run_that_ended_early_has_nothing_left_to_train(config: Path, root: Pa
 def test_a_wrong_setting_is_named(changes: dict[str, Any], words: list[str], root: Path, dataset: Path) -> None:
     if "dataset_dir" in changes:
         changes = {**changes, "dataset_dir": changes["dataset_dir"].format(data=dataset)}
-    outcome = train(write_config(root / "wrong.json", dataset, **changes), root / "runs")
-    assert outcome.status == 2 and all(word in outcome.error for word in words), outcome.errors
+    error = train(write_config(root / "wrong.json", dataset, **changes), root / "runs", status=2).error
+    assert all(word in error for word in words), error
 
 
 def test_an_unknown_metric_is_refused_before_training(root: Path, dataset: Path) -> None:
     changes = {"evaluation": {"every": 4, "metric": "bleu"}, "show_accuracy": False}
     config = write_config(root / "bleu.json", dataset, name="bleu", **changes)
     for flags in ([], ["--plan"]):
-        outcome = train(config, root / "runs", *flags)
-        assert outcome.status == 2 and not (root / "runs" / "bleu").exists()
+        outcome = train(config, root / "runs", *flags, status=2)
         assert outcome.error == "error: evaluation.metric is bleu; set it to one of mlm_loss, nsp_loss"
+        assert not (root / "runs" / "bleu").exists()
 
 
 def test_held_out_text_of_another_vocabulary_is_refused(root: Path, dataset: Path) -> None:
@@ -217,8 +208,8 @@ def test_held_out_text_of_another_vocabulary_is_refused(root: Path, dataset: Pat
     for folder, counts, digit in ((data, (30, 30, 30), "0"), (data / "validation", (6, 7, 7), "1")):
         files = {f"part-{number}.tfrecord": count for number, count in enumerate(counts)}
         write_manifest(folder, files, vocabulary={"file": "vocab.txt", "sha256": digit * 64, "size": VOCABULARY})
-    outcome = train(write_config(root / "other.json", data), root / "runs")
-    assert outcome.status == 2 and "names another vocabulary (SHA-256) than" in outcome.error
+    outcome = train(write_config(root / "other.json", data), root / "runs", status=2)
+    assert "names another vocabulary (SHA-256) than" in outcome.error
 
 
 def test_the_best_of_losses_is_the_lowest() -> None:

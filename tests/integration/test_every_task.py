@@ -1,15 +1,18 @@
-"""Every task learns, continues after a kill to the same bits, and refuses a wrong value (in `make test`)."""
+"""Every task has a script, learns, continues after a kill to the same bits, and refuses a wrong value."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests import ROOT
 from tests.support import fine_tuning_runs
-from tests.support.fine_tuning_runs import NAMES, PIECES, TAGGED_PIECES, write_pieces
+from tests.support.fine_tuning_runs import PIECES, TAGGED_PIECES, write_pieces
 from tests.support.record_samples import VOCABULARY
 from tests.support.runs import (
     SMALLEST,
@@ -22,7 +25,6 @@ from tests.support.runs import (
     write_config,
     write_dataset,
 )
-from tests.support.squad_files import write_vocabulary
 
 OFTEN = {"global_batches_per_log": 10, "ckpt_every_n_steps_per_execution": 2, "report": False}
 SIZES = {**SMALLEST, "hidden_size": 32, "initializer_range": 0.1}
@@ -64,9 +66,7 @@ def token_classification(root: Path) -> Path:
 
 
 def squad(root: Path) -> Path:
-    fine_tuning_runs.write_squad(root, train=60, dev=9)
-    vocabulary = write_vocabulary(root).path
-    vocabulary.write_text(vocabulary.read_text(encoding="utf-8") + "".join(f"{n}\n" for n in NAMES), encoding="utf-8")
+    fine_tuning_runs.write_squad_with_names(root)
     section = {"doc_stride": 24, "max_query_length": 12, "max_answer_length": 4}
     optimizer = {"name": "AdamW", "learning_rate": {"max_learning_rate": 0.005, "warmup_frac": 0.1}}
     return fine_tuning(root, 200, 80, 5, squad=section, optimizer_opts=optimizer)
@@ -92,8 +92,7 @@ TASKS: dict[str, tuple[Callable[[Path], Path], str, float]] = {
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
     write, score, least = TASKS[request.param]
     config = write(tmp_path_factory.mktemp(request.param))
-    outcome = run_command(request.param, config, "--output-dir", str(config.parent / "runs"))
-    assert outcome.status == 0, outcome.errors
+    run_command(request.param, config, "--output-dir", str(config.parent / "runs"), status=0)
     return Run(request.param, config, config.parent / "runs" / "run", score, least)
 
 
@@ -107,16 +106,23 @@ def test_the_model_learns(run: Run) -> None:
 def test_a_run_continues_after_a_kill_with_the_same_bits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = run.folder.with_name("killed")
     killed_at(monkeypatch, 50, run.config, killed.parent, "--name", killed.name, task=run.task)
-    outcome = run_command(run.task, run.config, "--output-dir", str(killed.parent), "--name", killed.name)
-    assert outcome.status == 0, outcome.errors
-    assert "resuming from step 40" in outcome.errors
+    flags = ("--output-dir", str(killed.parent), "--name", killed.name)
+    assert "resuming from step 40" in run_command(run.task, run.config, *flags, status=0).errors
     assert_same_run(killed, run.folder)
     assert read_json(killed / "scores.json") == read_json(run.folder / "scores.json")
     assert events(killed) == ["begin", "resume", "end"]
 
 
 def test_a_wrong_value_is_refused_in_one_line(run: Run) -> None:
-    vocabulary = ("--bert-config.vocab-size", "8")
-    outcome = run_command(run.task, run.config, "--output-dir", str(run.folder.parent), "--name", "wrong", *vocabulary)
-    assert outcome.status == 2 and "vocab" in outcome.error
+    flags = ("--output-dir", str(run.folder.parent), "--name", "wrong", "--bert-config.vocab-size", "8")
+    assert "vocab" in run_command(run.task, run.config, *flags, status=2).error
     assert not (run.folder.parent / "wrong").exists()
+
+
+@pytest.mark.parametrize("script", sorted(ROOT.glob("run_*.py")), ids=lambda path: path.stem)
+def test_a_script_is_a_command_in_any_folder(script: Path, tmp_path: Path) -> None:
+    helped = subprocess.run([sys.executable, script, "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert helped.returncode == 0 and script.name in helped.stdout and not helped.stderr
+    missing = [sys.executable, script, "--config", "missing.json"]
+    refused = subprocess.run(missing, cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode == 2 and refused.stderr.startswith("error: --config: cannot read missing.json")

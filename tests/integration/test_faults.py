@@ -1,10 +1,9 @@
-"""A fault during a run gives one clear line and damages nothing."""
+"""A fault during a run gives one clear line and damages nothing; corrupt records may be skipped."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from checkpoints.folder import damage
 from tests.support.record_samples import write_samples
 from tests.support.runs import (
+    Outcome,
     assert_same_run,
     at_step,
     checkpoints,
@@ -22,6 +22,8 @@ from tests.support.runs import (
     files_up_to,
     killed_at,
     logged,
+    metrics,
+    prepare_dataset,
     read_lines,
     state,
     terminate,
@@ -29,6 +31,8 @@ from tests.support.runs import (
     trained,
     write_config,
     write_dataset,
+    write_text,
+    write_text_config,
 )
 from training.run_folder import FolderLocks
 
@@ -62,12 +66,11 @@ def test_a_diverged_run_goes_back_and_leaves_out_the_batches_at_fault(root, pois
     """
     config = write_config(root / "rewind.json", poisoned, updates=7, **IN_ORDER)
     run, name = root / "runs" / "rewind", ("--name", "rewind")
-    outcome = train(config, root / "runs", *name)
-    assert outcome.status == 2 and "at step 5" in outcome.error and "on_divergence" in outcome.error
+    outcome = train(config, root / "runs", *name, status=2)
+    assert "at step 5" in outcome.error and "on_divergence" in outcome.error
     assert checkpoints(run) == ["step-00000002", "step-00000004"]
     rewind = (*name, "--resume", "--on-divergence", "rewind")
-    outcome = train(config, root / "runs", *rewind, "--max-rewinds", "0")
-    assert outcome.status == 2 and "max_rewinds" in outcome.error
+    assert "max_rewinds" in train(config, root / "runs", *rewind, "--max-rewinds", "0", status=2).error
 
     # The checkpoint of step 4 is not trusted.
     killed_at(monkeypatch, 3, config, root / "runs", *rewind)
@@ -78,8 +81,7 @@ def test_a_diverged_run_goes_back_and_leaves_out_the_batches_at_fault(root, pois
     assert (entry["step"], entry["to"], entry["skipped"]) == (5, 2, [3, 4])
 
     killed_at(monkeypatch, 6, config, root / "runs", *rewind)
-    outcome = train(config, root / "runs", *rewind)
-    assert outcome.status == 0 and "back to step" not in outcome.errors
+    assert "back to step" not in train(config, root / "runs", *rewind, status=0).errors
     assert events(run).count("rewind") == 1
     assert_same_run(run, without)
     assert [period["step"] for period in logged(run)] == list(range(1, 8))
@@ -88,8 +90,7 @@ def test_a_diverged_run_goes_back_and_leaves_out_the_batches_at_fault(root, pois
 def test_a_run_that_keeps_diverging_ends(root, dataset):
     rate = {"optimizer_opts": {"name": "AdamW", "learning_rate": {"max_learning_rate": 1e30}}}
     config = write_config(root / "hopeless.json", dataset, on_divergence="rewind", max_rewinds=2, **rate)
-    outcome = train(config, root / "runs")
-    assert outcome.status == 2
+    outcome = train(config, root / "runs", status=2)
     assert "after 2 rewinds" in outcome.error and "max_learning_rate" in outcome.error
 
 
@@ -98,13 +99,13 @@ def stopped(root, dataset) -> Path:
     """A run that was stopped at step 10 of 26."""
     config = write_config(root / "stopped.json", dataset)
     with pytest.MonkeyPatch.context() as patch, at_step(patch, 10, terminate):
-        assert train(config, root / "runs").status == 128 + signal.SIGTERM
+        train(config, root / "runs", status=128 + signal.SIGTERM)
     return root / "runs" / "stopped"
 
 
-def resume(root: Path, name: str):
-    """Return a function that resumes a copy of the stopped run."""
-    return train(root / "stopped.json", root / "runs", "--name", name, "--resume")
+def resume(root: Path, name: str, status: int = 2) -> Outcome:
+    """Resume a copy of the stopped run."""
+    return train(root / "stopped.json", root / "runs", "--name", name, "--resume", status=status)
 
 
 def all_whole(run: Path) -> bool:
@@ -115,23 +116,20 @@ def test_a_run_resumes_after_a_full_disk_and_after_too_little_memory(root, stopp
     run = copy_of(stopped, "full")
     with files_up_to(20_000):
         outcome = resume(root, "full")
-    assert outcome.status == 2
     assert "save_ckpt_path: cannot write" in outcome.error and "(File too large); free space" in outcome.error
     assert checkpoints(run) == checkpoints(stopped) and all_whole(run)
     assert not list((run / "checkpoints").glob(".writing-*"))
 
     with contextlib.ExitStack() as limits, at_step(monkeypatch, 14, lambda: limits.enter_context(files_up_to(1))):
         outcome = resume(root, "full")
-    assert outcome.status == 2
     assert "File too large" in outcome.error and "--name full --resume" in outcome.error
     assert all_whole(run)
 
     with at_step(monkeypatch, 18, lambda: np.ones((10**7, 10**7))):
         outcome = resume(root, "full")
-    assert outcome.status == 2
     assert "out of memory (Unable to allocate 728. TiB" in outcome.error and "--max-seq-length" in outcome.error
     assert all_whole(run)
-    assert resume(root, "full").status == 0
+    resume(root, "full", status=0)
 
 
 def test_a_disk_too_full_for_the_log(root, stopped):
@@ -139,7 +137,6 @@ def test_a_disk_too_full_for_the_log(root, stopped):
     (run / "train.log").unlink()
     (run / "train.log").symlink_to("/dev/full")
     outcome = resume(root, "full-log")
-    assert outcome.status == 2
     assert "No space left on device" in outcome.error and "--resume" in outcome.error
     assert all_whole(run)
 
@@ -147,8 +144,7 @@ def test_a_disk_too_full_for_the_log(root, stopped):
 def test_a_model_too_large_for_the_memory(root, dataset):
     sizes = {"hidden_size": 10**7, "vocab_size": 10**7, "num_attention_heads": 1, "num_hidden_layers": 1}
     bert = {**sizes, "intermediate_size": 8, "max_position_embeddings": 64}
-    outcome = train(write_config(root / "huge.json", dataset, bert_config=bert), root / "runs")
-    assert outcome.status == 2
+    outcome = train(write_config(root / "huge.json", dataset, bert_config=bert), root / "runs", status=2)
     assert "out of memory" in outcome.error and "[10000000,10000000]" in outcome.error
     assert "lower --global-batch.micro-batch-size, --max-seq-length" in outcome.error
 
@@ -157,8 +153,7 @@ def test_a_folder_that_cannot_be_written_to(root, dataset):
     (root / "file").write_text("in the way")
     config = write_config(root / "nowhere.json", dataset)
     assert "output_dir" in train(config, root / "file").error
-    outcome = train(config, root / "runs", "--save-ckpt-path", str(root / "file"))
-    assert outcome.status == 2 and "save_ckpt_path" in outcome.error
+    assert "save_ckpt_path" in train(config, root / "runs", "--save-ckpt-path", str(root / "file"), status=2).error
     assert not (root / "runs" / "nowhere").exists()
 
 
@@ -166,20 +161,9 @@ def test_a_data_file_that_shrinks_during_the_run(root, monkeypatch):
     data = write_dataset(root / "shrinking", records=2000)
     config = write_config(root / "shrinks.json", data, updates=100, **IN_ORDER)
     with at_step(monkeypatch, 10, lambda: os.truncate(data / "part-0.tfrecord", 50_000)):
-        outcome = train(config, root / "runs")
-    assert outcome.status == 2
+        outcome = train(config, root / "runs", status=2)
     assert "part-0.tfrecord: record" in outcome.error and "cut off" in outcome.error
     assert all_whole(root / "runs" / "shrinks")
-
-
-def test_a_missing_data_file_at_the_resume(root, dataset, stopped):
-    moved = root / "less"
-    shutil.copytree(dataset, moved)
-    (moved / "part-1.tfrecord").unlink()
-    copy_of(stopped, "less")
-    arguments = ("--name", "less", "--resume", "--dataset-dir", str(moved))
-    outcome = train(root / "stopped.json", root / "runs", *arguments)
-    assert outcome.status == 2 and "dataset_dir" in outcome.error
 
 
 def test_two_runs_in_one_folder(root, stopped, dataset):
@@ -188,8 +172,7 @@ def test_two_runs_in_one_folder(root, stopped, dataset):
     with FolderLocks() as locks:
         locks.lock(run)
         outcome = resume(root, "locked")
-        assert outcome.status == 2 and "another run is writing to it" in outcome.error
-        assert f"process {os.getpid()}" in outcome.error
+        assert "another run is writing to it" in outcome.error and f"process {os.getpid()}" in outcome.error
         # The same command without --resume is refused too.
         assert "another run" in train(root / "stopped.json", root / "runs", "--name", "locked").error
     assert all(np.array_equal(before[name], value) for name, value in state(run).items())
@@ -204,6 +187,32 @@ def test_two_runs_in_one_folder(root, stopped, dataset):
 
 def test_checkpoints_of_another_run_are_not_written_over(root, stopped, dataset):
     config = write_config(root / "over.json", dataset)
-    outcome = train(config, root / "runs", "--save-ckpt-path", str(stopped / "checkpoints"))
-    assert outcome.status == 2 and "save_ckpt_path" in outcome.error
+    given = ("--save-ckpt-path", str(stopped / "checkpoints"))
+    assert "save_ckpt_path" in train(config, root / "runs", *given, status=2).error
     assert all_whole(stopped)
+
+
+@pytest.fixture(scope="module")
+def corrupt(root) -> Path:
+    """Records, two of which are damaged."""
+    folder = prepare_dataset(root / "corrupt", write_text(root / "text.txt", documents=20))
+    path = sorted(folder.glob("*.tfrecord"))[0]
+    data = bytearray(path.read_bytes())
+    for line in path.with_suffix(".index").read_text().splitlines()[3:5]:
+        data[int(line.split()[0]) + 40] ^= 1
+    path.write_bytes(data)
+    return folder
+
+
+def test_skipped_records_are_counted_in_the_report(corrupt, tmp_path):
+    config = write_text_config(tmp_path / "skip.json", total_num_train_samples=None, num_epochs=1)
+    arguments = ("--dataset-dir", str(corrupt), "--data.on-corrupt", "skip")
+    run = trained(config, tmp_path, *arguments)
+    assert metrics(run)[-1]["step"] == metrics(run)[-1]["total_steps"]
+    assert "since the run was last started: corrupt_records: 2." in (run / "report.html").read_text()
+    history = read_lines(run / "history.jsonl")
+    assert [event["corrupt_records"] for event in history if "corrupt_records" in event][-1] == 2
+    assert (run / "train.log").read_text().count("record skipped, as data.on_corrupt says") == 2
+    few = train(config, tmp_path, *arguments, "--data.max-corrupt-records", "1", status=2)
+    assert "2 corrupt records, more than data.max_corrupt_records 1 allows" in few.errors
+    assert "is damaged" in train(config, tmp_path, *arguments[:2], status=2).errors

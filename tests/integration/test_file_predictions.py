@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import random
 from pathlib import Path
@@ -18,14 +17,10 @@ from model.losses import LOSS, MultiLabelObjective
 from tasks import file_predictions
 from tasks.classify import main as classify
 from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, sentence, write_pieces
-from tests.support.pytorch_process import run_pytorch
+from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
+from tests.support.runs import read_csv
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
-    ),
-]
+pytestmark = [pytest.mark.slow, NEEDS_PYTORCH]
 
 CLASSES = {"single": ["bad", "good", "so, so"], "pair": ["no", "yes"]}
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
@@ -67,18 +62,13 @@ def command(root: Path, name: str, columns: list[str], source: Path, output: Pat
     return [*checkpoint, "--file", str(source), "--text", *columns, "--output", str(output)]
 
 
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with open(path, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 @pytest.mark.parametrize("name, columns", [("single", ["first"]), ("pair", ["first", "second"])])
 def test_classes_and_their_probabilities(
     root: Path, name: str, columns: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "out.csv"
     assert classify(command(root, name, columns, root / "texts.csv", output)) == 0
-    source, result, wanted = rows_of(root / "texts.csv"), rows_of(output), np.array(expected(root, name))
+    source, result, wanted = read_csv(root / "texts.csv"), read_csv(output), np.array(expected(root, name))
     assert [{key: row[key] for key in source[0]} for row in result] == source
     assert [row["prediction"] for row in result] == [CLASSES[name][n] for n in wanted.argmax(axis=1)]
     assert [float(row["probability"]) for row in result] == pytest.approx(wanted.max(axis=1).tolist(), abs=1e-5)
@@ -92,7 +82,7 @@ def test_classes_and_their_probabilities(
 def test_any_number_of_labels(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "out.csv"
     assert classify(command(root, "labels", ["first"], root / "texts.csv", output)) == 0
-    result, wanted = rows_of(output), np.array(expected(root, "labels"))
+    result, wanted = read_csv(output), np.array(expected(root, "labels"))
     for row, shares in zip(result, wanted):
         assert row["prediction"] == ";".join(name for name, share in zip(LABELS, shares) if share > 0.5)
         assert [float(row[f"probability_{name}"]) for name in LABELS] == pytest.approx(shares.tolist(), abs=1e-5)

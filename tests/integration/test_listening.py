@@ -120,11 +120,7 @@ def test_no_socket_can_be_reached_from_other_machines(command, servers, tmp_path
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with open(errors, "w", encoding="utf-8") as stream:
         started = subprocess.Popen(
-            [sys.executable, *command(tmp_path)],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=stream,
+            [sys.executable, *command(tmp_path)], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=stream
         )
     try:
         until = time.monotonic() + PATIENCE

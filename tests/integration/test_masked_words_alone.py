@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.weights import WORD_TABLE
 from data_utils.doctor.__main__ import main as examine
 from data_utils.minimal_pairs import Pair
-from data_utils.text.__main__ import main as prepare
 from data_utils.tokenizer import read_vocabulary
 from execution.interface import Update
 from keras_extensions.backend import keras, tf
@@ -35,12 +33,13 @@ from tests.support.bert_pairs import (
 )
 from tests.support.fine_tuning_runs import write_sst2
 from tests.support.pytorch_masked_words import pytorch_scores
+from tests.support.pytorch_process import NEEDS_PYTORCH
 from tests.support.runs import (
     STILL,
     TEXT_PREDICTIONS,
     TEXT_SEQUENCE,
-    TEXT_VOCABULARY,
     metrics,
+    prepare_dataset,
     read_json,
     run_command,
     train,
@@ -57,14 +56,8 @@ ALONE = ("--use-next-sentence", "false")
 
 @pytest.fixture(scope="module")
 def dataset(root) -> Path:
-    arguments = [
-        "--text", str(write_text(root / "text.txt")), "--output", str(root / "data"), "--workers", "1",
-        "--vocab-size", str(TEXT_VOCABULARY), "--max-seq-length", str(TEXT_SEQUENCE),
-        "--max-predictions", str(TEXT_PREDICTIONS), "--duplicate-factor", "2", "--no-next-sentence", "--pack", "3",
-        "--whole-word-masking",
-    ]  # fmt: skip
-    assert prepare(arguments) == 0
-    return root / "data"
+    flags = ("--no-next-sentence", "--pack", "3", "--whole-word-masking")
+    return prepare_dataset(root / "data", write_text(root / "text.txt"), *flags)
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +127,7 @@ def test_packs_and_stages_with_a_pooler(root, dataset):
 
 
 def test_data_without_next_sentences_is_refused_for_next_sentence_prediction(root, dataset):
-    outcome = train(write_config(root / "refused.json"), root / "runs", "--dataset-dir", str(dataset))
-    assert outcome.status == 2
+    outcome = train(write_config(root / "refused.json"), root / "runs", "--dataset-dir", str(dataset), status=2)
     assert "use_next_sentence" in outcome.error and "manifest.json" in outcome.error
 
 
@@ -145,9 +137,7 @@ def exported(root, run) -> Path:
     return root / "exported"
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
-)
+@NEEDS_PYTORCH
 def test_the_export_is_a_masked_lm_of_pytorch(exported, run):
     texts = ["The cat sees the dog near the house.", "The house sees the cat near the tree.", "Near the dog."]
     expected = pytorch_scores("BertForMaskedLM", exported, texts)
@@ -173,8 +163,7 @@ def test_fine_tuning_starts_the_pooler_at_random(root, run, caplog):
     write_sst2(folder)
     config = write_config(root / "sst2.json", bert_config=None, glue_task="sst2", dataset_dir=str(folder))
     arguments = ("--pretrained-ckpt-path", str(run), "--output-dir", str(root / "runs"), "--num-epochs", "1")
-    outcome = run_command("classification", config, *arguments, "--total-num-train-samples", "none")
-    assert outcome.status == 0, outcome.errors
+    run_command("classification", config, *arguments, "--total-num-train-samples", "none", status=0)
     random = [record.getMessage() for record in caplog.records if "random numbers" in record.getMessage()]
     assert sorted(message.split()[0].rstrip(":") for message in random) == [
         "bert.pooler.dense.bias", "bert.pooler.dense.weight", "classifier.bias", "classifier.weight"

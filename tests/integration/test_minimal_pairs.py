@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import math
 import shutil
@@ -18,6 +17,7 @@ from data_utils.minimal_pairs import Pair, read_pairs
 from model.tasks import CLASSIFICATION, PRETRAINING
 from tasks.minimal_pairs import BATCH_TOKENS, by_group, main, pair_scores, pseudo_log_likelihoods, summarize
 from tests.support.pytorch_masked_words import pytorch_scores
+from tests.support.pytorch_process import NEEDS_PYTORCH
 from tests.support.real_data import real_data
 from tests.support.saved_checkpoints import OPTIONS, save
 
@@ -46,7 +46,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("models")
     runs = {"run": PRETRAINING, "fine-tuned": CLASSIFICATION}
     for name, task in runs.items():
-        (root / name / "checkpoints").mkdir(parents=True)
         options = {**OPTIONS["as published"], "max_position_embeddings": POSITIONS}
         save(task, options, root / name / "checkpoints", pieces=120)
     export(str(root / "run"), root / "exported")
@@ -54,7 +53,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: root / name for name in (*runs, "exported", "encoder")}
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+@NEEDS_PYTORCH
 def test_pseudo_log_likelihoods_are_those_of_a_plain_loop_in_pytorch(models, tmp_path, caplog):
     texts = [text for pair in pairs() for text in (pair.good, pair.bad)]
     other = tmp_path / "masked-lm"

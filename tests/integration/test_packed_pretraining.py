@@ -12,6 +12,7 @@ from data_utils.packing.__main__ import main as pack
 from data_utils.packing.merge import pack_arrays, sequence_lengths
 from data_utils.records.features import pretraining_features
 from data_utils.records.reader import RecordReader
+from tests.support.packs import packs_in_order
 from tests.support.record_samples import write_arrays
 from tests.support.runs import (
     SMALLEST,
@@ -46,12 +47,7 @@ def packs(root, sequences) -> Path:
     """The sequences in packs of twice their length, in their order, without a manifest."""
     reader = RecordReader(sequences, pretraining_features(TEXT_SEQUENCE, TEXT_PREDICTIONS, TEXT_VOCABULARY))
     arrays = reader.read(np.arange(reader.count))
-    rows, room = [[]], LENGTH
-    for row, length in enumerate(sequence_lengths(arrays["input_mask"])):
-        if length > room or len(rows[-1]) == PLACES:
-            rows, room = [*rows, []], LENGTH
-        rows[-1].append(row)
-        room -= length
+    rows = packs_in_order(sequence_lengths(arrays["input_mask"]), LENGTH, PLACES)
     packed = pack_arrays(arrays, rows, LENGTH, ROOM, PLACES)
     folder = root / "packs"
     folder.mkdir()

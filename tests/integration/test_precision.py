@@ -9,10 +9,10 @@ import pytest
 
 import optimization.loss_scaling
 from checkpoints.export.__main__ import main as export
-from checkpoints.pretrained.opening import open_pretrained
+from data_utils.tokenizer import SPECIAL_TOKENS
 from keras_extensions.backend import tf
+from tests.support import fine_tuning_runs
 from tests.support.runs import (
-    BASE,
     STILL,
     assert_same_run,
     killed_at,
@@ -27,6 +27,7 @@ from tests.support.runs import (
     write_dataset,
     write_json,
 )
+from tests.support.saved_checkpoints import weights_of
 
 pytestmark = pytest.mark.slow
 
@@ -63,10 +64,6 @@ def quick(patch):
     patch.setattr("training.machine.INITIAL_SCALE", 2.0**24)
 
 
-def weights_of(run: Path):
-    return {name: weight.value() for name, weight in open_pretrained(str(run), "pretrained_ckpt_path").weights.items()}
-
-
 def test_overflows_are_counted_logged_and_reported(run):
     periods = logged(run)
     overflows = sum(period["metrics"]["overflows"] for period in periods)
@@ -91,53 +88,46 @@ def test_weights_are_saved_in_the_format_of_the_computation(run):
 def test_killed_and_resumed_to_the_bit(run, config, root, monkeypatch):
     quick(monkeypatch)
     killed_at(monkeypatch, 10, config, root / "runs", "--name", "killed")
-    refused = train(config, root / "runs", "--name", "killed", "--resume", "--execution.precision", "float32")
-    assert refused.status == 2 and "begun in float16, and would continue in float32" in refused.error
-    outcome = train(config, root / "runs", "--name", "killed", "--resume")
-    assert outcome.status == 0, outcome.errors
+    resume = ("--name", "killed", "--resume")
+    refused = train(config, root / "runs", *resume, "--execution.precision", "float32", status=2)
+    assert "begun in float16, and would continue in float32" in refused.error
+    train(config, root / "runs", *resume, status=0)
     assert_same_run(root / "runs" / "killed", run)
 
 
 def test_weights_of_another_format_are_cast_and_the_log_says_so(run, root, dataset):
-    precision = "bfloat16"
-    execution = {**HALF, "precision": precision}
-    name = f"from-half-{precision}"
     config = write_config(
-        root / f"{name}.json", dataset, 2, execution=execution, pretrained_ckpt_path=str(run), optimizer_opts=STILL,
-        enable_stochastic_rounding=False,
+        root / "from-half.json", dataset, 2, execution={**HALF, "precision": "bfloat16"}, optimizer_opts=STILL,
+        pretrained_ckpt_path=str(run), enable_stochastic_rounding=False,
     )  # fmt: skip
-    outcome = train(config, root / "runs")
-    assert outcome.status == 0, outcome.errors
-    assert f"saved in float16 and cast to {precision}" in outcome.errors
-    before, after = weights_of(run), weights_of(root / "runs" / name)
+    assert "saved in float16 and cast to bfloat16" in train(config, root / "runs", status=0).errors
+    before, after = weights_of(run), weights_of(root / "runs" / "from-half")
     for weight, value in before.items():
-        expected = tf.cast(tf.cast(value, precision), tf.float32).numpy()
-        np.testing.assert_allclose(after[weight], expected, rtol=0, atol=1e-8, err_msg=weight)
+        np.testing.assert_allclose(after[weight], rounded_to_bfloat16(value), rtol=0, atol=1e-8, err_msg=weight)
+
+
+def assert_exported_with_the_same_numbers(run, folder):
+    assert export(["--checkpoint", str(run), "--output", str(folder)]) == 0
+    exported = weights_of(folder)
+    for name, value in weights_of(run).items():
+        np.testing.assert_array_equal(exported[name][: len(value)], value[: len(exported[name])])
 
 
 def test_exported_as_float32_with_the_same_numbers(run, root):
-    assert export(["--checkpoint", str(run), "--output", str(root / "exported")]) == 0
-    exported = open_pretrained(str(root / "exported"), "pretrained_ckpt_path").weights
-    for name, value in weights_of(run).items():
-        np.testing.assert_array_equal(exported[name].value()[: len(value)], value[: exported[name].shape[0]])
+    assert_exported_with_the_same_numbers(run, root / "exported")
 
 
 def test_mixed_precision_saves_and_exports_float32(root, dataset):
     """``tests/equivalence/test_replicas.py`` resumes in mixed precision."""
     execution = {"platform": "software", "precision": "mixed_bfloat16", "xla": False}
     config = write_config(root / "mixed.json", dataset, 4, execution=execution)
-    outcome = train(config, root / "runs")
-    assert outcome.status == 0, outcome.errors
-    assert "graph, mixed_bfloat16" in outcome.errors
+    assert "graph, mixed_bfloat16" in train(config, root / "runs", status=0).errors
     run = root / "runs" / "mixed"
     newest = last_checkpoint(run)
     assert {value.dtype for value in variables(run, "weights").values()} == {np.dtype("float32")}
     assert read_json(newest / "checkpoint.json")["precision"] == "mixed_bfloat16"
-    assert export(["--checkpoint", str(run), "--output", str(root / "mixed-exported")]) == 0
-    exported, saved = open_pretrained(str(root / "mixed-exported"), "pretrained_ckpt_path").weights, weights_of(run)
-    for name, value in saved.items():
-        np.testing.assert_array_equal(exported[name].value()[: len(value)], value[: exported[name].shape[0]])
-    rounded = [name for name, value in saved.items() if np.array_equal(value, rounded_to_bfloat16(value))]
+    assert_exported_with_the_same_numbers(run, root / "mixed-exported")
+    rounded = [name for name, value in weights_of(run).items() if np.array_equal(value, rounded_to_bfloat16(value))]
     assert not any(name.endswith("weight") for name in rounded), "the weights have more digits than bfloat16"
 
 
@@ -148,8 +138,7 @@ def rounded_to_bfloat16(value):
 def test_a_scale_that_always_overflows_ends_the_run(root, dataset):
     opts = {**AUTO, "loss_scaling": 1e30}
     config = write_config(root / "lost.json", dataset, updates=300, execution=HALF, optimizer_opts=opts)
-    outcome = train(config, root / "runs")
-    assert outcome.status == 2
+    outcome = train(config, root / "runs", status=2)
     assert "the gradients of the last 100 updates up to step 100 overflowed" in outcome.error
     assert "gradients overflow: such updates are skipped and counted" in outcome.errors
 
@@ -158,35 +147,29 @@ def test_fp_exceptions_name_the_layer_and_the_rule_of_auto_is_printed(run, root,
     poisoned = write_dataset(root / "poisoned", poisoned=3)
     execution = {"xla": True, "platform": "software"}  # XLA has no fast bfloat16 on CPUs, so auto is float32
     config = write_config(root / "strict.json", poisoned, execution=execution, fp_exceptions=True)
-    outcome = train(config, root / "runs")
+    outcome = train(config, root / "runs", status=2)
     rule = "float32 (precision auto: no fast float16 or bfloat16 here; --execution.precision float16 forces float16"
     assert rule in outcome.errors
     assert "float16, stochastic rounding" in (run / "train.log").read_text(encoding="utf-8")
-    assert outcome.status == 2
     assert "fp_exceptions: mlm_loss gave" in outcome.error
 
 
 @pytest.mark.long
 def test_compile_only_ends_well_and_trains_nothing(root, dataset):
     config = write_config(root / "compiled.json", dataset, execution={**HALF, "xla": True})
-    outcome = train(config, root / "runs", "--compile-only")
-    assert outcome.status == 0, outcome.errors
-    assert "compiled; not training" in outcome.errors
+    assert "compiled; not training" in train(config, root / "runs", "--compile-only", status=0).errors
     assert not (root / "runs" / "compiled" / "metrics.jsonl").exists()
 
 
 def test_hugging_face_layers_are_float32(root, dataset):
     config = write_config(root / "theirs.json", dataset, execution=HALF, replace_layers=False)
-    outcome = train(config, root / "runs")
-    assert outcome.status == 2 and "Hugging Face's own layers are float32" in outcome.error
+    assert "Hugging Face's own layers are float32" in train(config, root / "runs", status=2).error
 
 
 def test_squad_is_fine_tuned_and_answered_in_float16(run, root):
     folder = root / "squad"
     folder.mkdir()
-    (folder / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij"]) + "\n", encoding="utf-8"
-    )
+    fine_tuning_runs.write_pieces(folder / "vocab.txt", [*SPECIAL_TOKENS, *"abcdefghij"])
     context = "a b c d e f g"
     questions = [
         {"id": letter, "question": letter, "answers": [{"text": letter, "answer_start": context.index(letter)}]}
@@ -196,21 +179,11 @@ def test_squad_is_fine_tuned_and_answered_in_float16(run, root):
     for name in ("train-v1.1.json", "dev-v1.1.json"):
         write_json(folder / name, data)
     of_run = read_json(root / "half.json")
-    config = {
-        **BASE,
-        "pretrained_ckpt_path": str(run),
-        "bert_config": of_run["bert_config"],
-        "vocab_file": str(folder / "vocab.txt"),
-        "dataset_dir": str(folder),
-        "max_seq_length": of_run["max_seq_length"],
-        "squad": {"max_query_length": 2, "doc_stride": 3},
-        "num_epochs": 2,
-        "global_batch": {"micro_batch_size": 1, "grad_acc_steps_per_replica": 2},
-        "optimizer_opts": AUTO,
-        "execution": HALF,
-        "tensorboard": False,
-        "report": False,
-    }
-    outcome = run_command("squad", write_json(root / "squad.json", config), "--output-dir", str(root / "runs"))
-    assert outcome.status == 0, outcome.errors
-    assert {"f1", "exact_match"} <= read_json(root / "runs" / "squad" / "scores.json").keys()
+    config = fine_tuning_runs.write_config(
+        folder, "squad", pretrained_ckpt_path=str(run), bert_config=of_run["bert_config"],
+        max_seq_length=of_run["max_seq_length"], squad={"max_query_length": 2, "doc_stride": 3}, num_epochs=2,
+        global_batch={"micro_batch_size": 1, "grad_acc_steps_per_replica": 2}, optimizer_opts=AUTO, execution=HALF,
+        report=False,
+    )  # fmt: skip
+    run_command("squad", config, status=0)
+    assert {"f1", "exact_match"} <= read_json(folder / "runs" / "squad" / "scores.json").keys()

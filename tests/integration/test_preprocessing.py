@@ -98,7 +98,6 @@ def test_structure(data_set: Path, records: dict[str, np.ndarray]) -> None:
 
 
 def documents(folder: Path) -> set[str]:
-    """The documents of a corpus."""
     texts = (path.read_text(encoding="utf-8") for path in folder.glob("sentences_*.txt"))
     return {document.strip() for text in texts for document in text.split("\n\n") if document.strip()}
 
@@ -265,44 +264,6 @@ def test_whole_word_masking_and_another_seed(data_set: Path, tmp_path: Path) -> 
 
 GOOD = "The cat sat on the mat. It was a fine mat and a fine cat.\n\n"
 GOOD += "The dog ran in the park. It ran all the long day.\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "arguments", "message"),
-    [
-        ({"a.jsonl": b'{"text": "a"}\n{oops\n'}, ["--jsonl", "a.jsonl"], "a.jsonl, line 2: not JSON"),
-        ({"a.txt": b"Too short."}, ["--text", "a.txt"], "--min-characters"),
-        ({}, ["--text", "good.txt", "--max-predictions", "126"], "between 1 and 125"),
-        ({}, ["--text", "good.txt", "--max-seq-length", "4"], "--max-seq-length 4"),
-        ({}, ["--text", "good.txt", "--vocab-size", "50"], "--vocab-size 50"),
-        ({}, ["--text", "good.txt", "--masked-lm-prob", "0"], "--masked-lm-prob"),
-        ({}, ["--text", "good.txt", "--unit-megabytes", "0"], "--unit-megabytes"),
-        ({"out/old_000.tfrecord": b""}, ["--text", "good.txt"], "--overwrite"),
-        ({"out/manifest.json": b"{}"}, ["--text", "good.txt"], "--overwrite"),
-        ({"out": b"a file"}, ["--text", "good.txt"], "a file, not a folder"),
-        ({}, ["--sentences", "."], "absent corpus"),
-    ],
-)  # fmt: skip
-def test_errors_are_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    files: dict[str, bytes],
-    arguments: list[str],
-    message: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, content in files.items():
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_bytes(content)
-    if message == "absent corpus":
-        message = "no .txt files"
-    else:
-        Path("good.txt").write_text(GOOD)
-    assert run(*arguments, "--output", "out", "--workers", 1, "--min-characters", 20) == 2
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1
-    assert message in errors[0]
 
 
 def test_a_tiny_corpus_and_overwriting(tmp_path: Path) -> None:

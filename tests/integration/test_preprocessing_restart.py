@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from data_utils.text import __main__ as whole
 from data_utils.text import examples, extract, sentences, sources
 from data_utils.text.markup import clean_wikitext
 from tests import ROOT
-from tests.integration.test_preprocessing import read_records
+from tests.integration.test_preprocessing import read_records, run
 from tests.support.pack_samples import sequence
 from tests.support.pack_samples import write as write_sequences
 from tests.support.runs import files_up_to
@@ -46,14 +46,14 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def use_small_units(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sources, "SMALLEST_UNIT", 4000)
+    patch.setattr(sources, "LARGEST_UNIT", 4000)
+
+
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SMALLEST_UNIT", 4000)
-    monkeypatch.setattr(sources, "LARGEST_UNIT", 4000)
-
-
-def run(*arguments: object) -> int:
-    return whole.main([str(argument) for argument in arguments])
+    use_small_units(monkeypatch)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -64,8 +64,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def data_set(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("set") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "SMALLEST_UNIT", 4000)
-        patch.setattr(sources, "LARGEST_UNIT", 4000)
+        use_small_units(patch)
         assert run("--dump", dump, "--output", folder, "--workers", 1, *OPTIONS) == 0
     return folder
 
@@ -87,6 +86,14 @@ def stopping(function: Callable, after: int) -> Callable:
         return function(*arguments, **keywords)
 
     return counted
+
+
+@contextlib.contextmanager
+def stopped_after(calls: int, module: object, name: str) -> Iterator[None]:
+    """Within the block, a command is stopped after this number of calls of a function."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(module, name, stopping(getattr(module, name), calls))
+        yield
 
 
 @pytest.mark.parametrize(
@@ -170,14 +177,9 @@ def test_completed_work_is_not_repeated(
         return real(source, unit, min_characters)
 
     monkeypatch.setattr(sentences, "clean_documents", noted)
-    monkeypatch.setattr(extract, "write_atomically", stopping(extract.write_atomically, 4))
-    with pytest.raises(Stopped):
+    with stopped_after(4, extract, "write_atomically"):
         run(*arguments)
     first, cleaned[:] = list(cleaned), []
-    monkeypatch.undo()
-    monkeypatch.setattr(sources, "SMALLEST_UNIT", 4000)
-    monkeypatch.setattr(sources, "LARGEST_UNIT", 4000)
-    monkeypatch.setattr(sentences, "clean_documents", noted)
     assert run(*arguments) == 0
     assert not set(first[:4]) & set(cleaned)
     assert content(tmp_path / "out") == content(data_set)
@@ -190,15 +192,10 @@ def test_completed_work_is_not_repeated(
     assert "complete already" in capsys.readouterr().err
 
 
-def test_a_file_damaged_between_two_runs_is_written_again(
-    dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_damaged_between_two_runs_is_written_again(dump: Path, data_set: Path, tmp_path: Path) -> None:
     arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
-    real = extract.write_atomically
-    monkeypatch.setattr(extract, "write_atomically", stopping(real, 4))
-    with pytest.raises(Stopped):
+    with stopped_after(4, extract, "write_atomically"):
         run(*arguments)
-    monkeypatch.setattr(extract, "write_atomically", real)
     done = tmp_path / "out" / "corpus" / "sentences_001.txt"
     done.write_bytes(done.read_bytes()[:-1] + b"?")
     assert run(*arguments) == 0
@@ -253,15 +250,12 @@ def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
 
 
 def test_other_settings_are_refused_until_overwritten(
-    dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     arguments = ("--dump", dump, "--output", out, "--workers", 1, *OPTIONS)
-    real = examples.write_records
-    monkeypatch.setattr(examples, "write_records", stopping(real, 1))
-    with pytest.raises(Stopped):
+    with stopped_after(1, examples, "write_records"):
         run(*arguments)
-    monkeypatch.setattr(examples, "write_records", real)
     assert run(*arguments, "--seed", 3) == 2
     assert "records.seed 42 there, 3 now" in capsys.readouterr().err
     assert run(*arguments, "--min-characters", 500) == 2
@@ -354,15 +348,12 @@ def test_bad_articles_are_rejected(
     assert content(tmp_path / "few") == content(tmp_path / "out")
 
 
-def test_extraction_also_resumes(dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extraction_also_resumes(dump: Path, tmp_path: Path) -> None:
     arguments = ["--dump", str(dump), "--workers", "1", "--output"]
     assert extract.main([*arguments, str(tmp_path / "whole.jsonl")]) == 0
-    real = extract.write_atomically
-    monkeypatch.setattr(extract, "write_atomically", stopping(real, 3))
-    with pytest.raises(Stopped):
+    with stopped_after(3, extract, "write_atomically"):
         extract.main([*arguments, str(tmp_path / "stopped.jsonl")])
     assert not (tmp_path / "stopped.jsonl").exists()
-    monkeypatch.setattr(extract, "write_atomically", stopping(real, 10**6))
     assert extract.main([*arguments, str(tmp_path / "stopped.jsonl")]) == 0
     assert (tmp_path / "stopped.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped.jsonl", "whole.jsonl"]

@@ -14,12 +14,12 @@ from types import SimpleNamespace
 import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
-from data_utils.text import __main__ as whole
-from data_utils.text import extract, sources
+from data_utils.text import extract
 from data_utils.text.documents import read_wikiextractor
 from data_utils.text.units import Span
 from tests import ROOT
-from tests.integration.test_preprocessing_restart import Stopped, content, stopping
+from tests.integration.test_preprocessing import run
+from tests.integration.test_preprocessing_restart import content, stopped_after, use_small_units
 from tests.support.real_data import real_data
 
 pytestmark = pytest.mark.slow
@@ -27,10 +27,6 @@ pytestmark = pytest.mark.slow
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 OPTIONS = ["--max-seq-length", 32, "--max-predictions", 5, "--vocab-size", 2000, "--duplicate-factor", 2]
-
-
-def run(*arguments: object) -> int:
-    return whole.main([str(argument) for argument in arguments])
 
 
 def records(folder: Path) -> dict[str, bytes]:
@@ -60,16 +56,14 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the documents of a corpus as JSON Lines."""
     folder = tmp_path_factory.mktemp("text")
     write_demo_corpus(folder / "dump.xml", words=30_000, packages=())
-    assert (
-        extract.main(["--dump", str(folder / "dump.xml"), "--output", str(folder / "a.jsonl"), "--workers", "1"]) == 0
-    )
+    files = ["--dump", str(folder / "dump.xml"), "--output", str(folder / "a.jsonl")]
+    assert extract.main([*files, "--workers", "1"]) == 0
     return (folder / "a.jsonl").read_text().splitlines(keepends=True)
 
 
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SMALLEST_UNIT", 4000)
-    monkeypatch.setattr(sources, "LARGEST_UNIT", 4000)
+    use_small_units(monkeypatch)
     monkeypatch.setattr("data_utils.text.units.CHUNK_BYTES", 2000)
 
 
@@ -114,15 +108,12 @@ def test_records_do_not_depend_on_the_format_of_the_text(
     def give_standard_input() -> None:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("".join(lines).encode())))
 
-    real = extract.write_atomically
-    for after in (1, 4):
+    for calls in (1, 4):
         give_standard_input()
-        monkeypatch.setattr(extract, "write_atomically", stopping(real, after))
-        with pytest.raises(Stopped):
+        with stopped_after(calls, extract, "write_atomically"):
             run(*arguments)
     units = len(list((out / "corpus").glob("sentences_*.txt")))
     assert units == 5
-    monkeypatch.setattr(extract, "write_atomically", real)
     give_standard_input()
     assert run(*arguments) == 0
     assert len(list((out / "corpus").glob("sentences_*.txt"))) > units
@@ -151,10 +142,7 @@ def test_real_wikipedia_in_other_forms(tmp_path: Path, monkeypatch: pytest.Monke
     inputs = {
         "files": ["--wikiextractor", *files],
         "parquet": ["--parquet", write_parquet(tmp_path / "wiki.parquet", texts)],
-        "zstd": [
-            "--jsonl",
-            write_zstd(tmp_path / "wiki.jsonl.zst", [json.dumps({"text": text}) + "\n" for text in texts]),
-        ],
+        "zstd": from_zstd([json.dumps({"text": text}) + "\n" for text in texts], tmp_path),
     }
     for name, arguments in inputs.items():
         assert run(*arguments, "--output", tmp_path / name, *kept) == 0

@@ -94,27 +94,6 @@ def test_a_checkpoint_has_weights_by_block_name(run):
     assert shapes["heads/masked_lm/bias"] == (TEXT_VOCABULARY,)
 
 
-@pytest.mark.long
-def test_replicas_fold_into_accumulation(root, dataset):
-    batches = {
-        "replicas": {"micro_batch_size": 4, "replicas": 2, "grad_acc_steps_per_replica": 2},
-        "accumulation": {"micro_batch_size": 16, "replicas": 1, "grad_acc_steps_per_replica": 1},
-    }
-    without_dropout = ("--bert-config.hidden-dropout-prob", "0", "--bert-config.attention-probs-dropout-prob", "0")
-    one, two = (
-        metrics(
-            trained(
-                write_config(root / f"{name}.json", global_batch=batch),
-                *(root / "runs", "--dataset-dir", str(dataset), *without_dropout),
-            )
-        )
-        for name, batch in batches.items()
-    )
-    for left, right in zip(one, two):
-        assert left["samples"] == right["samples"]
-        np.testing.assert_allclose(left["metrics"]["mlm_loss"], right["metrics"]["mlm_loss"], rtol=1e-4)
-
-
 def test_random_weights_start_with_word_embeddings_from_the_data(root, dataset):
     config = write_config(root / "vectors.json", total_num_train_samples=16, optimizer_opts=STILL, word_vectors=True)
     table = variables(trained(config, root / "runs", "--dataset-dir", str(dataset)), "weights")["emb/embeddings/word"]
@@ -176,6 +155,5 @@ def test_errors_are_one_line_with_the_fix(case, root, dataset):
     if case == "no GPU" and tf.config.list_physical_devices("GPU"):
         pytest.skip("this machine has a GPU")
     config = write_config(root / "broken.json")
-    outcome = train(config, root / "runs", "--dataset-dir", str(dataset), *arguments)
-    assert outcome.status == 2
+    outcome = train(config, root / "runs", "--dataset-dir", str(dataset), *arguments, status=2)
     assert all(word in outcome.error for word in named)

@@ -97,8 +97,8 @@ def test_killed_stopped_and_ended_alone_is_one_run(config, tmp_path):
     assert stopped is not None and checkpoints(run)[-1] == f"step-{int(stopped.group(1)):08d}"
 
     # A single process brings the run to the same end as without interruptions.
-    assert train(config, output, "--name", "run").status == 0
-    assert train(config, plain, "--name", "run").status == 0
+    for folder in (output, plain):
+        train(config, folder, "--name", "run", status=0)
     assert [period["step"] for period in logged(run)] == [period["step"] for period in logged(plain / "run")]
     one, other_run = state(run), state(plain / "run")
     assert one.keys() == other_run.keys()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import functools
 import json
 import shutil
 import statistics
@@ -28,11 +28,11 @@ from tests.support.fine_tuning_runs import (
 )
 from tests.support.fine_tuning_runs import write_config as write_any_config
 from tests.support.runs import (
-    Outcome,
     checkpoints,
     evaluations,
     last_checkpoint,
     metrics,
+    read_csv,
     read_json,
     read_lines,
     run_command,
@@ -42,6 +42,8 @@ from training.evaluation import Record, find_best_step
 pytestmark = pytest.mark.slow
 
 PACKED = ["--packing.max-sequences-per-pack", "3"]
+
+run = functools.partial(run_command, "classification", status=0)
 
 
 def write_config(root: Path, task: str, **changes: Any) -> Path:
@@ -71,18 +73,14 @@ def scores(folder: Path) -> dict[str, float]:
     return read_json(folder / "scores.json")
 
 
-def run(config: Path, *flags: str, status: int = 0) -> Outcome:
-    outcome = run_command("classification", config, *flags)
-    assert outcome.status == status, outcome.errors
-    return outcome
-
-
 def test_each_seed_has_a_run_and_all_have_a_summary(root: Path, printed: str) -> None:
     folder = root / "runs" / "sst2"
     result = {seed: scores(folder / f"sst2-seed-{seed}") for seed in (3, 7)}
     for one in result.values():
         assert set(one) == {"accuracy"}
         assert one["accuracy"] > 0.9  # the more frequent class has about 0.5
+    losses = [metrics(folder / f"sst2-seed-{seed}")[0]["metrics"]["loss"] for seed in (3, 7)]
+    assert losses[0] != losses[1]
     summary = read_json(folder / "seeds.json")
     values = [one["accuracy"] for one in result.values()]
     assert summary["mean"]["accuracy"] == pytest.approx(statistics.mean(values))
@@ -99,11 +97,6 @@ def test_scores_are_printed_with_those_of_the_most_frequent_class(root: Path, pr
     assert f"the most frequent class: accuracy {max(positive, 1 - positive):.4f}" in printed
     assert "\naccuracy: " in printed
     assert "uniform baseline, ln(2)" in printed
-
-
-def test_the_seeds_make_different_runs(root: Path, printed: str) -> None:
-    one, other = (metrics(root / "runs" / "sst2" / f"sst2-seed-{seed}")[0]["metrics"]["loss"] for seed in (3, 7))
-    assert one != other
 
 
 def test_the_submission_has_the_leaderboards_format(root: Path, printed: str, secret: list[int]) -> None:
@@ -220,8 +213,7 @@ def test_own_pairs_from_csv_to_a_classified_sentence(root: Path, capsys: pytest.
     result = scores(folder)
     assert list(result) == ["accuracy", "macro_f1", "matthews"] and min(result.values()) > 0.9
     assert "validation on 23 samples of" in ended.errors and "submission/predictions.csv" in ended.errors
-    with open(folder / "submission" / "predictions.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_csv(folder / "submission" / "predictions.csv")
     assert rows == [{"id": f"{n:04}", "mood": mood} for n, mood in enumerate(hidden)]
     assert read_json(folder / "dataset.json")["classes"].keys() == {"cold", "hot", "so, so"}
 
@@ -236,11 +228,9 @@ def test_own_pairs_from_csv_to_a_classified_sentence(root: Path, capsys: pytest.
     assert said[0] == said[1] and said[0].startswith("hot ")
     assert classify(["--checkpoint", str(folder), "the film"]) == 2
     assert "own takes 2 texts, not 1" in capsys.readouterr().err
-    assert (
-        classify(["--checkpoint", str(folder), "--file", str(root / "new.csv"), "--output", str(root / "out.csv")]) == 0
-    )
-    with open(root / "out.csv", encoding="utf-8", newline="") as file:
-        assert [row["prediction"] for row in csv.DictReader(file)] == hidden  # with the columns of the training
+    files = ["--file", str(root / "new.csv"), "--output", str(root / "out.csv")]
+    assert classify(["--checkpoint", str(folder), *files]) == 0
+    assert [row["prediction"] for row in read_csv(root / "out.csv")] == hidden  # with the columns of the training
 
     again = ["--do-training", "false", "--pretrained-ckpt-path", str(root / "exported-own"), "--name", "again"]
     run(config, *again, "--classification-data.classes", '["so, so", "hot", "cold"]')
@@ -258,8 +248,7 @@ def test_any_number_of_labels(root: Path, capsys: pytest.CaptureFixture[str]) ->
     best = find_best_step([Record(step, one["micro_f1"]) for step, one in evaluations(folder)], "micro_f1")
     assert result == dict(evaluations(folder))[best]
     assert "uniform baseline, ln(2)" in ended.output + ended.errors
-    with open(folder / "submission" / "predictions.csv", encoding="utf-8", newline="") as file:
-        assert [row["moods"] for row in csv.DictReader(file)] == hidden
+    assert [row["moods"] for row in read_csv(folder / "submission" / "predictions.csv")] == hidden
 
     export(["--checkpoint", str(folder), "--output", str(root / "exported-moods")])
     assert read_json(root / "exported-moods" / "config.json")["problem_type"] == "multi_label_classification"
@@ -267,8 +256,7 @@ def test_any_number_of_labels(root: Path, capsys: pytest.CaptureFixture[str]) ->
     for number, checkpoint in enumerate((folder, root / "exported-moods")):
         table = ["--file", str(root / "new_labels.csv"), "--output", str(root / f"moods-{number}.csv")]
         assert classify(["--checkpoint", str(checkpoint), "--max-seq-length", "16", *table]) == 0
-        with open(root / f"moods-{number}.csv", encoding="utf-8", newline="") as file:
-            written.append(list(csv.DictReader(file)))
+        written.append(read_csv(root / f"moods-{number}.csv"))
     assert [row["prediction"] for row in written[0]] == hidden
     assert [row["prediction"].replace(";", "|") for row in written[1]] == hidden  # its config has no separator
     shares = [[(row["probability_dark"], row["probability_kind"]) for row in rows] for rows in written]

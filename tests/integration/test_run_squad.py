@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import re
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 
 from data_utils.squad.__main__ import main as score_command
 from tasks.classify import main as classify
-from tests.support.fine_tuning_runs import NAMES, write_config, write_squad
-from tests.support.runs import SMALL, Outcome, read_json, run_command, write_json
-from tests.support.squad_files import write_vocabulary
+from tests.support.fine_tuning_runs import write_config, write_squad_with_names
+from tests.support.runs import SMALL, read_json, read_lines, run_command, write_json
 
 pytestmark = pytest.mark.slow
+
+run = functools.partial(run_command, "squad", status=0)
 
 OUTPUTS = {"predictions.json", "nbest_predictions.json", "predictions.html", "scores.json", "report.html"}
 
@@ -24,9 +26,7 @@ OUTPUTS = {"predictions.json", "nbest_predictions.json", "predictions.html", "sc
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files in SQuAD's format, and a vocabulary."""
     folder = tmp_path_factory.mktemp("squad")
-    write_squad(folder, train=60, dev=9)
-    vocabulary = write_vocabulary(folder).path
-    vocabulary.write_text(vocabulary.read_text(encoding="utf-8") + "".join(f"{n}\n" for n in NAMES), encoding="utf-8")
+    write_squad_with_names(folder)
     return folder
 
 
@@ -54,37 +54,36 @@ def trained(config: Path, data: Path) -> tuple[Path, str]:
     return data / "runs" / "squad_tiny", done.output + done.errors
 
 
-def run(config: Path, *flags: str, status: int = 0) -> Outcome:
-    outcome = run_command("squad", config, *flags)
-    assert outcome.status == status, outcome.errors
-    return outcome
+@pytest.fixture(scope="module")
+def questions(data: Path) -> list[dict[str, str]]:
+    return [
+        {"id": entry["id"], "question": entry["question"], "context": paragraph["context"]}
+        for item in read_json(data / "dev-v1.1.json")["data"]
+        for paragraph in item["paragraphs"]
+        for entry in paragraph["qas"]
+    ]
 
 
 def test_questions_of_a_table_get_the_answers_of_the_evaluation(
-    trained: tuple[Path, str], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: tuple[Path, str], questions: list[dict[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dev = read_json(data / "dev-v1.1.json")
-    rows = [
-        {"id": entry["id"], "question": entry["question"], "context": paragraph["context"]}
-        for item in dev["data"] for paragraph in item["paragraphs"] for entry in paragraph["qas"]
-    ]  # fmt: skip
-    assert max(len(row["context"].split()) for row in rows) > 70  # several windows
+    assert max(len(row["context"].split()) for row in questions) > 70  # several windows
     with open(tmp_path / "questions.csv", "w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]))
+        table = csv.DictWriter(file, list(questions[0]))
         table.writeheader()
-        table.writerows(rows)
+        table.writerows(questions)
     files = ["--file", str(tmp_path / "questions.csv"), "--output", str(tmp_path / "answers.jsonl")]
     assert classify(["--checkpoint", str(trained[0]), *files]) == 0
-    result = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [{name: row[name] for name in rows[0]} for row in result] == rows
+    result = read_lines(tmp_path / "answers.jsonl")
+    assert [{name: row[name] for name in questions[0]} for row in result] == questions
     assert {row["id"]: row["answer"] for row in result} == read_json(trained[0] / "predictions.json")
     best = read_json(trained[0] / "nbest_predictions.json")
     for row in result:
         assert row["probability"] == pytest.approx(best[row["id"]][0]["probability"], abs=1e-5)
     capsys.readouterr()
-    assert classify(["--checkpoint", str(trained[0]), rows[0]["question"], rows[0]["context"]]) == 0
+    assert classify(["--checkpoint", str(trained[0]), questions[0]["question"], questions[0]["context"]]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split("%  ")[1] for line in lines] == [each["text"] for each in best[rows[0]["id"]]]
+    assert [line.split("%  ")[1] for line in lines] == [each["text"] for each in best[questions[0]["id"]]]
     assert classify(["--checkpoint", str(trained[0]), "a question alone"]) == 2
     assert "SQuAD takes 2 texts" in capsys.readouterr().err
 
@@ -94,15 +93,11 @@ def printed(output: str, name: str) -> float:
     return float(re.findall(rf"{name}: *(\d*\.\d*)", output)[-1])
 
 
-def test_it_learns_and_answers_every_question(trained: tuple[Path, str], data: Path) -> None:
+def test_it_learns_and_answers_every_question(trained: tuple[Path, str], questions: list[dict[str, str]]) -> None:
     folder, output = trained
     assert {path.name for path in folder.iterdir()} >= OUTPUTS
     predictions = read_json(folder / "predictions.json")
-    dev = read_json(data / "dev-v1.1.json")
-    contexts = {
-        entry["id"]: paragraph["context"]
-        for item in dev["data"] for paragraph in item["paragraphs"] for entry in paragraph["qas"]
-    }  # fmt: skip
+    contexts = {row["id"]: row["context"] for row in questions}
     assert predictions.keys() == contexts.keys()
     assert all(text and text in contexts[identity] for identity, text in predictions.items())
     assert printed(output, "exact_match") > 80  # one of about 55 words is right by chance

@@ -192,21 +192,18 @@ def test_machines_share_a_study(files: Files) -> None:
 
 
 @pytest.mark.parametrize(
-    "change, names",
-    [
-        (["--seed", "5"], ["seed"]),
-        (["--global-batch.micro-batch-size", "4"], ["global_batch.micro_batch_size"]),
-    ],
+    "flag, value, name",
+    [("--seed", "5", "seed"), ("--global-batch.micro-batch-size", "4", "global_batch.micro_batch_size")],
 )
 def test_another_config_is_not_the_same_search(
-    files: Files, capsys: pytest.CaptureFixture[str], change: list[str], names: list[str]
+    files: Files, capsys: pytest.CaptureFixture[str], flag: str, value: str, name: str
 ) -> None:
     space = {"num_epochs": [1], "optimizer_opts.weight_decay_rate": [0.1]}
     files.program.write_text(PROGRAM.replace('flags["seed"]', "7"), encoding="utf-8")
     assert files.search("search", space, 1) == 0
-    assert main([*files.arguments("search", space, 2), *change]) == 2
+    assert main([*files.arguments("search", space, 2), flag, value]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and all(name in error for name in names)
+    assert error.count("\n") == 1 and name in error
     assert len(files.started()) == 1
 
 
@@ -308,7 +305,7 @@ def test_a_killed_trial_is_resumed_and_scores_as_the_command_does(tmp_path: Path
     trial = open_study(folder).trials[0]
     rate = repr(trial.params[RATE])
     flags = ["--num-epochs", "12", "--optimizer-opts.learning-rate.max-learning-rate", rate]
-    assert run_command("classification", config, *flags, "--output-dir", str(tmp_path / "runs")).status == 0
+    run_command("classification", config, *flags, "--output-dir", str(tmp_path / "runs"), status=0)
     same = tmp_path / "runs" / "sst2"
     resumed, whole = state(run), state(same)
     assert resumed.keys() == whole.keys()

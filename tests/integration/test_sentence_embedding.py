@@ -14,7 +14,7 @@ from checkpoints.pretrained.sentence_transformers import embedding_settings
 from tasks.classify import main as classify
 from tasks.embed import main as embed
 from tests.support.fine_tuning_runs import PIECES, write_config, write_pieces, write_texts_to_embed
-from tests.support.runs import Outcome, metrics, read_json, run_command
+from tests.support.runs import SMALL, metrics, read_json, run_command
 from utilities.tables import read_table
 
 pytestmark = pytest.mark.slow
@@ -31,13 +31,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def command(root: Path, name: str, **changes: Any) -> Outcome:
-    return run_command("sentence_embedding", write_config(root, name, max_seq_length=32, **changes))
-
-
 def run(root: Path, name: str, **changes: Any) -> Path:
-    outcome = command(root, name, **changes)
-    assert outcome.status == 0, outcome.errors
+    run_command("sentence_embedding", write_config(root, name, **{"max_seq_length": 32, **changes}), status=0)
     return root / "runs" / name
 
 
@@ -57,19 +52,15 @@ def test_cosines_follow_the_scores(root: Path, scored: Path) -> None:
 def test_triples_in_packs_in_mixed_precision(root: Path) -> None:
     execution = {"xla": False, "platform": "software", "device": "cpu", "precision": "mixed_bfloat16"}
     packs = {"max_seq_length": 64, "packing": {"max_sequences_per_pack": 2}}
-    sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 64}
-    bert = {**sizes, "vocab_size": 40, "max_position_embeddings": 64}
-    config = write_config(
-        root, "packed", embedding=TRIPLES, num_epochs=8, bert_config=bert, execution=execution,
-        evaluation={"every": "epoch"}, **packs,
-    )  # fmt: skip
-    outcome = run_command("sentence_embedding", config)
-    assert outcome.status == 0, outcome.errors
-    periods = [line["metrics"] for line in metrics(root / "runs" / "packed") if "metrics" in line]
+    bert = {**SMALL, "vocab_size": 40, "max_position_embeddings": 64}
+    evaluation = {"every": "epoch"}
+    settings = {"bert_config": bert, "execution": execution, "evaluation": evaluation, **packs}
+    packed = run(root, "packed", embedding=TRIPLES, num_epochs=8, **settings)
+    periods = [line["metrics"] for line in metrics(packed) if "metrics" in line]
     assert periods[-1]["loss"] < periods[0]["loss"]
     assert all(1 <= period["sequences_per_pack"] <= 2 for period in periods)  # of samples, not of texts
-    assert read_json(root / "runs" / "packed" / "scores.json")["recall_at_10"] > 0.5  # 10 of 48 answers by chance
-    assert read_json(root / "runs" / "packed" / "dataset.json")["records"] == 216
+    assert read_json(packed / "scores.json")["recall_at_10"] > 0.5  # 10 of 48 answers by chance
+    assert read_json(packed / "dataset.json")["records"] == 216
 
 
 def test_files_are_embedded_alike_by_the_run_and_by_its_export(
@@ -141,5 +132,4 @@ def test_wrong_configs_are_refused(root: Path, section: Any, changes: Any, messa
     columns = TRIPLES["text"] if "max_seq_length" in changes or "label" in section else TRIPLES["text"][:2]
     embedding = {**TRIPLES, "text": columns, **section}
     config = write_config(root, "wrong", **{"num_epochs": 1, "max_seq_length": 32, "embedding": embedding, **changes})
-    outcome = run_command("sentence_embedding", config)
-    assert outcome.status == 2 and message in outcome.error
+    assert message in run_command("sentence_embedding", config, status=2).error

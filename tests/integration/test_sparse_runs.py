@@ -40,9 +40,7 @@ def whole(root, dataset):
     for method in ("set", "rigl"):
         changes = {"enable_recomputation": True, **evaluated} if method == "rigl" else {}
         config = config_of(root, method, {"method": method}, **changes)
-        outcome = train(config, root / "runs")
-        assert outcome.status == 0, outcome.errors
-        result[method] = root / "runs" / method, outcome.errors
+        result[method] = root / "runs" / method, train(config, root / "runs", status=0).errors
     return result
 
 
@@ -65,9 +63,8 @@ def test_checkpoints_have_only_the_existing_blocks_and_their_moments(whole, meth
         grid = Grid(inputs // 4, outputs // 4)
         count = round(0.25 * grid.size)
         positions = values[f"{part}/positions"]
-        assert (
-            positions.shape == (count,) and set(positions) <= set(range(grid.size)) and (np.diff(positions) > 0).all()
-        )
+        assert positions.shape == (count,) and (np.diff(positions) > 0).all()
+        assert set(positions) <= set(range(grid.size))
         assert values[f"{part}/blocks"].shape == (count, 4, 4) and f"{part}/kernel" not in values
     trained = sum(value.size for name, value in values.items() if value.dtype == np.float32)
     moments = sum(value.size for value in variables(run, "optimizer").values())
@@ -97,8 +94,7 @@ def test_killed_and_resumed(whole, root, monkeypatch):
     """RigL needs the next update's samples in addition to step and seed."""
     config, (run, _) = config_of(root, "rigl", {}), whole["rigl"]
     killed_at(monkeypatch, 14, config, root / "runs", "--name", "killed")  # last saved after step 12
-    outcome = train(config, root / "runs", "--name", "killed", "--resume")
-    assert outcome.status == 0 and "resuming from step 12" in outcome.errors, outcome.errors
+    assert "resuming from step 12" in train(config, root / "runs", "--name", "killed", "--resume", status=0).errors
     assert_same_run(root / "runs" / "killed", run)
     assert patterns(root / "runs" / "killed") == patterns(run)
 
@@ -112,8 +108,7 @@ def test_kernels_train_alike_with_lamb(root):
         name = f"lamb-{kernel}-{xla}"
         config = config_of(root, "lamb", {"method": "rigl"}, updates=6, optimizer_opts={"name": "LAMB"})
         flags = ("--name", name, "--sparsity.kernel", kernel, "--execution.xla", xla)
-        outcome = train(config, root / "runs", *flags)
-        assert outcome.status == 0, outcome.errors
+        outcome = train(config, root / "runs", *flags, status=0)
         assert outcome.errors.count(f"{kernel}, set by sparsity.kernel") == 4
         losses.append([period["metrics"]["mlm_loss"] for period in metrics(root / "runs" / name)])
     for other in losses[1:]:

@@ -27,8 +27,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(root: Path, name: str, **changes: object) -> Path:
-    outcome = run_command("token_classification", write_config(root, name, **{**SETTINGS, **changes}))
-    assert outcome.status == 0, outcome.errors
+    run_command("token_classification", write_config(root, name, **{**SETTINGS, **changes}), status=0)
     return root / "runs" / name
 
 
@@ -120,5 +119,5 @@ def test_the_export_is_hugging_face_s_token_classifier(
 
 
 def test_what_is_missing_is_said(root: Path) -> None:
-    outcome = run_command("token_classification", write_config(root, "nowhere", **SETTINGS, dataset_dir=None))
-    assert outcome.status == 2 and "dataset_dir is not set" in outcome.error
+    config = write_config(root, "nowhere", **SETTINGS, dataset_dir=None)
+    assert "dataset_dir is not set" in run_command("token_classification", config, status=2).error

@@ -74,7 +74,6 @@ def test_from_text_to_comparison_without_the_network_and_without_secrets(tmp_pat
 
 
 def check_no_secret(runs: Path, shown: str) -> None:
-    """Check that no secret is in the output or in any file of the runs."""
     for secret in (HUGGING_FACE, OWN_SECRET):
         assert secret not in shown
         for path in runs.rglob("*"):

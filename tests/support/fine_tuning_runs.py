@@ -10,7 +10,7 @@ from typing import Any
 
 from data_utils.tokenizer import SPECIAL_TOKENS
 from tests.support.runs import BASE, SMALL, write_json
-from tests.support.squad_files import WORDS
+from tests.support.squad_files import WORDS, write_vocabulary
 
 GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "awful", "poor", "dull"]
 FILLING = ["the", "a", "film", "story", "is", "very", "it", "was"]
@@ -178,6 +178,13 @@ def write_squad(folder: Path, train: int, dev: int) -> None:
     for name, count in (("train-v1.1.json", train), ("dev-v1.1.json", dev)):
         articles = [article(chance, f"{name[:5]}_{number}") for number in range(count)]
         write_json(folder / name, {"version": "1.1", "data": articles})
+
+
+def write_squad_with_names(folder: Path) -> None:
+    """Write SQuAD files whose answers a small model learns, and a vocabulary in which each of them is one piece."""
+    write_squad(folder, train=60, dev=9)
+    with open(write_vocabulary(folder).path, "a", encoding="utf-8") as vocabulary:
+        vocabulary.writelines(f"{name}\n" for name in NAMES)
 
 
 def write_tagged(root: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, List, Sequence
 
 import numpy as np
 
@@ -38,6 +38,17 @@ def sequences(a: Architecture, lengths: Sequence[int], masked: int = 4, seed: in
         "masked_lm_weights": weights,
         "next_sentence_labels": random.integers(0, 2, (count, 1)).astype("int32"),
     }
+
+
+def packs_in_order(lengths: Sequence[int], pack: int = LENGTH, most: int = SEQUENCES) -> List[List[int]]:
+    """Return rows of these lengths in packs, each with as many of the next rows as fit."""
+    packs, room = [[]], pack
+    for row, length in enumerate(lengths):
+        if length > room or len(packs[-1]) == most:
+            packs, room = [*packs, []], pack
+        packs[-1].append(row)
+        room -= length
+    return packs
 
 
 def in_packs(data: Arrays, packs: Sequence[Sequence[int]]) -> Arrays:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 
+import pytest
+
 from tests import ROOT
+
+NEEDS_PYTORCH = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs PyTorch: pip install -r requirements-bench.txt"
+)
 
 
 def run_pytorch(module: str, *arguments: object) -> str:

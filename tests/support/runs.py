@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
 import os
@@ -75,23 +76,23 @@ class Outcome(NamedTuple):
         return lines[0]
 
 
-def run_command(task: str, config: Path, *arguments: str) -> Outcome:
-    """Run the command of a task."""
+def run_command(task: str, config: Path, *arguments: str, status: int | None = None) -> Outcome:
+    """Run the command of a task; unless ``status`` is None, check that it ends with this exit status."""
     printed, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
-        status = main(task, COMMANDS[task].run, ["--config", str(config), *arguments])
-    return Outcome(status, printed.getvalue(), errors.getvalue())
+        ended = main(task, COMMANDS[task].run, ["--config", str(config), *arguments])
+    assert status in (None, ended), errors.getvalue()
+    return Outcome(ended, printed.getvalue(), errors.getvalue())
 
 
-def train(config: Path, output: Path, *arguments: str) -> Outcome:
+def train(config: Path, output: Path, *arguments: str, status: int | None = None) -> Outcome:
     """Pre-train."""
-    return run_command("pretraining", config, "--output-dir", str(output), *arguments)
+    return run_command("pretraining", config, "--output-dir", str(output), *arguments, status=status)
 
 
 def trained(config: Path, output: Path, *arguments: str) -> Path:
     """Pre-train successfully, and return the run folder, which has the config's name."""
-    outcome = train(config, output, *arguments)
-    assert outcome.status == 0, outcome.errors
+    train(config, output, *arguments, status=0)
     return output / config.stem
 
 
@@ -107,6 +108,11 @@ def read_json(path: Path) -> Any:
 def read_lines(path: Path) -> list[Any]:
     """Return the content of a file with one JSON value per line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -285,12 +291,13 @@ def write_text(path: Path, documents: int = 60) -> Path:
 
 
 def prepare_dataset(
-    folder: Path, text: Path, sequence: int = TEXT_SEQUENCE, predictions: int = TEXT_PREDICTIONS
+    folder: Path, text: Path, *flags: str, sequence: int = TEXT_SEQUENCE, predictions: int = TEXT_PREDICTIONS
 ) -> Path:
     """Make TFRecords from the text by the product's own command."""
     arguments = [
         "--text", str(text), "--output", str(folder), "--vocab-size", str(TEXT_VOCABULARY), "--workers", "1",
         "--max-seq-length", str(sequence), "--max-predictions", str(predictions), "--duplicate-factor", "2",
+        *flags,
     ]  # fmt: skip
     assert prepare(arguments) in (0, None)
     return folder

@@ -6,6 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
@@ -44,7 +47,13 @@ def save(task: str, options: dict, folder: Path, replace: bool = True, pieces: i
     facts = {"task": task, "architecture": dataclasses.asdict(a), "lower_case": True}
     if task == CLASSIFICATION:
         facts["config"] = {"glue_task": "mnli"}
+    folder.mkdir(parents=True, exist_ok=True)
     vocabulary = None if pieces is None else write_vocabulary(folder, pieces)
     state = TrainingState(blocks, keras.optimizers.SGD(0.1))
     write_checkpoint(state.copy(), folder, STEP, facts, vocabulary)
     return Saved(source, model)
+
+
+def weights_of(path: Path) -> dict[str, np.ndarray]:
+    """Return the weights of a run or an export by their names in PyTorch."""
+    return {name: weight.value() for name, weight in open_pretrained(str(path), "pretrained_ckpt_path").weights.items()}
