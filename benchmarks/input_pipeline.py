@@ -22,7 +22,7 @@ from benchmarks.measuring import Column
 from benchmarks.pretraining import SPEED
 from benchmarks.settings import MICRO_BATCH, SIZES
 
-PIPELINE, BY_CORE, TRAINING = "input pipeline", "by core", "BERT-base"
+PIPELINE, TRAINING = "input pipeline", "BERT-base"
 TITLES = {PIPELINE: "input pipeline alone", TRAINING: "BERT-base trains"}
 RECORDS, FILES = 40_000, 4
 MICRO_BATCHES = 32  # of an update
@@ -30,7 +30,7 @@ WARM_UP, UPDATES = 10, 150  # to read
 
 
 def measure() -> measuring.Values:
-    """Return the samples that the pipeline delivers per second, and per second of the processor, in this process."""
+    """Return the samples that the pipeline delivers per second in this process."""
     from benchmarks.samples import pretraining_spec
     from data_utils.records.arrays import GeneratedReader
     from data_utils.records.pipeline import training_dataset
@@ -55,12 +55,11 @@ def measure() -> measuring.Values:
         elements = iter(dataset)
         for _ in range(WARM_UP):
             next(elements)
-        begun, used = time.perf_counter(), time.process_time()
+        begun = time.perf_counter()
         for _ in range(UPDATES):
             next(elements)
-        seconds, used = time.perf_counter() - begun, time.process_time() - used
-    samples = UPDATES * MICRO_BATCHES * MICRO_BATCH
-    return {SPEED: samples / seconds, BY_CORE: samples / used}
+        seconds = time.perf_counter() - begun
+    return {SPEED: UPDATES * MICRO_BATCHES * MICRO_BATCH / seconds}
 
 
 @measuring.benchmark({}, rounds=3)
@@ -74,7 +73,6 @@ def main(options: argparse.Namespace) -> list[str]:
     measured = measuring.alternate(variants, options.rounds)
     columns = [
         measured.column("samples/s", SPEED, "{:,.2f}"),
-        measured.column("samples per processor second", BY_CORE, "{:,.0f}"),
         Column("× BERT-base", lambda kind: measured.ratios(kind, TRAINING, SPEED), "{:,.0f} ×"),
     ]
     about = f"Median (min–max) of {options.rounds} processes in alternation; the ratio is taken within a round."

@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from data_utils.command_line import positive as at_least_one
 from utilities.commands import make_parser, run_main
 from utilities.environment import environment_facts
 from utilities.errors import UserError
@@ -41,14 +42,6 @@ Values = dict[str, float]
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
     """Print the module's text as it is written, and every default."""
-
-
-def at_least_one(text: str) -> int:
-    """Convert an argument to a positive integer."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 def benchmark(
@@ -208,8 +201,8 @@ class Measured:
         """Return one value of a variant in each round."""
         return [values[name] for values in self.rounds.get(variant, []) if name in values]
 
-    def median(self, variant: Hashable, name: str) -> float | None:
-        return median_of(self.values(variant, name))
+    def median(self, variant: Hashable, name: str) -> float:
+        return median(self.values(variant, name))
 
     def ratios(self, variant: Hashable, other: Hashable, name: str) -> list[float]:
         """Return the ratio of a variant's value to that of another, in each round."""
@@ -262,10 +255,6 @@ def gflops(product: Callable[[], Any], shape: tuple[int, int, int]) -> Values:
             count += 1
         rates.append(count * 2e-9 * math.prod(shape) / (time.perf_counter() - begin))
     return {GFLOPS: median(rates)}
-
-
-def median_of(values: Sequence[float]) -> float | None:
-    return median(values) if values else None
 
 
 def spread(values: Sequence[float], form: str = "{:.2f}") -> str:

@@ -21,11 +21,6 @@ from model.huggingface import build_hf_model
 from model.losses import ClassificationObjective, PretrainingObjective, SpanObjective
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, expected_blocks
 
-OUTPUTS = {
-    PRETRAINING: ("masked_lm", "next_sentence"),
-    SQUAD: ("start_logits", "end_logits"),
-    CLASSIFICATION: ("logits",),
-}
 OBJECTIVES: dict[str, Callable[[Platform], Any]] = {
     PRETRAINING: lambda platform: PretrainingObjective(word_cross_entropy=platform.cross_entropy),
     SQUAD: lambda _: SpanObjective(),
@@ -59,7 +54,7 @@ def build(
     """Convert a Hugging Face model and assemble it.
 
     Args:
-        task: key of ``OUTPUTS``.
+        task: key of ``OBJECTIVES``.
         shapes: of the features of a row.
         stages: of a pipeline; None: all blocks in one.
         source: the Hugging Face model; None: one with random weights.
@@ -68,7 +63,7 @@ def build(
     with platform.scope():
         blocks, conversion = convert(task, source, architecture, platform)
     stages = stages or [expected_blocks(task, architecture.num_hidden_layers)]
-    model = assemble(blocks, shapes, OUTPUTS[task], stages, platform)
+    model = assemble(blocks, shapes, blocks[-1].writes, stages, platform)
     assert conversion is not None, "all layers are replaced"
     conversion.transfer_weights(source)
     return model, blocks

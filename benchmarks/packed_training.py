@@ -8,6 +8,7 @@ padded row. For the few rows here, this ratio differs a little from the packing 
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -54,7 +55,7 @@ def main(options: argparse.Namespace) -> list[str]:
     table = [["tokens of a row", "packing factor", "bound", "padded, tokens/s", "packed", "gain", "of the bound"]]
     for length, bound in bounds.items():
         gains = measured.ratios((length, PACKED), (length, PADDED), SPEED)
-        share = (measuring.median_of(gains) or 0.0) / bound
+        share = statistics.median(gains) / bound
         speeds = [measuring.spread(measured.values((length, kind), SPEED), "{:,.0f}") for kind in (PADDED, PACKED)]
         gain = measuring.spread(gains, "{:.3f} ×")
         table.append([str(length), f"{factors[length]:.3f}", f"{bound:.3f}", *speeds, gain, f"{share:.1%}"])

@@ -28,7 +28,8 @@ def trainer(architecture: Architecture, batches: Callable[[], Iterator[Arrays]])
     keras.utils.set_random_seed(SEED)
     model = TFBertForPreTraining(hugging_face_config(architecture))
     model.build()
-    optimizer = _optimizer()
+    undecayed = ["LayerNorm", "layer_norm", "bias"]
+    optimizer = AdamWeightDecay(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY, exclude_from_weight_decay=undecayed)
     signature = {name: tf.TensorSpec(values.shape, values.dtype) for name, values in next(batches()).items()}
     data = iter(tf.data.Dataset.from_generator(batches, output_signature=signature).prefetch(tf.data.AUTOTUNE))
 
@@ -66,9 +67,3 @@ def product_rate(shape: tuple[int, int, int], bfloat16: bool) -> Values:
     left, right = tf.cast(tf.random.normal((rows, inner)), kind), tf.cast(tf.random.normal((inner, columns)), kind)
     product = tf.function(tf.matmul)
     return gflops(lambda: product(left, right), shape)
-
-
-def _optimizer() -> keras.optimizers.Optimizer:
-    """Return AdamW with the usual exclusions from decay."""
-    excluded = ["LayerNorm", "layer_norm", "bias"]
-    return AdamWeightDecay(LEARNING_RATE, weight_decay_rate=WEIGHT_DECAY, exclude_from_weight_decay=excluded)

@@ -78,11 +78,10 @@ class JobClock:
 
 def timed_stage(clock: JobClock) -> Callable[..., Stage]:
     """Return a function that makes stages whose three functions are timed."""
-    made: list[Stage] = []
+    numbers = itertools.count()
 
     def make(*arguments: Any) -> Stage:
-        stage, number = Stage(*arguments), len(made)
-        made.append(stage)
+        stage, number = Stage(*arguments), next(numbers)
         forward, backward, both = stage.forward, stage.backward, stage.forward_and_backward
         stage.forward = lambda *a: clock.timed((FORWARD, number), a, lambda: forward(*a))
         stage.backward = lambda *a: clock.timed((BACKWARD, number), a, lambda: backward(*a))

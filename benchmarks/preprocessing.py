@@ -107,23 +107,15 @@ def _processor_seconds() -> float:
 # --- The text ---
 
 
-class Material(NamedTuple):
-    """Folders, and the megabytes in each: sentence files, all text, and some of the text."""
-
-    sentences: Path
-    sentence_mb: float
-    text: Path
-    text_mb: float
-    little: Path
-    little_mb: float
-
-    def of(self, name: str) -> Path:
-        if name in COMPARED[SPEED]:
-            return self.sentences
-        return self.text if name in (ONE, TWO) else self.little
+class Text(NamedTuple):
+    folder: Path
+    megabytes: float
 
 
-def prepare_material(source: Path, options: argparse.Namespace, folder: Path) -> Material:
+Texts = dict[str, Text]  # by a name of COMPARED
+
+
+def prepare_texts(source: Path, options: argparse.Namespace, folder: Path) -> Texts:
     """Link the requested amount of text, and make sentences of the first part of it if they are needed."""
     files = sorted(path for path in source.rglob("wiki_*") if path.is_file())
     if not files:
@@ -135,56 +127,58 @@ def prepare_material(source: Path, options: argparse.Namespace, folder: Path) ->
             if size < limit * 1e6:
                 (folder / name / f"wiki_{number:05d}").symlink_to(path.resolve())
                 size += path.stat().st_size
-    few, sentences, text = folder / "few", folder / "sentences", folder / "all"
+    few, sentences = folder / "few", folder / "sentences"
     if SPEED in options.only:
         arguments = ["-m", "data_utils.text.sentences", "--wikiextractor", few, "--output", sentences]
         measuring.command(*arguments, log=folder / "sentences.log")
-    patterns = {sentences: "sentences_*.txt", text: "wiki_*", few: "wiki_*"}
-    sizes = [sum(file.stat().st_size for file in folder.glob(pattern)) / 1e6 for folder, pattern in patterns.items()]
-    return Material(sentences, sizes[0], text, sizes[1], few, sizes[2])
+    texts: Texts = {}
+    for names, part, pattern in (
+        (COMPARED[SPEED], sentences, "sentences_*.txt"),
+        ((LITTLE_ONE, LITTLE_TWO), few, "wiki_*"),
+        ((ONE, TWO), folder / "all", "wiki_*"),
+    ):
+        megabytes = sum(file.stat().st_size for file in part.glob(pattern)) / 1e6
+        texts.update(dict.fromkeys(names, Text(part, megabytes)))
+    return texts
 
 
 # --- The report ---
 
 
-def speed_report(measured: Measured, material: Material) -> str:
+def speed_report(measured: Measured, texts: Texts) -> str:
     """Return the comparison with our imitation of the classic script."""
+
+    def speeds(name: str) -> list[float]:
+        return [texts[name].megabytes / seconds for seconds in measured.values(name, PROCESSOR)]
+
     columns = [
-        Column(
-            "MB of text a processor second",
-            lambda name: [material.sentence_mb / seconds for seconds in measured.values(name, PROCESSOR)],
-            "{:.3f}",
-        ),
+        Column("MB of text a processor second", speeds, "{:.3f}"),
         Column("over the imitation", lambda name: measured.ratios(CLASSIC, name, PROCESSOR), "{:.1f} ×"),
     ]
     titles = {name: name for name in COMPARED[SPEED]}
     return measuring.table("sentences to TFRecords, one process", titles, columns)
 
 
-def growth(measured: Measured, material: Material, name: str, little: str) -> tuple[float, float]:
+def growth(measured: Measured, texts: Texts, name: str, little: str) -> tuple[float, float]:
     """Return the constant seconds, and those per megabyte, from the medians on the small text and on all text."""
-    few, all_of_it = (measured.median(which, SECONDS) or 0.0 for which in (little, name))
-    more = material.text_mb - material.little_mb
+    few, all_of_it = (measured.median(which, SECONDS) for which in (little, name))
+    more = texts[name].megabytes - texts[little].megabytes
     slope = (all_of_it - few) / more if more > 0 else float("nan")
-    return few - slope * material.little_mb, slope
+    return few - slope * texts[little].megabytes, slope
 
 
-def scaling_report(measured: Measured, material: Material) -> str:
+def scaling_report(measured: Measured, texts: Texts) -> str:
     """Return the comparison of one worker with two."""
-
-    def size(name: str) -> float:
-        return material.text_mb if name in (ONE, TWO) else material.little_mb
-
     columns = [
-        Column("MB of text", lambda name: [size(name)], "{:.1f}"),
+        Column("MB of text", lambda name: [texts[name].megabytes], "{:.1f}"),
         measured.column("seconds", SECONDS, "{:.1f}"),
-        Column("MB/s", lambda name: [size(name) / seconds for seconds in measured.values(name, SECONDS)]),
+        Column("MB/s", lambda name: [texts[name].megabytes / s for s in measured.values(name, SECONDS)]),
         measured.column("processor seconds", PROCESSOR, "{:.1f}"),
         Column("× one worker", lambda name: measured.ratios(ONE, name, SECONDS) if name in (ONE, TWO) else []),
         Column("largest process, MB", lambda name: [max(measured.values(name, MEMORY))], "{:,.0f}"),
     ]
     workers = measuring.table("text to TFRecords, the whole command", {n: n for n in COMPARED[SCALING]}, columns)
-    one, two = growth(measured, material, ONE, LITTLE_ONE), growth(measured, material, TWO, LITTLE_TWO)
+    one, two = growth(measured, texts, ONE, LITTLE_ONE), growth(measured, texts, TWO, LITTLE_TWO)
     costs = [["seconds", "for any amount of text", "for 100 MB more"]]
     costs += [[name, f"{fixed:.1f}", f"{100 * slope:.1f}"] for name, (fixed, slope) in ((ONE, one), (TWO, two))]
     costs.append(["ratio", "", f"{one[1] / two[1]:.2f} ×"])
@@ -210,13 +204,13 @@ def main(options: argparse.Namespace) -> list[str]:
     measuring.require([], [text, vocabulary])
     names = [name for what in COMPARED for name in COMPARED[what] if what in options.only]
     with tempfile.TemporaryDirectory() as folder:
-        material = prepare_material(text, options, Path(folder))
+        texts = prepare_texts(text, options, Path(folder))
         job: dict[str, Any] = {"vocabulary": str(vocabulary.resolve())}
-        variants = {n: partial(measuring.in_process, measure, name=n, text=str(material.of(n)), **job) for n in names}
+        variants = {n: partial(measuring.in_process, measure, name=n, text=str(texts[n].folder), **job) for n in names}
         measured = measuring.alternate(variants, options.rounds)
-    sentences = f"{material.sentence_mb:.1f} MB of sentences, " if material.sentence_mb else ""
+    sentences = f"{texts[OURS].megabytes:.1f} MB of sentences, " if texts[OURS].megabytes else ""
     about = (
-        f"{sentences}{material.text_mb:.1f} MB of text; sequence 128, 20 predictions, 5 passes. Median (min–max) of"
+        f"{sentences}{texts[ONE].megabytes:.1f} MB of text; sequence 128, 20 predictions, 5 passes. Median (min–max) of"
         f" {options.rounds} processes, run in alternation; ratios are taken within a round."
     )
     if SPEED in options.only:
@@ -224,7 +218,7 @@ def main(options: argparse.Namespace) -> list[str]:
             " The classic script is our imitation: the published procedure in plain Python with Hugging Face's slow"
             " tokenizer (benchmarks/classic_records.py)."
         )
-    return [about, *(REPORTS[what](measured, material) for what in COMPARED if what in options.only)]
+    return [about, *(REPORTS[what](measured, texts) for what in COMPARED if what in options.only)]
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def histogram(max_seq_length: int = 512) -> np.ndarray:
 
 
 def packed_samples(
-    max_seq_length: int, max_sequences_per_pack: int, algorithm: str, rows: int, vocab_size: int, seed: int = SEED
+    max_seq_length: int, max_sequences_per_pack: int, algorithm: str, rows: int, vocab_size: int
 ) -> PackedSamples:
     """Make rows of both kinds.
 
@@ -159,12 +159,11 @@ def packed_samples(
         max_sequences_per_pack, algorithm: see :func:`data_utils.packing.plan_packing`.
         rows: padded sequences, and packs.
         vocab_size: of the model.
-        seed: of lengths and tokens.
     """
     from data_utils.packing import plan_packing  # imports SciPy, which other benchmarks' memory must not count
     from data_utils.packing.merge import pack_arrays
 
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(SEED)
     counts = histogram(max_seq_length)
     plan = plan_packing(counts, max_seq_length, max_sequences_per_pack, algorithm)
     chosen = [plan.packs[kind] for kind in spread_over(np.asarray(plan.repeats), rows, random)]

@@ -7,7 +7,6 @@ this machine has takes its turn in each round; ratios are taken within a round, 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Callable
@@ -94,10 +93,10 @@ def main(options: argparse.Namespace) -> list[str]:
     variants = {name: timed(run) for name, run in candidates().items()}
     measured = measuring.alternate(variants, options.rounds, quiet=True)
     dense_variants = [variant for variant in variants if variant[0] == DENSE]
-    dense = min(dense_variants, key=lambda variant: measured.median(variant, SECONDS) or math.inf)
+    dense = min(dense_variants, key=lambda variant: measured.median(variant, SECONDS))
     speed = measuring.Column("times the dense layer's speed", lambda variant: measured.ratios(dense, variant, SECONDS))
     flops = 6 * INPUTS * OUTPUTS * TOKENS
-    rate = flops / (measured.median(dense, SECONDS) or 1.0) / 1e9
+    rate = flops / measured.median(dense, SECONDS) / 1e9
     about = (
         f"{INPUTS} × {OUTPUTS}, {TOKENS} tokens, {RATIO:.0%} of the blocks absent;"
         f" forward and backward, float32, median (min–max) of {options.rounds} rounds. Dense:"

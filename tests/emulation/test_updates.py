@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from data_utils.packing.merge import pack_arrays
+from data_utils.records.arrays import GeneratedReader
 from tests.emulation.conftest import Emulation, Run, write_config
 from tests.support.fine_tuning_runs import PIECES, write_pieces, write_squad, write_sst2
-from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY, write_arrays
+from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY, spec, write_arrays
 from tests.support.runs import evaluations, read_json
 from tests.support.squad_files import write_vocabulary
 
@@ -42,18 +43,7 @@ LAMB = {"name": "LAMB", "loss_scaling": 128, "learning_rate": {"max_learning_rat
 
 def records(count: int) -> dict[str, np.ndarray]:
     """Return sequences without padding, each with the maximum number of masked words."""
-    chance = np.random.default_rng(3)
-    shape = (count, SEQUENCE)
-    positions = np.stack([np.sort(chance.choice(SEQUENCE, PREDICTIONS, replace=False)) for _ in range(count)])
-    return {
-        "input_ids": chance.integers(0, VOCABULARY, shape),
-        "input_mask": np.ones(shape, "int64"),
-        "segment_ids": np.repeat([[0] * 8 + [1] * (SEQUENCE - 8)], count, axis=0),
-        "masked_lm_positions": positions,
-        "masked_lm_ids": chance.integers(0, VOCABULARY, (count, PREDICTIONS)),
-        "masked_lm_weights": np.ones((count, PREDICTIONS), "float32"),
-        "next_sentence_labels": chance.integers(0, 2, (count, 1)),
-    }
+    return GeneratedReader(spec(), 3, count).read(np.arange(count))
 
 
 def pretraining(folder: Path, **changes: Any) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
 import sys
 import tempfile
@@ -17,21 +18,8 @@ CASES = {"configs": 2000, "records": 500, "checkpoints": 200, "pretrained": 200}
 
 def import_suite(name: str) -> Callable[[Path], Suite]:
     """Return a suite; suites are imported one by one, because configs do not need TensorFlow."""
-    if name == "configs":
-        from tests.fuzz.configs import Configs
-
-        return Configs
-    if name == "records":
-        from tests.fuzz.records import Records
-
-        return Records
-    if name == "pretrained":
-        from tests.fuzz.pretrained import PretrainedFiles
-
-        return PretrainedFiles
-    from tests.fuzz.checkpoints import Checkpoints
-
-    return Checkpoints
+    suite: Callable[[Path], Suite] = getattr(importlib.import_module(f"tests.fuzz.{name}"), name.capitalize())
+    return suite
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 SECONDS = 60.0  # time limit for one case, even on a busy machine
+MOST_FAILURES = 10
 
 ACCEPTED, REFUSED = "accepted", "refused"
 
@@ -50,8 +51,8 @@ class Report:
         return "\n".join([f"{self.suite}: {total} cases, {counts}", *self.failures])
 
 
-def run_suite(suite: Suite, cases: int, seed: int, most_failures: int = 10) -> Report:
-    """Try cases ``seed/0``, ``seed/1`` …; stop after ``most_failures`` failures."""
+def run_suite(suite: Suite, cases: int, seed: int) -> Report:
+    """Try cases ``seed/0``, ``seed/1`` …; stop after ``MOST_FAILURES`` failures."""
     report = Report(suite.name)
     for number in range(cases):
         mutations = list(suite.draw(random.Random(f"{suite.name}/{seed}/{number}")))
@@ -61,7 +62,7 @@ def run_suite(suite: Suite, cases: int, seed: int, most_failures: int = 10) -> R
             continue
         small = minimize(suite, mutations)
         report.failures.append(describe(suite, seed, number, small))
-        if len(report.failures) >= most_failures:
+        if len(report.failures) >= MOST_FAILURES:
             break
     return report
 

@@ -36,7 +36,7 @@ ATTACKS = (
 )
 
 
-class PretrainedFiles:
+class Pretrained:
     """One small BERT in every format."""
 
     name = "pretrained"
@@ -67,12 +67,8 @@ class PretrainedFiles:
         if what == "bytes":
             return draw_bytes(chance, f"{kind}/{name}")
         if what == "start":  # the part with headers
-            return (
-                *draw_bytes(chance, f"{kind}/{name}")[:2],
-                chance.random() / 50,
-                chance.choice([1, 8]),
-                chance.randrange(256),
-            )
+            damage = draw_bytes(chance, f"{kind}/{name}")[:2]
+            return (*damage, chance.random() / 50, chance.choice([1, 8]), chance.randrange(256))
         if what == "json":
             file = chance.choice([key for key in self._keys if key.startswith(f"{kind}/")])
             return draw_json(chance, file, self._keys[file])

@@ -6,7 +6,6 @@ import hashlib
 import json
 import random
 import shutil
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -156,25 +155,19 @@ def check_values(result: dict[str, np.ndarray]) -> None:
             raise WrongError(f"{feature.name} has values out of range")
 
 
-def read_payloads(data: bytes) -> list[bytes] | None:
-    """Return the records of a complete file."""
-    result, offset = [], 0
-    while offset < len(data):
-        if offset + 12 > len(data):
-            return None
-        (length,) = struct.unpack_from("<Q", data, offset)
-        if offset + length + 16 > len(data):
-            return None
-        result.append(data[offset + 12 : offset + 12 + length])
-        offset += length + 16
-    return result
+def read_payloads(path: Path) -> list[bytes]:
+    """Return the records of a file; none if it is damaged."""
+    try:
+        return list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    except tf.errors.OpError:
+        return []
 
 
 def rewrite(path: Path, mutation: Damage) -> None:
     """Change one feature of a record, with correct checksums."""
     _, _, number, feature, value = mutation
-    payloads = read_payloads(path.read_bytes())
-    if payloads is not None and number < len(payloads):
+    payloads = read_payloads(path)
+    if number < len(payloads):
         payloads[number] = example(sample(number, **{feature: value}))
         write(path, payloads)
 
@@ -182,8 +175,8 @@ def rewrite(path: Path, mutation: Damage) -> None:
 def swap(path: Path, mutation: Damage) -> None:
     """Swap two records."""
     _, _, one, two = mutation
-    payloads = read_payloads(path.read_bytes())
-    if payloads is not None and max(one, two) < len(payloads):
+    payloads = read_payloads(path)
+    if max(one, two) < len(payloads):
         payloads[one], payloads[two] = payloads[two], payloads[one]
         write(path, payloads)
 

@@ -72,13 +72,13 @@ def hdf5_of_called_model(model: Any, folder: Path) -> Path:
     return folder
 
 
-def pytorch_bin(model: Any, folder: Path, arrays: Arrays | None = None) -> Path:
+def pytorch_bin(model: Any, folder: Path) -> Path:
     write_config(model, folder)
-    write_bin(folder / "pytorch_model.bin", arrays or pytorch_arrays(model))
+    write_bin(folder / "pytorch_model.bin", pytorch_arrays(model))
     return folder
 
 
-def google(model: Any, folder: Path, arrays: Arrays | None = None) -> Path:
+def google(model: Any, folder: Path) -> Path:
     """Write a file like ``bert_model.ckpt`` of google-research/bert, with TF1 names, Adam's slots, and the step."""
     folder.mkdir(parents=True)
     values = model.config.to_dict()
@@ -87,7 +87,7 @@ def google(model: Any, folder: Path, arrays: Arrays | None = None) -> Path:
              "initializer_range")  # fmt: skip
     (folder / "bert_config.json").write_text(json.dumps({name: values[name] for name in known}), encoding="utf-8")
     variables: dict[str, np.ndarray] = {"global_step": np.array(7, np.int64)}
-    for name, array in (arrays or pytorch_arrays(model)).items():
+    for name, array in pytorch_arrays(model).items():
         variable, value = google_name(name, array)
         variables[variable] = value
         variables[f"{variable}/adam_m"] = variables[f"{variable}/adam_v"] = np.full_like(value, 7)

@@ -26,7 +26,7 @@ def write_vocabulary(folder: Path) -> Vocabulary:
     return read_vocabulary(path)
 
 
-def random_document(seed: int, articles: int = 3, longest: int = 60) -> dict[str, Any]:
+def random_document(seed: int, articles: int = 3) -> dict[str, Any]:
     """Return articles of random words, with punctuation and capitals; some contexts are short, some long."""
     chance = random.Random(seed)
     plain = [word for word in WORDS if not word.startswith("##")]
@@ -40,7 +40,7 @@ def random_document(seed: int, articles: int = 3, longest: int = 60) -> dict[str
     for article in range(articles):
         paragraphs = []
         for paragraph in range(chance.randint(1, 3)):
-            words = [word() for _ in range(chance.choice([1, 4, longest // 3, longest]))]
+            words = [word() for _ in range(chance.choice([1, 4, 20, 60]))]
             context = " ".join(words)
             questions = []
             for number in range(chance.randint(1, 3)):
@@ -50,9 +50,8 @@ def random_document(seed: int, articles: int = 3, longest: int = 60) -> dict[str
                 start = len(" ".join([*words[:first], ""]))
                 asked = " ".join(word() for _ in range(chance.randint(1, 12))) + "?"
                 answers = [{"text": text, "answer_start": start}] * chance.randint(1, 3)
-                questions.append(
-                    {"id": f"{article}-{paragraph}-{number}", "question": asked, "answers": answers}
-                )  # fmt: skip
+                identity = f"{article}-{paragraph}-{number}"
+                questions.append({"id": identity, "question": asked, "answers": answers})
             paragraphs.append({"context": context, "qas": questions})
         data.append({"title": f"Article_{article}", "paragraphs": paragraphs})
     return {"data": data, "version": "1.1"}

@@ -8,11 +8,12 @@ import pty
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 from tests import ROOT
+
+SECONDS = 600
 
 
 class Ended(NamedTuple):
@@ -20,7 +21,7 @@ class Ended(NamedTuple):
     shown: str
 
 
-def on_terminal(arguments: list[str], home: Path, seconds: float = 600, **variables: str) -> Ended:
+def on_terminal(arguments: list[str], home: Path, **variables: str) -> Ended:
     """Run Python on a new terminal, without any login; fail if it does not end by itself."""
     hidden = ("WANDB", "NETRC", "HOME", "XDG")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
@@ -33,13 +34,12 @@ def on_terminal(arguments: list[str], home: Path, seconds: float = 600, **variab
     os.close(theirs)
     reader = threading.Thread(target=read_all, args=(ours, shown), daemon=True)
     reader.start()
-    started = time.monotonic()
     try:
-        status = process.wait(timeout=seconds)
+        status = process.wait(timeout=SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise AssertionError(f"still running after {time.monotonic() - started:.0f} s: {b''.join(shown)!r}") from None
+        raise AssertionError(f"still running after {SECONDS} s: {b''.join(shown)!r}") from None
     reader.join(timeout=10)
     return Ended(status, b"".join(shown).decode("utf-8", "replace"))
 

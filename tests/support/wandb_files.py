@@ -9,29 +9,31 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from wandb.proto import wandb_internal_pb2
 
 HEADER, BLOCK = 7, 32 * 1024
 
 
-class OfflineRun(NamedTuple):
+@dataclass
+class OfflineRun:
     """One offline run, or one part of a resumed run."""
 
-    id: str
-    project: str
-    name: str
-    tags: tuple[str, ...]
-    config: dict[str, Any]
-    history: dict[int, dict[str, Any]]
-    summary: dict[str, Any]
-    artifacts: dict[str, tuple[str, tuple[str, ...]]]
-    system_metrics: int
-    exit_code: int | None
-    resumes: bool
-    host: str
+    id: str = ""
+    project: str = ""
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    resumes: bool = False
+    host: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    history: dict[int, dict[str, Any]] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    artifacts: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    system_metrics: int = 0
+    exit_code: int | None = None
 
 
 def offline_runs(folder: Path) -> list[OfflineRun]:
@@ -57,42 +59,31 @@ def records(path: Path) -> list[Any]:
 
 
 def read(path: Path) -> OfflineRun:
-    run: Any = None
-    config, history, summary, artifacts, system, code = {}, {}, {}, {}, 0, None
+    result = OfflineRun()
     for record in records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             run = record.run
-            config.update({item.key: json.loads(item.value_json) for item in record.run.config.update})
+            result.id, result.project, result.name = run.run_id, run.project, run.display_name
+            result.tags, result.resumes, result.host = tuple(run.tags), run.resume, run.host
+            result.config.update({item.key: json.loads(item.value_json) for item in run.config.update})
         elif kind == "history":
-            items = {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
-            history[record.history.step.num] = items
+            result.history[record.history.step.num] = values(record.history.item)
         elif kind == "summary":
-            summary.update(
-                {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.summary.update}
-            )
+            result.summary.update(values(record.summary.update))
         elif kind == "stats":
-            system += 1
+            result.system_metrics += 1
         elif kind == "exit":
-            code = record.exit.exit_code
+            result.exit_code = record.exit.exit_code
         elif kind == "request" and record.request.WhichOneof("request_type") == "log_artifact":
-            keep_artifact(artifacts, record.request.log_artifact.artifact)
+            keep_artifact(result.artifacts, record.request.log_artifact.artifact)
         elif kind == "artifact":
-            keep_artifact(artifacts, record.artifact)
-    return OfflineRun(
-        run.run_id,
-        run.project,
-        run.display_name,
-        tuple(run.tags),
-        config,
-        history,
-        summary,
-        artifacts,
-        system,
-        code,
-        run.resume,
-        run.host,
-    )
+            keep_artifact(result.artifacts, record.artifact)
+    return result
+
+
+def values(items: Any) -> dict[str, Any]:
+    return {".".join(item.nested_key) or item.key: json.loads(item.value_json) for item in items}
 
 
 def keep_artifact(artifacts: dict[str, Any], artifact: Any) -> None:

@@ -14,71 +14,31 @@ from keras_extensions.backend import keras, tf
 IPU = "tensorflow.python.ipu"
 
 
-class Refusal(NamedTuple):
-    call: Callable[[], Any]
-    kind: Type[Exception]
-    words: str  # a part of the message
-
-
-REFUSALS: Dict[str, Refusal] = {}
-
-
-def refused(kind: Type[Exception], words: str) -> Callable:
-    def register(call: Callable[[], Any]) -> Callable[[], Any]:
-        REFUSALS[call.__name__] = Refusal(call, kind, words)
-        return call
-
-    return register
-
-
 def ipu(module: str) -> Any:
     return importlib.import_module(f"{IPU}.{module}")
 
 
-def traced(function: Callable, *shape: Any, dtype: str = "int32") -> None:
-    """Trace a function of one tensor."""
-    tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec(shape, dtype))
+def addons(module: str) -> Any:
+    return importlib.import_module(f"ipu_tensorflow_addons.keras.{module}")
 
 
 # Operations
 
 
-@refused(ValueError, "unknown dimensions")
-def layer_normalization_of_unknown_batches() -> None:
-    addons = importlib.import_module("ipu_tensorflow_addons.keras.layers.normalization")
-    addons.LayerNormalization()(keras.Input((4, 8)))
+def traced(function: Callable, *shape: Any, dtype: str = "int32") -> None:
+    """Trace a function of one tensor."""
+    tf.function(lambda x: function(x), autograph=False).get_concrete_function(tf.TensorSpec(shape, dtype))
 
 
-@refused(TypeError, "NoneType")
-def embedding_lookup_of_unknown_batches() -> None:
-    traced(lambda ids: ipu("ops.embedding_ops").embedding_lookup(tf.zeros((4, 2)), ids), None, 3)
+def look_up(ids: tf.Tensor, rows: int = 4, **options: Any) -> Any:
+    return ipu("ops.embedding_ops").embedding_lookup(tf.zeros((rows, 2)), ids, **options)
 
 
-@refused(TypeError, "int64 that does not match expected type of int32")
-def embedding_lookup_of_long_integers() -> None:
-    traced(lambda ids: ipu("ops.embedding_ops").embedding_lookup(tf.zeros((4, 2)), ids), 3, dtype="int64")
-
-
-@refused(ValueError, "must divide")
-def embedding_lookup_in_uneven_parts() -> None:
-    ipu("ops.embedding_ops").embedding_lookup(tf.zeros((5, 2)), tf.zeros((3,), "int32"), serialization_factor=2)
-
-
-def serialized(rows: Any, dimension: str, factor: int = 2) -> None:
+def multiply(rows: int, dimension: str, factor: int = 2) -> None:
     def product(x: tf.Tensor) -> tf.Tensor:
         return ipu("ops.math_ops").serialized_matmul(x, tf.zeros((6, 4)), factor, dimension, transpose_b=True)
 
     traced(product, rows, 4, dtype="float32")
-
-
-@refused(ValueError, "Invalid serialization_dimension")
-def serialization_along_kernel_rows() -> None:
-    serialized(3, "kernel_rows")
-
-
-@refused(ValueError, "to divide")
-def serialization_in_uneven_parts() -> None:
-    serialized(4, "b_rows", factor=4)
 
 
 # Models and their stages
@@ -88,16 +48,6 @@ def enter_stage(strategy: Any) -> None:
     stages = importlib.import_module("keras.ipu.extensions.pipeline_stage_assignment")
     with strategy.scope(), stages.PipelineStage(0):
         pass
-
-
-@refused(RuntimeError, "from within an IPUStrategy context")
-def pipeline_stage_in_another_strategy() -> None:
-    enter_stage(tf.distribute.OneDeviceStrategy("/cpu:0"))
-
-
-@refused(RuntimeError, "from within an IPUStrategy context")
-def pipeline_stage_under_popdist() -> None:
-    enter_stage(ipu("distributed.popdist_strategy").PopDistStrategy())
 
 
 def staged(*stages: Any) -> Any:
@@ -111,48 +61,25 @@ def staged(*stages: Any) -> Any:
     return model
 
 
-def in_scope(call: Callable[[Any], Any]) -> None:
-    """Make a call with the strategy of a system of two IPUs, in its scope."""
+def in_scope(call: Callable[[], Any]) -> None:
+    """Make a call in the scope of the strategy of a system of two IPUs."""
     system = ipu("config").IPUConfig()
     system.auto_select_ipus = 2
     system.configure_ipu_system()
     strategy = ipu("ipu_strategy").IPUStrategyV1()
     with strategy.scope():
-        call(strategy)
+        call()
 
 
-@refused(ValueError, "does not match the number of layers")
-def stages_of_some_layers() -> None:
-    in_scope(lambda strategy: staged(0))
-
-
-@refused(ValueError, "has not been assigned a pipeline stage")
-def layer_without_a_stage() -> None:
-    in_scope(lambda strategy: staged(0, None))
-
-
-@refused(ValueError, "has a dependency from a")
-def stage_before_what_it_needs() -> None:
-    in_scope(lambda strategy: staged(1, 0))
-
-
-@refused(AttributeError, "set_pipelining_options")
-def model_from_outside_the_scope() -> None:
+def pipeline_model_from_outside() -> None:
     x = keras.Input(batch_input_shape=(2, 4))
     model = keras.Model(x, keras.layers.Dense(1)(x))
-    in_scope(lambda strategy: model.set_pipelining_options(device_mapping=[0, 1]))
+    in_scope(lambda: model.set_pipelining_options(device_mapping=[0, 1]))
 
 
-@refused(ValueError, "to be a list of integers")
-def device_mapping_that_is_a_tuple() -> None:
-    in_scope(lambda strategy: staged(0, 1).set_pipelining_options(device_mapping=(0, 1)))
-
-
-@refused(ValueError, "is different from the scope used for the")
-def slots_of_variables_from_outside_the_scope() -> None:
-    optimizers = importlib.import_module("ipu_tensorflow_addons.keras.optimizers.adam_optimizer")
-    variable = tf.Variable(tf.zeros((2,)))
-    in_scope(lambda strategy: optimizers.AdamIpuOptimizer(0.1).add_slot(variable, "m"))
+def add_slot_from_outside() -> None:
+    optimizers, variable = addons("optimizers.adam_optimizer"), tf.Variable(tf.zeros((2,)))
+    in_scope(lambda: optimizers.AdamIpuOptimizer(0.1).add_slot(variable, "m"))
 
 
 # Training
@@ -161,7 +88,7 @@ def slots_of_variables_from_outside_the_scope() -> None:
 def train(batch: Any = 2, steps: int = 4, steps_per_execution: int = 4, **options: Any) -> None:
     """Train a model of two stages; the parameters change correct settings."""
 
-    def run(strategy: Any) -> None:
+    def run() -> None:
         model = staged(0, 1)
         pipelining, chosen = ipu("ops.pipelining_ops"), {"device_mapping": [0, 1], **options}
         chosen["pipeline_schedule"] = pipelining.PipelineSchedule[chosen.get("pipeline_schedule", "Grouped")]
@@ -169,8 +96,8 @@ def train(batch: Any = 2, steps: int = 4, steps_per_execution: int = 4, **option
         model.set_pipelining_options(
             gradient_accumulation_steps_per_replica=4, gradient_accumulation_reduction_method=means, **chosen
         )
-        optimizers = importlib.import_module("ipu_tensorflow_addons.keras.optimizers.adam_optimizer")
-        model.compile(optimizer=optimizers.AdamIpuOptimizer(0.1), loss="mse", steps_per_execution=steps_per_execution)
+        optimizer = addons("optimizers.adam_optimizer").AdamIpuOptimizer(0.1)
+        model.compile(optimizer=optimizer, loss="mse", steps_per_execution=steps_per_execution)
         rows = tf.data.Dataset.from_tensors((tf.zeros((4,)), tf.zeros((1,)))).repeat()
         data = rows.batch(batch or 2, drop_remainder=batch is not None)
         model.fit(data, steps_per_epoch=steps, verbose=0, callbacks=[])
@@ -178,34 +105,76 @@ def train(batch: Any = 2, steps: int = 4, steps_per_execution: int = 4, **option
     in_scope(run)
 
 
-@refused(ValueError, "must be offloaded")
-def sharding_of_what_is_on_the_chip() -> None:
-    train(offload_weight_update_variables=False, replicated_optimizer_state_sharding=True)
+class Refusal(NamedTuple):
+    kind: Type[Exception]
+    words: str  # a part of the message
+    call: Callable[[], Any]
 
 
-@refused(NotImplementedError, "multiple pipeline stages on the same device")
-def interleaved_schedule_with_a_repeated_device() -> None:
-    train(steps=8, device_mapping=[0, 0], pipeline_schedule="Interleaved")
-
-
-@refused(ValueError, "requires a multiple of")
-def more_ipus_than_are_attached() -> None:
-    train(device_mapping=[0, 2])
-
-
-@refused(ValueError, "which is not fully defined")
-def data_of_unknown_batches() -> None:
-    train(batch=None)
-
-
-@refused(RuntimeError, "is not divisible by")
-def executions_of_broken_updates() -> None:
-    train(steps=6, steps_per_execution=6)
-
-
-@refused(ValueError, "must be a divisor of the number of batches")
-def a_shorter_last_execution() -> None:
-    train(steps=12, steps_per_execution=8)
+REFUSALS: Dict[str, Refusal] = {
+    "layer normalization of unknown batches": Refusal(
+        ValueError,
+        "unknown dimensions",
+        lambda: addons("layers.normalization").LayerNormalization()(keras.Input((4, 8))),
+    ),
+    "embedding lookup of unknown batches": Refusal(TypeError, "NoneType", lambda: traced(look_up, None, 3)),
+    "embedding lookup of long integers": Refusal(
+        TypeError, "int64 that does not match expected type of int32", lambda: traced(look_up, 3, dtype="int64")
+    ),
+    "embedding lookup in uneven parts": Refusal(
+        ValueError, "must divide", lambda: look_up(tf.zeros((3,), "int32"), rows=5, serialization_factor=2)
+    ),
+    "serialization along kernel rows": Refusal(
+        ValueError, "Invalid serialization_dimension", lambda: multiply(3, "kernel_rows")
+    ),
+    "serialization in uneven parts": Refusal(ValueError, "to divide", lambda: multiply(4, "b_rows", factor=4)),
+    "pipeline stage in another strategy": Refusal(
+        RuntimeError,
+        "from within an IPUStrategy context",
+        lambda: enter_stage(tf.distribute.OneDeviceStrategy("/cpu:0")),
+    ),
+    "pipeline stage under popdist": Refusal(
+        RuntimeError,
+        "from within an IPUStrategy context",
+        lambda: enter_stage(ipu("distributed.popdist_strategy").PopDistStrategy()),
+    ),
+    "stages of some layers": Refusal(
+        ValueError, "does not match the number of layers", lambda: in_scope(lambda: staged(0))
+    ),
+    "layer without a stage": Refusal(
+        ValueError, "has not been assigned a pipeline stage", lambda: in_scope(lambda: staged(0, None))
+    ),
+    "stage before what it needs": Refusal(
+        ValueError, "has a dependency from a", lambda: in_scope(lambda: staged(1, 0))
+    ),
+    "model from outside the scope": Refusal(AttributeError, "set_pipelining_options", pipeline_model_from_outside),
+    "device mapping that is a tuple": Refusal(
+        ValueError,
+        "to be a list of integers",
+        lambda: in_scope(lambda: staged(0, 1).set_pipelining_options(device_mapping=(0, 1))),
+    ),
+    "slots of variables from outside the scope": Refusal(
+        ValueError, "is different from the scope used for the", add_slot_from_outside
+    ),
+    "sharding of what is on the chip": Refusal(
+        ValueError,
+        "must be offloaded",
+        lambda: train(offload_weight_update_variables=False, replicated_optimizer_state_sharding=True),
+    ),
+    "interleaved schedule with a repeated device": Refusal(
+        NotImplementedError,
+        "multiple pipeline stages on the same device",
+        lambda: train(steps=8, device_mapping=[0, 0], pipeline_schedule="Interleaved"),
+    ),
+    "more IPUs than are attached": Refusal(ValueError, "requires a multiple of", lambda: train(device_mapping=[0, 2])),
+    "data of unknown batches": Refusal(ValueError, "which is not fully defined", lambda: train(batch=None)),
+    "executions of broken updates": Refusal(
+        RuntimeError, "is not divisible by", lambda: train(steps=6, steps_per_execution=6)
+    ),
+    "a shorter last execution": Refusal(
+        ValueError, "must be a divisor of the number of batches", lambda: train(steps=12, steps_per_execution=8)
+    ),
+}
 
 
 def not_refused() -> List[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
-import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -34,16 +32,6 @@ def imported(path: Path) -> set[str]:
 def test_benchmarks_import_what_is_installed(path: Path) -> None:
     allowed = PROJECT | RUNTIME | set(sys.stdlib_module_names) | ({"torch"} if path.name in PYTORCH else set())
     assert imported(path) <= allowed
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.name)
-def test_names_that_functions_import_exist(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        module = getattr(node, "module", None) or ""
-        if module.partition(".")[0] in PROJECT and f"{module.rpartition('.')[2]}.py" not in PYTORCH:
-            for alias in node.names:
-                package = importlib.import_module(module)
-                assert hasattr(package, alias.name) or importlib.util.find_spec(f"{module}.{alias.name}"), node.lineno
 
 
 def test_targets_that_need_pytorch_install_it() -> None:
