@@ -46,5 +46,5 @@ def save(task: str, options: dict, folder: Path, replace: bool = True, pieces: i
         facts["config"] = {"glue_task": "mnli"}
     vocabulary = None if pieces is None else write_vocabulary(folder, pieces)
     state = TrainingState(blocks, keras.optimizers.SGD(0.1))
-    write_checkpoint(state.copy(), folder, STEP, facts, vocabulary)
+    write_checkpoint(state.copy(), folder, STEP, facts, None if vocabulary is None else vocabulary.read_bytes())
     return Saved(source, model)
