@@ -25,7 +25,6 @@ from checkpoints.folder import (
     step_folders,
 )
 from checkpoints.state import StateCopy, TrainingState
-from data_utils.tokenizer import vocab_txt
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ def atomic_checkpoint(folder: Path, step: int, facts: Dict[str, Any]) -> Iterato
 
 
 def write_checkpoint(
-    copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[Path] = None
+    copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[bytes] = None
 ) -> Path:
     """Write a checkpoint and return its folder; see :func:`atomic_checkpoint`.
 
@@ -80,12 +79,12 @@ def write_checkpoint(
         folder: the run's checkpoints folder.
         step: weight updates done.
         facts: the facts that are needed to build the model (task, architecture, seed, …).
-        vocabulary: ``vocab.txt``, or a ``tokenizer.json`` to convert to it, stored with the weights.
+        vocabulary: content of the ``vocab.txt`` to store with the weights.
     """
     with atomic_checkpoint(folder, step, {**facts, **copy.facts}) as temporary:
         copy.write_files(temporary)
         if vocabulary is not None:
-            (temporary / VOCABULARY).write_bytes(vocab_txt(vocabulary))
+            (temporary / VOCABULARY).write_bytes(vocabulary)
     return folder / folder_name(step)
 
 
@@ -179,7 +178,7 @@ class CheckpointWriter:
         state: the state to save.
         facts: function that returns the facts for checkpoint.json, given the number of updates done.
         run: the run's id, which is added to the facts; only checkpoints of this run are ever removed.
-        vocabulary: ``vocab.txt`` to store with the weights.
+        vocabulary: content of the ``vocab.txt`` to store with the weights; its file may be in a checkpoint that goes.
         rotation: which checkpoints to keep.
         on_written: called with the folder of every finished checkpoint, by the method that notices it.
 
@@ -195,7 +194,7 @@ class CheckpointWriter:
         state: TrainingState,
         facts: Callable[[int], Dict[str, Any]],
         run: str,
-        vocabulary: Optional[Path] = None,
+        vocabulary: Optional[bytes] = None,
         rotation: Rotation = KEEP_ALL,
         on_written: Callable[[Path], None] = lambda path: None,
     ) -> None:

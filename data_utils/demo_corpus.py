@@ -3,7 +3,7 @@
 It contains Python's help topics and the docstrings of the standard library and of the installed requirements, as a
 MediaWiki dump, so that the demo is processed like a Wikipedia dump.
 
-``python -m data_utils.demo_corpus --output demo/corpus.xml``
+``python -m data_utils.demo_corpus --output runs/demo/data/corpus.xml``
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def _worker_facts(paths: list[str]) -> tuple[str, list[str]]:
     return code_fingerprint(), [path for path in paths if not os.path.exists(path)]
 
 
-@functools.cache  # a worker's code is that of its first job, even if the files change
+@functools.lru_cache(maxsize=1)  # a worker's code is that of its first job, even if the files change
 def code_fingerprint() -> str:
     """Return a digest of this package's source; machines with different digests must not work together."""
     digest = hashlib.sha256()

@@ -204,18 +204,24 @@ def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabula
 
 
 def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
-    """Return BERT's tokenizer, cached by the file's content; it splits text like Hugging Face's ``BertTokenizer``.
-
-    Args:
-        path: what :func:`read_vocabulary` accepts.
-        lower_case: lower-case text and strip its accents, as BERT "uncased".
+    """Return the tokenizer of a vocabulary that :func:`read_vocabulary` accepts; see :func:`make_tokenizer`.
 
     Example:
         >>> tokenizer = load_tokenizer("vocab.txt", lower_case=True)  # doctest: +SKIP
         >>> tokenizer.encode("An example", add_special_tokens=False).offsets  # doctest: +SKIP
         [(0, 2), (3, 10)]
     """
-    return _tokenizer(tuple(read_vocabulary(Path(path)).pieces), lower_case)
+    return make_tokenizer(read_vocabulary(Path(path)), lower_case)
+
+
+def make_tokenizer(vocabulary: Vocabulary, lower_case: bool) -> Tokenizer:
+    """Return BERT's tokenizer, cached by its pieces; it splits text like Hugging Face's ``BertTokenizer``.
+
+    Args:
+        vocabulary: its pieces.
+        lower_case: lower-case text and strip its accents, as BERT "uncased".
+    """
+    return _tokenizer(tuple(vocabulary.pieces), lower_case)
 
 
 @functools.lru_cache(maxsize=2)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from data_utils.records.features import FeatureSpec, in_packs
 from data_utils.records.packs import generated_rows, make_rows, outputs_by_sample
 from data_utils.records.pipeline import SampleReader
-from data_utils.tokenizer import load_tokenizer
+from data_utils.tokenizer import make_tokenizer
 from execution.interface import Platform
 from model.architecture import Architecture
 from settings.schema import TrainingConfig
@@ -103,9 +103,7 @@ class FineTuning:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of data that is not generated."""
-        return load_tokenizer(
-            str(self.required_tokenizer_settings.vocabulary.path), self.required_tokenizer_settings.lower_case
-        )
+        return make_tokenizer(*self.required_tokenizer_settings)
 
     def vocabulary_facts(self) -> Dict[str, Any]:
         """Return the facts about the vocabulary for the report."""

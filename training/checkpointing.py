@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
 
@@ -12,6 +13,7 @@ from checkpoints.folder import (
     BEST,
     WEIGHTS,
     Checkpoint,
+    best_step,
     damage,
     folder_name,
     parse_step,
@@ -23,6 +25,7 @@ from checkpoints.state import TrainingState
 from checkpoints.writer import CheckpointWriter, ContributingWriter, Rotation, rewrite_facts
 from data_utils.records.order import select_batch
 from data_utils.records.pipeline import SampleReader
+from data_utils.tokenizer import vocab_txt
 from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.safeguards import DivergenceError
 from training.resume import Position
@@ -62,7 +65,8 @@ class Saver:
         self._constant_facts = constant_facts(session, text.lower_case)
         folder = session.run.checkpoints(config.save_ckpt_path)
         resumed = self.position.checkpoint
-        self._folders = {folder, folder if resumed is None else resumed.folder.parent}
+        folders = [folder, session.run.checkpoints(), *([] if resumed is None else [resumed.folder.parent])]
+        self._folders = list(dict.fromkeys(Path(os.path.realpath(path)) for path in folders))
         self.writer: Union[CheckpointWriter, ContributingWriter] = ContributingWriter(folder, state)
         if session.processes.is_chief:
             self.writer = CheckpointWriter(
@@ -74,6 +78,8 @@ class Saver:
                 Rotation(config.keep_last, config.keep_every),
                 self._on_written,
             )
+        if config.evaluation.every is not None:
+            self.writer.best = next((step for step in map(best_step, self._folders) if step is not None), None)
 
     def callback(self) -> Checkpoints:
         """Return the Keras callback that saves checkpoints from the current position to the end."""
@@ -116,7 +122,7 @@ class Saver:
         return None
 
     def existing(self) -> List[Path]:
-        """Return the run's checkpoints by step, including those in the folder from which the run was resumed."""
+        """Return the run's checkpoints by step, including those in earlier folders."""
         return sorted((path for folder in self._folders for path in step_folders(folder)), key=parse_step)
 
     def newest_until(self, step: int) -> Optional[Checkpoint]:
@@ -169,9 +175,9 @@ def constant_facts(session: Session, lower_case: Optional[bool]) -> Dict[str, An
 
 
 class TextSettings(NamedTuple):
-    """The vocabulary that belongs to the weights, and whether text is lower-cased first; None: unknown."""
+    """The ``vocab.txt`` that belongs to the weights, and whether text is lower-cased first; None: unknown."""
 
-    vocabulary: Optional[Path] = None
+    vocabulary: Optional[bytes] = None
     lower_case: Optional[bool] = None
 
 
@@ -179,12 +185,14 @@ def text_settings(task: Any, reader: SampleReader) -> TextSettings:
     """Return the vocabulary of a fine-tuning task, or the one that the manifest of the data set names."""
     settings = getattr(task, "tokenizer_settings", None)
     if settings is not None:
-        return TextSettings(settings.vocabulary.path, settings.lower_case)
+        return TextSettings(settings.vocabulary.content, settings.lower_case)
     manifest = getattr(reader, "manifest", None)
     if manifest is None:
         return TextSettings()
     lower_case = manifest.settings.get("lower_case")
-    return TextSettings(manifest.vocabulary_path, lower_case if isinstance(lower_case, bool) else None)
+    path = manifest.vocabulary_path
+    content = None if path is None else vocab_txt(path)
+    return TextSettings(content, lower_case if isinstance(lower_case, bool) else None)
 
 
 def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:

@@ -188,9 +188,9 @@ class EvaluateWhileTraining(UpdateCounter):
         self._predict = Predictor(model, evaluation_batch_size(config, platform), platform, self._interrupted)
         records = session.processes.decide(lambda: session.run.evaluations(self._metric))
         self._records = [Record(*record) for record in records]
-        best = find_best_step(self._records, self._metric)
-        if best is not None:
-            saver.keep_as_best(best)  # a rewind may have discarded a better one
+        saver.writer.best = find_best_step(self._records, self._metric)  # a rewind may have discarded a better one
+        if saver.writer.best is not None:
+            saver.keep_as_best(saver.writer.best)
 
     def catch_up(self) -> bool:
         """Make up for an evaluation that an interruption prevented, and return whether training has ended."""

@@ -204,16 +204,22 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
     Damaged checkpoints are renamed: they are kept, but never used.
 
     Args:
-        folders: folders in which the run's checkpoints may be.
+        folders: folders in which the run's checkpoints may be; new ones will be written into the first.
 
     Raises:
-        UserError: there are checkpoints, but none is intact.
+        UserError: there are checkpoints, but none is intact, or the first folder has those of another run.
     """
     notes: List[str] = []
     candidates = []
     for folder in folders:
         clear_unfinished(folder)
         candidates += [(parse_step(path), path) for path in step_folders(folder)]
+    for path in step_folders(folders[0]):
+        if _run_of(path) not in (None, run.identity):
+            raise UserError(
+                f"resume: the checkpoints in {folders[0]} are of another run than {run.path}; name another folder with"
+                " --save-ckpt-path, or begin a new run under another --name"
+            )
     for _, path in sorted(candidates, reverse=True):
         problem = damage(path)
         if problem is not None:
@@ -223,12 +229,8 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
             )
             continue
         facts = read_facts(path)
-        if facts.get("run") != run.identity:
-            raise UserError(
-                f"resume: the checkpoints in {path.parent} are of another run than {run.path}; name another folder with"
-                " --save-ckpt-path, or begin a new run under another --name"
-            )
-        return Position.of(Checkpoint(path / WEIGHTS, facts)), notes
+        if facts.get("run") == run.identity:
+            return Position.of(Checkpoint(path / WEIGHTS, facts)), notes
     broken = [path for folder in folders for path in folder.glob(f"{DAMAGED}-*")]
     if broken:
         raise UserError(
@@ -242,6 +244,13 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
         )
     notes.append("no checkpoint was written before the run ended; it starts from the beginning")
     return Position(), notes
+
+
+def _run_of(checkpoint: Path) -> Optional[str]:
+    """Return the id of the run that wrote a checkpoint; None if it is damaged."""
+    with contextlib.suppress(UserError):
+        return read_facts(checkpoint).get("run")
+    return None
 
 
 def check_same_data(position: Position, identity: str, config: TrainingConfig) -> None:

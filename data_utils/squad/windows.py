@@ -27,7 +27,7 @@ from tokenizers import Tokenizer
 
 from data_utils.records.features import TOKEN_INDEX, Feature, FeatureSpec, fine_tuning_features
 from data_utils.squad.examples import SquadSet, answer_position
-from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary, load_tokenizer
+from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary, make_tokenizer
 from utilities.errors import UserError
 from utilities.files import replacing
 
@@ -271,7 +271,7 @@ def cached_windows(
     if windows is not None:
         logger.info("%s windows of %s from the cache %s", f"{windows.count:,}", squad.origin, path)
         return windows
-    windows = make_windows(squad, load_tokenizer(str(vocabulary.path), lower_case), geometry, labels)
+    windows = make_windows(squad, make_tokenizer(vocabulary, lower_case), geometry, labels)
     try:
         save_windows(path, key, windows)
         logger.info("%s windows of %s, cached in %s", f"{windows.count:,}", squad.origin, path)

@@ -170,7 +170,8 @@ def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResul
     try:
         text = tokenize_unit(sentences, vocabulary_file, settings.lower_case)
     except UnicodeDecodeError as error:
-        raise UserError(f"{unit.spans[0].path}: not UTF-8 ({error.reason}); convert the file") from error
+        names = ", ".join(str(span.path) for span in unit.spans)
+        raise UserError(f"{names}: not UTF-8 ({error.reason}); convert the text") from error
     keys: list[np.ndarray] = []
     records: list[memoryview] = []
     for duplicate in range(settings.duplicate_factor):

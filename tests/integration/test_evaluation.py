@@ -153,12 +153,14 @@ def test_an_interrupted_run_has_the_same_evaluations(config: Path, root: Path, w
 def test_a_resume_with_another_folder_for_checkpoints_keeps_the_best_one(
     config: Path, root: Path, whole: Path, monkeypatch: Any
 ) -> None:
-    """The best checkpoint is in the first folder. The second process is killed before it writes one."""
+    """The best checkpoint is in the first folder. The second start writes none, the third does."""
     run, name = root / "runs" / "moved", ("--name", "moved")
     elsewhere = (*name, "--save-ckpt-path", str(root / "elsewhere"))
     killed_at(monkeypatch, 6, config, root / "runs", *name)
     killed_at(monkeypatch, 6, config, root / "runs", *elsewhere)
-    assert "resuming from step 4" in train(config, root / "runs", *elsewhere, status=0).errors
+    killed_at(monkeypatch, 10, config, root / "runs", *elsewhere, "--ckpt-every-n-steps-per-execution", "1")
+    assert list((root / "elsewhere").glob("step-*"))
+    train(config, root / "runs", *elsewhere, status=0)
     assert scores(run) == scores(whole) and checkpoints(run) == ["step-00000004"]
 
 

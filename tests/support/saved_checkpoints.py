@@ -50,7 +50,7 @@ def save(task: str, options: dict, folder: Path, replace: bool = True, pieces: i
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = None if pieces is None else write_vocabulary(folder, pieces)
     state = TrainingState(blocks, keras.optimizers.SGD(0.1))
-    write_checkpoint(state.copy(), folder, STEP, facts, vocabulary)
+    write_checkpoint(state.copy(), folder, STEP, facts, None if vocabulary is None else vocabulary.read_bytes())
     return Saved(source, model)
 
 
