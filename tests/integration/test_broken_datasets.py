@@ -189,16 +189,16 @@ CASES = [
         ("b.index", RENEW),
     ),
     Broken("index is a folder", lambda folder: (folder / "b.index").mkdir(), ("b.index", "cannot be read")),
-    Broken("no such folder", lambda folder: None, ("nowhere", "no such folder", "set dataset_dir"), dataset="nowhere"),
+    Broken("no such folder", lambda folder: None, ("nowhere", "no such folder", "name the folder"), dataset="nowhere"),
     Broken(
         "a file instead of a folder",
         lambda folder: None,
-        ("a.tfrecord", "is a file", "set dataset_dir"),
+        ("a.tfrecord", "is a file", "name the folder"),
         dataset="a.tfrecord",
     ),
-    Broken("empty folder", only(""), ("is empty", "set dataset_dir")),
-    Broken("no record files", only("notes.txt"), ("no *.tfrecord files", "notes.txt", "set dataset_dir")),
-    Broken("record files one folder below", move_below, ("no *.tfrecord files", "phase1", "set dataset_dir")),
+    Broken("empty folder", only(""), ("is empty", "name a folder")),
+    Broken("no record files", only("notes.txt"), ("no *.tfrecord files", "notes.txt", "name the folder")),
+    Broken("record files one folder below", move_below, ("no *.tfrecord files", "phase1", "name that folder")),
     Broken("only empty record files", only("a.tfrecord"), ("all *.tfrecord files are empty", REMAKE)),
     Broken(
         "a folder like a record file", lambda folder: (folder / "c.tfrecord").mkdir(), ("c.tfrecord", "is a folder")

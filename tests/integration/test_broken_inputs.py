@@ -21,6 +21,7 @@ from data_utils.records import index
 from data_utils.squad import __main__ as squad
 from data_utils.text import __main__ as text
 from data_utils.text import examples, extract, sentences, vocabulary
+from data_utils.tokenizer import SPECIAL_TOKENS
 from execution import launch
 from tasks.cli import main
 from tests.support.config_files import TINY, changed, run_command, write
@@ -188,7 +189,9 @@ def with_vocabulary(content: bytes) -> Callable[[Path], list[str]]:
 def latin_1(folder: Path) -> list[str]:
     (folder / "corpus").mkdir()
     (folder / "corpus" / "sentences_000.txt").write_bytes("Ein Café.\n\n".encode("latin-1") * 50)
-    return ["--sentences", str(folder / "corpus"), "--output", str(folder / "out"), "--workers", "1"]
+    vocabulary = write(folder, "\n".join([*SPECIAL_TOKENS, "a"]), "vocab.txt")
+    arguments = ["--sentences", str(folder / "corpus"), "--vocab-file", str(vocabulary)]
+    return [*arguments, "--output", str(folder / "out"), "--workers", "1"]
 
 
 def records(*flags: str) -> Callable[[Path], list[str]]:
