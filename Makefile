@@ -67,7 +67,7 @@ ipu-emulation: $(DEV)  ## everything on Graphcore's own Python code: EMULATION=f
 	@test -n "$(EMULATION)" || { echo "error: name the emulation's folder: make ipu-emulation EMULATION=/path SOURCES=/path" >&2; exit 1; }
 	@$(if $(SOURCES),$(PY) $(EMULATION)/setup --sources $(SOURCES))
 	@$(PY) $(EMULATION)/check --python $(PY)
-	@BERT_IPU_EMULATION=$(EMULATION) $(PYTEST) tests/emulation $(PYTEST_ARGS)
+	@BERT_IPU_EMULATION=$(EMULATION) IPU_EMULATION_ENV=$${IPU_EMULATION_ENV:-$$HOME/.cache/ipu_emulation} $(PYTEST) tests/emulation $(PYTEST_ARGS)
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
 	@$(PY) -m ruff check .
