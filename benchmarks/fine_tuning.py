@@ -26,6 +26,7 @@ from benchmarks import measuring
 from benchmarks.real_tasks import PAIR_FILES, PAIRS, Classification, Scores, Squad, write_json, write_samples
 from benchmarks.samples import SQUAD_TRAINING
 from benchmarks.settings import SIZES
+from data_utils.command_line import positive
 from data_utils.squad.windows import Geometry
 from model.tasks import SQUAD
 from utilities.files import PROJECT
@@ -265,7 +266,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--tasks": {"nargs": "+", "choices": RELEASED, "default": list(RELEASED), "help": "to fine-tune on"},
     "--variants": {"nargs": "+", "choices": TITLES, "default": list(TITLES), "help": "to be trained"},
     "--seeds": {"nargs": "+", "type": int, "default": [1, 2, 3], "help": "of each variant"},
-    "--samples": {"type": measuring.at_least_one, "metavar": "N", "help": "most to train on; None: the task's"},
+    "--samples": {"type": positive, "metavar": "N", "help": "most to train on; None: the task's"},
     "--data": {"type": Path, "default": measuring.real_data_root(), "metavar": "DIR", "help": "has glue/ and squad/"},
     "--work": {"type": Path, "metavar": "DIR", "help": "keep runs here; None: a temporary folder"},
 }

@@ -32,6 +32,7 @@ from benchmarks.real_tasks import Classification, Squad
 from benchmarks.samples import SQUAD_TRAINING, WORDS, Arrays, iterate_batches, unpadded
 from benchmarks.settings import SEED, SIZES, VOCABULARY, Trainer, make_architecture
 from data_utils.classification.features import classification_features
+from data_utils.command_line import positive
 from data_utils.squad.windows import Geometry, squad_features
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SQUAD
@@ -133,7 +134,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--tasks": {"nargs": "+", "choices": TASKS, "default": list(TASKS), "help": "to fine-tune on"},
     "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "base"], "help": "of the model"},
     "--competitors": {"nargs": "+", "choices": COMPETITORS, "default": list(COMPETITORS), "help": "to be measured"},
-    "--steps": {"type": measuring.at_least_one, "metavar": "N", "help": "measured, of a process; by size"},
+    "--steps": {"type": positive, "metavar": "N", "help": "measured, of a process; by size"},
 }
 
 

@@ -23,6 +23,7 @@ from benchmarks import measuring
 from benchmarks.measuring import markdown
 from benchmarks.samples import Arrays, generated_samples, read_samples, real_samples
 from benchmarks.settings import MICRO_BATCH, SEED, SIZES, VOCABULARY, make_architecture, without_dropout
+from data_utils.command_line import positive
 from model.architecture import Architecture
 from model.tasks import PRETRAINING
 from utilities.errors import UserError
@@ -204,7 +205,7 @@ STUDIES = {"pytorch": (study_pytorch, 100, 1e-3), "precision": (study_precision,
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "study": {"choices": STUDIES, "help": "what to compare"},
     "--learning-rate": {"type": float, "help": "peak; None: 1e-3 for pytorch, 3e-5 for precision"},
-    "--steps": {"type": measuring.at_least_one, "help": "weight updates; None: 100 for pytorch, 300 for precision"},
+    "--steps": {"type": positive, "help": "weight updates; None: 100 for pytorch, 300 for precision"},
     "--dataset-dir": {"type": Path, "metavar": "FOLDER", "help": "records of length 128; None: made of Wikipedia"},
     "--precisions": {"nargs": "+", "help": "values of execution.precision to compare with float32; None: float16"},
     "--size": {"choices": SIZES, "default": "tiny", "help": "of the model"},

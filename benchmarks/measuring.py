@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from data_utils.command_line import positive as at_least_one
+from data_utils.command_line import positive
 from utilities.commands import make_parser, run_main
 from utilities.environment import environment_facts
 from utilities.errors import UserError
@@ -63,7 +63,7 @@ def benchmark(
         for flag, settings in arguments.items():
             parser.add_argument(flag, **settings)
         if rounds is not None:
-            parser.add_argument("--rounds", type=at_least_one, default=rounds, metavar="N", help="of measurements")
+            parser.add_argument("--rounds", type=positive, default=rounds, metavar="N", help="of measurements")
 
         def measure_and_report(options: argparse.Namespace) -> int:
             parts = measure(options)

@@ -25,6 +25,7 @@ from benchmarks.settings import (
     Trainer,
     make_architecture,
 )
+from data_utils.command_line import positive
 from model.architecture import Architecture
 from model.tasks import PRETRAINING
 
@@ -177,8 +178,8 @@ def report(measured: Measured, sizes: Sequence[str], competitors: Sequence[str],
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "small", "base"], "help": "of the model"},
     "--competitors": {"nargs": "+", "choices": COMPETITORS, "default": list(COMPETITORS), "help": "to be measured"},
-    "--steps": {"type": measuring.at_least_one, "metavar": "N", "help": "measured, of a process; by size"},
-    "--warm-up": {"type": measuring.at_least_one, "default": 3, "metavar": "N", "help": "steps before those"},
+    "--steps": {"type": positive, "metavar": "N", "help": "measured, of a process; by size"},
+    "--warm-up": {"type": positive, "default": 3, "metavar": "N", "help": "steps before those"},
 }
 
 

@@ -32,7 +32,7 @@ from data_utils.text.pairs import (
 from data_utils.text.shuffle import KEY, Shuffled
 from data_utils.text.tokens import TokenizedUnit, tokenize_unit
 from data_utils.text.units import Unit
-from data_utils.tokenizer import Vocabulary, read_vocabulary
+from data_utils.tokenizer import Vocabulary, make_tokenizer, read_vocabulary
 from utilities.errors import UserError
 
 MIN_SEQ_LENGTH, MAX_SEQ_LENGTH = 8, 1 << 15
@@ -168,7 +168,7 @@ def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResul
     if settings.validation_fraction:
         sentences = select_documents(sentences, settings.validation_fraction, held_out=False)
     try:
-        text = tokenize_unit(sentences, vocabulary_file, settings.lower_case)
+        text = tokenize_unit(sentences, make_tokenizer(vocabulary, settings.lower_case))
     except UnicodeDecodeError as error:
         names = ", ".join(str(span.path) for span in unit.spans)
         raise UserError(f"{names}: not UTF-8 ({error.reason}); convert the text") from error

@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_utils.tokenizer import load_tokenizer
-
 # Frequent after or before a word; splitting them off leaves fewer distinct words.
 SET_APART = (b",", b".", b"(", b")", b'"', b":", b";")
 SEPARATORS = "|~^`"  # one of them separates words that are tokenized together
@@ -31,7 +29,7 @@ class TokenizedUnit(NamedTuple):
     words: int  # separated by white space
 
 
-def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> TokenizedUnit:
+def tokenize_unit(text: bytes, tokenizer: Tokenizer) -> TokenizedUnit:
     """Tokenize UTF-8 text with one sentence a line and an empty line between documents.
 
     Sentences without any token, and documents without sentences, are left out.
@@ -43,7 +41,7 @@ def tokenize_unit(text: bytes, vocabulary_file: str, lower_case: bool) -> Tokeni
     words = int(np.count_nonzero(~is_blank[1:] & is_blank[:-1])) + bool(text and not is_blank[0])
     line_ends = np.flatnonzero(characters == ord("\n"))
     is_empty = np.diff(line_ends, prepend=-1) == 1
-    tokens, lengths = tokenize_lines(text, load_tokenizer(vocabulary_file, lower_case))
+    tokens, lengths = tokenize_lines(text, tokenizer)
     document = np.append(np.cumsum(is_empty), is_empty.sum())  # (N,) end of each line; the last one has none
     kept = lengths > 0
     sentence_starts = [0, *np.cumsum(lengths[kept]).tolist()]

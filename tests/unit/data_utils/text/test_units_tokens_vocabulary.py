@@ -166,10 +166,11 @@ def test_a_unit_as_tokens(tmp_path: Path) -> None:
     pieces = [*SPECIAL_TOKENS, "a", "b", "c"]
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     text = b"a b\n\n\n\xe2\x80\x8b\nc c c\na\n\n\xe2\x80\x8b\n\nb\n"
-    unit = tokenize_unit(text, str(tmp_path / "vocab.txt"), True)
+    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
+    unit = tokenize_unit(text, tokenizer)
     assert unit.tokens.tolist() == [5, 6, 7, 7, 7, 5, 6]
     assert unit.sentence_starts == [0, 2, 5, 6, 7]
     assert unit.document_starts == [0, 1, 3, 4]
-    carriage_returns = tokenize_unit(text.replace(b"\n", b"\r\n"), str(tmp_path / "vocab.txt"), True)
+    carriage_returns = tokenize_unit(text.replace(b"\n", b"\r\n"), tokenizer)
     assert carriage_returns.sentence_starts == unit.sentence_starts
-    assert tokenize_unit(b"", str(tmp_path / "vocab.txt"), True).document_starts == [0]
+    assert tokenize_unit(b"", tokenizer).document_starts == [0]
