@@ -5,10 +5,10 @@ pytorch-standard: Hugging Face's BERT in PyTorch, masked-LM only, rows of 128 to
     Of several learning rates the best of short runs is taken.
 pytorch-ours: the recipe of "ours" in PyTorch: rows, samples, batches, schedules, Muon and word vectors.
 
-All compute the masked-LM head at the masked positions only. PyTorch computes in bfloat16 (autocast), with fused AdamW
-and scaled dot-product attention. A competitor's clock starts with its first process, and includes imports and
-compilation. Afterwards one scorer computes the loss of all snapshots. Runs whose results --output contains are not
-repeated.
+All compute the masked-LM head at the masked positions only, in bfloat16 where the processor multiplies it faster than
+float32. PyTorch has fused AdamW and scaled dot-product attention. A competitor's clock starts with its first process,
+and includes imports and compilation. Afterwards one scorer computes the loss of all snapshots. Runs whose results
+--output contains are not repeated.
 """
 
 from __future__ import annotations

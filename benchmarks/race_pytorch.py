@@ -1,6 +1,7 @@
 """The learning race's training in PyTorch: Hugging Face's BERT, masked-LM head at the masked positions only.
 
-It computes in bfloat16 (autocast), with fused AdamW, possibly Muon, and scaled dot-product attention.
+It computes in bfloat16 (autocast) where the processor multiplies it faster than float32, as this project does. AdamW is
+fused, attention is scaled dot-product attention.
 
 B batch · M masked positions of a batch · S sequence · H hidden · V vocabulary
 """
@@ -17,7 +18,7 @@ import numpy as np
 from benchmarks.samples import Arrays, select_rows
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import pretraining_features
-from utilities.environment import keep_freed_memory, usable_cores
+from utilities.environment import fast_bfloat16, keep_freed_memory, usable_cores
 
 if TYPE_CHECKING:
     import torch
@@ -160,7 +161,7 @@ def train_part(model: BertForMaskedLM, rows: Arrays, part: Part, snapshots: Snap
         for optimizer in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = group.setdefault("initial_lr", group["lr"]) * rate_factor(done, part)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bool(fast_bfloat16())):
             loss = masked_lm_loss(model, next(data))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), part["clip"])
