@@ -13,7 +13,7 @@ EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto sharding clean
+.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -94,9 +94,6 @@ fine-tuning: $(BENCH)  ## a run's or released weights fine-tuned, compared with 
 
 pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, compared with the same in sequence
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pipeline $(BENCHMARK_ARGS)
-
-sharding: $(RUNTIME)  ## the optimizer's memory in each of several processes, with and without sharding
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sharding $(BENCHMARK_ARGS)
 
 learning-curve: $(BENCH)  ## loss, step by step, compared with Hugging Face's in PyTorch (a minute); needs PyTorch; uses real data, Wikipedia, where there is any
 	@$(PY) -m benchmarks.learning pytorch $(BENCHMARK_ARGS)

@@ -49,7 +49,7 @@ class Recipe(NamedTuple):
     """How a task is trained.
 
     Attributes:
-        configs: of the folder ``configs``.
+        configs: files of the folder ``configs``.
         metrics: the last one decides which evaluation is the best.
         stride, query: tokens of SQuAD's windows.
         packed: most samples in a row; the ``rows`` of a batch then contain about as many samples as ``batch``.
@@ -265,9 +265,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--checkpoint": {"required": True, "type": Path, "metavar": "PATH", "help": "run of pre-training, or HF folder"},
     "--tasks": {"nargs": "+", "choices": RELEASED, "default": list(RELEASED), "help": "to fine-tune on"},
     "--variants": {"nargs": "+", "choices": TITLES, "default": list(TITLES), "help": "to be trained"},
-    "--seeds": {"nargs": "+", "type": int, "default": [1, 2, 3], "help": "of each variant"},
+    "--seeds": {"nargs": "+", "type": int, "default": [1, 2, 3], "help": "seeds of each variant"},
     "--samples": {"type": positive, "metavar": "N", "help": "most to train on; None: the task's"},
-    "--data": {"type": Path, "default": measuring.real_data_root(), "metavar": "DIR", "help": "has glue/ and squad/"},
+    "--data": {"type": Path, "default": measuring.real_data_root(), "metavar": "DIR", "help": "with glue/ and squad/"},
     "--work": {"type": Path, "metavar": "DIR", "help": "keep runs here; None: a temporary folder"},
 }
 

@@ -132,9 +132,9 @@ def report(measured: Measured, options: argparse.Namespace) -> list[str]:
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "--tasks": {"nargs": "+", "choices": TASKS, "default": list(TASKS), "help": "to fine-tune on"},
-    "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "base"], "help": "of the model"},
+    "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "base"], "help": "size of the model"},
     "--competitors": {"nargs": "+", "choices": COMPETITORS, "default": list(COMPETITORS), "help": "to be measured"},
-    "--steps": {"type": positive, "metavar": "N", "help": "measured, of a process; by size"},
+    "--steps": {"type": positive, "metavar": "N", "help": "measured steps of a process; None: depends on the size"},
 }
 
 

@@ -208,7 +208,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--steps": {"type": positive, "help": "weight updates; None: 100 for pytorch, 300 for precision"},
     "--dataset-dir": {"type": Path, "metavar": "FOLDER", "help": "records of length 128; None: made of Wikipedia"},
     "--precisions": {"nargs": "+", "help": "values of execution.precision to compare with float32; None: float16"},
-    "--size": {"choices": SIZES, "default": "tiny", "help": "of the model"},
+    "--size": {"choices": SIZES, "default": "tiny", "help": "size of the model"},
     "--picture": {"type": Path, "metavar": "FILE", "help": "draw the curves (.svg, .png)"},
 }
 

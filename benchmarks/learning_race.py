@@ -240,13 +240,13 @@ def draw(results: dict[str, Result], path: Path) -> None:
 COMPETITORS = (OURS, STANDARD, PYTORCH_OURS)
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "--data-32": {"required": True, "type": Path, "metavar": "FOLDER", "help": "records of 32 tokens"},
-    "--data-128": {"required": True, "type": Path, "metavar": "FOLDER", "help": "of 128, with validation/"},
-    "--output": {"required": True, "type": Path, "metavar": "FOLDER", "help": "for runs, race.json and race.svg"},
+    "--data-128": {"required": True, "type": Path, "metavar": "FOLDER", "help": "of 128 tokens, with validation/"},
+    "--output": {"required": True, "type": Path, "metavar": "FOLDER", "help": "for runs, race.json, race.png"},
     "--competitors": {"nargs": "+", "choices": COMPETITORS, "default": list(COMPETITORS), "help": "to run"},
-    "--minutes": {"type": float, "default": 60.0, "help": "of pytorch-standard"},
-    "--trial-minutes": {"type": float, "default": 10.0, "help": "of pytorch-standard, with each learning rate"},
-    "--learning-rates": {"nargs": "+", "type": float, "default": [5e-4, 1e-3, 2.5e-3], "help": "of pytorch-standard"},
-    "--snapshot-minutes": {"type": float, "default": 1.0, "help": "from one snapshot to the next"},
+    "--minutes": {"type": float, "default": 60.0, "help": "duration of pytorch-standard"},
+    "--trial-minutes": {"type": float, "default": 10.0, "help": "duration of a trial of each learning rate"},
+    "--learning-rates": {"nargs": "+", "type": float, "default": [5e-4, 1e-3, 2.5e-3], "help": "to try"},
+    "--snapshot-minutes": {"type": float, "default": 1.0, "help": "time from one snapshot to the next"},
     "--samples-scale": {"type": float, "default": 1.0, "help": "factor of the recipe's samples, for short runs"},
     "--blimp": {"type": Path, "metavar": "FOLDER", "help": "minimal pairs to score the last snapshots on"},
 }
@@ -261,7 +261,7 @@ def main(options: argparse.Namespace) -> list[str]:
     race = Race(options)
     results = {name: race.run(name) for name in options.competitors}
     write_json(options.output / "race.json", results)
-    draw(results, options.output / "race.svg")
+    draw(results, options.output / "race.png")
     return report(results)
 
 

@@ -63,7 +63,7 @@ def benchmark(
         for flag, settings in arguments.items():
             parser.add_argument(flag, **settings)
         if rounds is not None:
-            parser.add_argument("--rounds", type=positive, default=rounds, metavar="N", help="of measurements")
+            parser.add_argument("--rounds", type=positive, default=rounds, metavar="N", help="number of measurements")
 
         def measure_and_report(options: argparse.Namespace) -> int:
             parts = measure(options)
@@ -89,7 +89,7 @@ def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: 
     """Check the requirements of a benchmark before it starts.
 
     Args:
-        packages: of requirements-bench.txt.
+        packages: names of packages in requirements-bench.txt.
         data: files or folders.
         otherwise: how to run the benchmark without them.
 
@@ -112,7 +112,7 @@ def command(*arguments: object, log: Path | None = None, **environment: str) -> 
     """Run one of this project's commands.
 
     Args:
-        arguments: of Python.
+        arguments: arguments of the Python interpreter.
         log: file for its output; None: it goes to standard error.
         environment: variables that differ there.
 
@@ -137,30 +137,14 @@ def in_process(
     """Call a function of a benchmark in a process of its own.
 
     Args:
-        function: of a module's top level, or ``module:name`` of a module that is not cheap to import here.
+        function: a function of a module's top level, or ``module:name`` if the module is expensive to import here.
         environment: variables that differ there.
         fix: what the user can do if it fails.
-        arguments: of the function; JSON must be able to represent them, and the result.
+        arguments: arguments of the function. JSON must be able to represent them and the result.
 
     Raises:
         UserError: it failed; its last lines are printed before.
     """
-    words = child_arguments(function, **arguments)
-    variables = {**os.environ, **(environment or {})}
-    done = subprocess.run(
-        [sys.executable, *words], cwd=PROJECT, env=variables, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        _show_last_lines(done.stderr)
-        raise UserError(
-            f"the measurement {words[-2]} {arguments} ended with status {done.returncode}; its last lines are"
-            f" above{'; ' + fix if fix else ''}"
-        )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def child_arguments(function: Callable[..., Any] | str, **arguments: Any) -> list[str]:
-    """Return the arguments of a Python process that calls a function and prints its result as JSON."""
     if isinstance(function, str):
         module, _, name = function.partition(":")
     else:
@@ -169,7 +153,18 @@ def child_arguments(function: Callable[..., Any] | str, **arguments: Any) -> lis
             started = sys.modules["__main__"].__spec__
             assert started is not None, "benchmarks are started as modules"
             module = started.name
-    return ["-m", "benchmarks.measuring", module, name, json.dumps(arguments)]
+    words = ["-m", "benchmarks.measuring", module, name, json.dumps(arguments)]
+    variables = {**os.environ, **(environment or {})}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=PROJECT, env=variables, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        _show_last_lines(done.stderr)
+        raise UserError(
+            f"the measurement {name} {arguments} ended with status {done.returncode}; its last lines are"
+            f" above{'; ' + fix if fix else ''}"
+        )
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def only(framework: str) -> dict[str, str]:
@@ -274,7 +269,7 @@ class Column(NamedTuple):
 
     Attributes:
         values: returns the values of a row, whose spread is shown.
-        form: of a value.
+        form: format string of a value.
     """
 
     title: str

@@ -55,8 +55,8 @@ def build(
 
     Args:
         task: key of ``OBJECTIVES``.
-        shapes: of the features of a row.
-        stages: of a pipeline; None: all blocks in one.
+        shapes: shapes of the features of a row.
+        stages: stages of a pipeline; None: one stage with all blocks.
         source: the Hugging Face model; None: one with random weights.
     """
     source = source or build_hf_model(task, architecture, SEED)
@@ -74,8 +74,8 @@ class Training:
     """A compiled model and the samples that it trains on.
 
     Attributes:
-        rows: of a micro batch.
-        micro_batches: of a weight update.
+        rows: number of rows in a micro batch.
+        micro_batches: number of micro batches in a weight update.
     """
 
     platform: Platform
@@ -133,8 +133,8 @@ def trainer(
     """Return a function that trains a number of steps and returns their seconds.
 
     Args:
-        steps: of an execution. A model compiled for a single step has no loop, hence at least two; Keras shortens an
-            execution if fewer are left.
+        steps: number of steps in an execution. A model compiled for a single step has no loop, so there are at least
+            two; Keras shortens an execution if fewer are left.
     """
     made = training(task, architecture, reader, rows, platform=platform, updates_per_execution=max(steps, 2))
 

@@ -129,7 +129,7 @@ def pretraining_losses(
     """Return the loss of each step of a plain loop: the model's own loss, AdamW, linear warm-up and decay.
 
     Args:
-        weights: of the model, by name.
+        weights: weights of the model, by name.
         data: samples by this project's names, used in order, ``MICRO_BATCH`` in a step.
         settings: see :func:`_adamw`, and ``warmup``, a share of the steps.
     """
@@ -176,7 +176,7 @@ def fine_tune(name: str, recipe: dict[str, Any], model: str, data: str, seed: in
     """Fine-tune with Hugging Face's ``Trainer`` as its users do it, and return the scores of the best epoch.
 
     Args:
-        name: of the task.
+        name: name of the task.
         recipe: fields of ``benchmarks.fine_tuning.Recipe``.
         model: Hugging Face folder.
         data: folder with the samples; see ``benchmarks.real_tasks.write_samples``.
@@ -256,7 +256,7 @@ def _outputs(predictions: Any, length: int, order: np.ndarray) -> Arrays:
     """Return ``logits`` (N, K), or ``start_logits`` and ``end_logits`` (N, S), very small beyond the longest sample.
 
     Args:
-        predictions: of the model.
+        predictions: predictions of the model.
         length: S.
         order: row of the predictions for each row of the result.
     """

@@ -22,7 +22,7 @@ def trainer(architecture: Architecture, batches: Callable[[], Iterator[Arrays]])
     """Pre-train in a compiled ``tf.function``, with the masked-LM head on the masked positions only.
 
     Args:
-        architecture: of the model, whose weights are random.
+        architecture: sizes of the model, whose weights are random.
         batches: by this project's names, every masked position real.
     """
     keras.utils.set_random_seed(SEED)

@@ -111,7 +111,7 @@ def shortest(stamps: list[Stamp], micro_batches: int) -> dict[str, float]:
     """Return the seconds that an update takes at least under each schedule, if a stage does one job at a time.
 
     Args:
-        stamps: of the stages in sequence, which give the length of each job.
+        stamps: time stamps of the stages in sequence, which give the length of each job.
     """
     alone: dict[Job, list[float]] = {}
     for job, start, end in stamps:

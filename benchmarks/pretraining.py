@@ -176,10 +176,10 @@ def report(measured: Measured, sizes: Sequence[str], competitors: Sequence[str],
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "small", "base"], "help": "of the model"},
+    "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "small", "base"], "help": "size of the model"},
     "--competitors": {"nargs": "+", "choices": COMPETITORS, "default": list(COMPETITORS), "help": "to be measured"},
-    "--steps": {"type": positive, "metavar": "N", "help": "measured, of a process; by size"},
-    "--warm-up": {"type": positive, "default": 3, "metavar": "N", "help": "steps before those"},
+    "--steps": {"type": positive, "metavar": "N", "help": "measured steps of a process; None: depends on the size"},
+    "--warm-up": {"type": positive, "default": 3, "metavar": "N", "help": "steps before the measured ones"},
 }
 
 

@@ -65,7 +65,7 @@ def write_samples(name: str, train: bool, data: Path, folder: Path, most: int | 
 
     Args:
         data: folder of real data.
-        folder: of the same form, which the classes below and this project's commands read.
+        folder: folder of the same form, which the classes below and this project's commands read.
         most: samples, evenly spread over all; None: all. A few questions have no pair.
 
     Raises:

@@ -158,7 +158,7 @@ def packed_samples(
         max_seq_length: S, a key of ``PREDICTIONS``.
         max_sequences_per_pack, algorithm: see :func:`data_utils.packing.plan_packing`.
         rows: padded sequences, and packs.
-        vocab_size: of the model.
+        vocab_size: vocabulary size of the model.
     """
     from data_utils.packing import plan_packing  # imports SciPy, which other benchmarks' memory must not count
     from data_utils.packing.merge import pack_arrays

@@ -20,7 +20,7 @@ from benchmarks import measuring
 from keras_extensions.backend import tf
 from model.architecture import Architecture
 from sparsity import native
-from sparsity.patterns import Grid, random_pattern
+from sparsity.patterns import random_pattern
 from sparsity.products import GATHER, MASKED, NATIVE, make_product
 
 BLOCK_SIZES = (16, 8, 4, 1)
@@ -54,7 +54,7 @@ def candidates() -> dict[tuple[str, str], Callable[[], Any]]:
         functions[DENSE, compiled("", xla)] = partial(run, x, dy, matrix)
     for b in BLOCK_SIZES:
         count = Architecture(sparsity_ratio=RATIO, sparsity_block_size=b).kept_blocks(INPUTS, OUTPUTS)
-        positions = tf.constant(random_pattern(Grid(INPUTS // b, OUTPUTS // b), count, 0), tf.int64)
+        positions = tf.constant(random_pattern(INPUTS * OUTPUTS // b**2, count, 0), tf.int64)
         blocks = tf.constant(normal((count, b, b), np.float32))
         for kernel, xla in ((NATIVE, False), (GATHER, False), (GATHER, True), (MASKED, False), (MASKED, True)):
             if kernel == NATIVE and not (native.is_available() and b in native.BLOCK_SIZES):

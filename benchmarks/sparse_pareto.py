@@ -78,7 +78,7 @@ class Run:
 
     @property
     def per_search(self) -> float:
-        """Return the model FLOPs by which RigL finds what to grow: one micro batch, with gradients of whole matrices.
+        """Return the model FLOPs by which RigL chooses blocks: one micro batch, with gradients of whole matrices.
 
         As Evci et al. 2020 (arXiv 1911.11134) count: sparse forward and backward, but for the gradient of the weights,
         which is a third of a matrix' training FLOPs.
@@ -116,7 +116,7 @@ class Curve(NamedTuple):
         losses: mean of each period.
         sequences: trained on.
         explored: share of the blocks that ever existed.
-        seconds: of training.
+        seconds: duration of training.
     """
 
     flops: list[float]
@@ -297,7 +297,7 @@ def draw(curves: dict[Run, Curve], path: Path) -> None:
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--learning-rates": {"type": float, "nargs": "+", "default": [1e-3], "help": "of dense models; the best counts"},
+    "--learning-rates": {"type": float, "nargs": "+", "default": [1e-3], "help": "for dense models; the best counts"},
     "--sparse-learning-rates": {"type": float, "nargs": "+", "help": "None: the dense ones by the published rule"},
     "--work": {"type": Path, "metavar": "DIR", "help": "keep data and runs here; None: a temporary folder"},
     "--picture": {"type": Path, "metavar": "FILE", "help": "draw all curves (.svg, .png)"},

@@ -93,7 +93,7 @@ class Processes:
         """Return the chief's arrays in all processes, bit for bit.
 
         Args:
-            arrays: of the same shapes and dtypes in all processes; only the chief's values matter.
+            arrays: arrays of the same shapes and dtypes in all processes; only the chief's values matter.
         """
         if self.collectives is None:
             return list(arrays)

@@ -17,21 +17,8 @@ __all__ = ["BertConfig", "build_hf_model", "hugging_face_config", "modeling_tf_b
 
 def hugging_face_config(architecture: Architecture) -> BertConfig:
     """Return the Hugging Face config of the same sizes."""
-    a = architecture
-    return BertConfig(
-        vocab_size=a.vocab_size,
-        hidden_size=a.hidden_size,
-        num_hidden_layers=a.num_hidden_layers,
-        num_attention_heads=a.num_attention_heads,
-        intermediate_size=a.intermediate_size,
-        hidden_act=a.hidden_act,
-        hidden_dropout_prob=a.hidden_dropout_prob,
-        attention_probs_dropout_prob=a.attention_probs_dropout_prob,
-        max_position_embeddings=a.max_position_embeddings,
-        type_vocab_size=a.type_vocab_size,
-        initializer_range=a.initializer_range,
-        layer_norm_eps=a.layer_norm_eps,
-    )
+    shared = {name: value for name, value in vars(architecture).items() if hasattr(BertConfig(), name)}
+    return BertConfig(**shared)
 
 
 def build_hf_model(task: str, architecture: Architecture, seed: int, labels: int = 2) -> TFPreTrainedModel:

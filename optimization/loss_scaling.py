@@ -38,7 +38,7 @@ class AutomaticLossScale(tf.Module):
     """A loss scale that approaches the largest factor at which gradients do not overflow.
 
     An update with non-finite gradients, which must be skipped, halves the scale; ``interval`` finite updates in a row
-    double it. The class' variables belong in a checkpoint.
+    double it. Its variables must be saved in checkpoints.
 
     Args:
         initial: initial loss scale, a power of two.

@@ -7,28 +7,11 @@ hardware does.
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple
-
 from keras_extensions.backend import tf
 
 
-class LowPrecisionFormat(NamedTuple):
-    """A floating-point format.
-
-    Attributes:
-        significand_bits: stored bits of the significand.
-        smallest_exponent: exponent of the smallest normal number.
-    """
-
-    significand_bits: int
-    smallest_exponent: int
-
-
-FORMATS: Dict[tf.DType, LowPrecisionFormat] = {
-    tf.float16: LowPrecisionFormat(10, -14),
-    tf.bfloat16: LowPrecisionFormat(7, -126),
-}
-
+# Number of stored significand bits, and exponent of the smallest normal number.
+FORMATS = {tf.float16: (10, -14), tf.bfloat16: (7, -126)}
 _EXPONENT_BIAS, _STORED_BITS = 127, 23  # of float32
 
 
@@ -37,7 +20,7 @@ def stochastic_round(values: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.
 
     Args:
         values: float32, any shape. Numbers that ``dtype`` represents exactly, infinities and NaN are not changed.
-        dtype: float16 or bfloat16; with float32 the values are returned unchanged.
+        dtype: float16 or bfloat16.
         seed: (2,) int32; equal seeds give equal results.
 
     Example:
@@ -45,9 +28,7 @@ def stochastic_round(values: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.
         >>> float(tf.reduce_mean(tf.cast(halves, tf.float32)))  # a quarter are 1 + 2**-10
         1.00024…
     """
-    if dtype == tf.float32:
-        return values
-    step = spacing(values, FORMATS[dtype])
+    step = spacing(values, *FORMATS[dtype])
     scaled = values / step
     low = tf.floor(scaled)
     uniform = tf.random.stateless_uniform(tf.shape(values), seed, alg="philox")
@@ -55,10 +36,10 @@ def stochastic_round(values: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.
     return tf.cast(tf.where(tf.math.is_finite(values), rounded, values), dtype)
 
 
-def spacing(values: tf.Tensor, target: LowPrecisionFormat) -> tf.Tensor:
-    """Return the distance between the target format's neighbours of each float32 value, a power of two."""
+def spacing(values: tf.Tensor, significand_bits: int, smallest_exponent: int) -> tf.Tensor:
+    """Return the distance between a format's neighbours of each float32 value, a power of two."""
     exponent = tf.bitwise.right_shift(tf.bitcast(tf.abs(values), tf.int32), _STORED_BITS) - _EXPONENT_BIAS
-    exponent = tf.maximum(exponent, target.smallest_exponent) - target.significand_bits
+    exponent = tf.maximum(exponent, smallest_exponent) - significand_bits
     # A spacing below float32's smallest normal number would be flushed to 0 on many machines.
     exponent = tf.clip_by_value(exponent, 1 - _EXPONENT_BIAS, _EXPONENT_BIAS)
     return tf.bitcast(tf.bitwise.left_shift(exponent + _EXPONENT_BIAS, _STORED_BITS), tf.float32)

@@ -22,6 +22,7 @@ from model.architecture import (
     POOL,
     QA_HEAD,
     SPARSE_PARTS,
+    TOKEN_HEAD,
     Architecture,
     block_flops,
     block_parameters,
@@ -240,6 +241,8 @@ def block_activations(run: Planned, block: str) -> float:
         return HALF * tokens * 2 * 2
     if block == GLUE_HEAD:
         return HALF * batch * number_of_labels(config)
+    if block == TOKEN_HEAD:
+        return HALF * tokens * number_of_labels(config)
     if block == EMBEDDING_HEAD:
         return SINGLE * (tokens + batch * len(config.embedding.text)) * h
     return HALF * batch * masked_positions(config, task) * h

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from typing import Iterator, List, Optional, Tuple
 
@@ -16,7 +15,6 @@ from planning.estimates import (
     balance,
     bubble,
     communication,
-    flops_per_row,
     host_memory,
     ipu_memory,
     is_feasible,
@@ -37,7 +35,6 @@ Rows = List[Tuple[str, ...]]
 def planner_lines(
     loaded: LoadedConfig,
     throughput: Optional[float] = None,
-    calibrated: bool = False,
     ipus: Optional[int] = None,
     limit_megabytes: Optional[float] = None,
 ) -> Iterator[str]:
@@ -46,7 +43,6 @@ def planner_lines(
     Args:
         loaded: the config.
         throughput: samples per second, from which the duration follows.
-        calibrated: whether to measure this machine if no throughput is given.
         ipus: number of IPUs to suggest a partition for.
         limit_megabytes: memory of one IPU for the suggestion; None: all of it.
     """
@@ -56,7 +52,7 @@ def planner_lines(
     yield from host_memory_lines(run)
     yield from memory_table(run)
     yield from titled("Pipeline", (), pipeline_rows(run), "")
-    if throughput is not None or calibrated:
+    if throughput is not None:
         yield from titled("Duration", (), duration_rows(run, throughput), "")
     if ipus is not None:
         limit = IN_PROCESSOR_MEMORY if limit_megabytes is None else limit_megabytes * MEGABYTE
@@ -116,26 +112,17 @@ def pipeline_rows(run: Planned) -> Iterator[Tuple]:
     )
 
 
-def duration_rows(run: Planned, throughput: Optional[float]) -> Iterator[Tuple]:
+def duration_rows(run: Planned, throughput: float) -> Iterator[Tuple]:
     """Yield the duration of the whole run."""
     config = run.config
     samples_per_row = packing_factor(config) or 1  # if it is unknown until the data is read, no duration is shown
-    if throughput is None:
-        from planning.calibration import TRAINING_SHARE, matrix_flops  # imports NumPy, otherwise not needed
-
-        measured = matrix_flops()
-        throughput = measured * TRAINING_SHARE / flops_per_row(config, run.task, run.architecture) * samples_per_row
-        yield "this machine", f"{measured / 1e9:,.0f} GFLOP/s in matrix products"
     steps = training_steps(config, manifest_records(config))
     yield "throughput", f"{throughput:,.4g} samples/s"
     if steps is None:
         yield "duration", "unknown until the data set is read"
         return
-    seconds = steps * config.samples_per_update * samples_per_row / throughput
-    yield (
-        "duration",
-        f"{seconds / 3600:,.1f} hours ({datetime.timedelta(seconds=round(seconds))}) for {steps:,} updates",
-    )
+    hours = steps * config.samples_per_update * samples_per_row / throughput / 3600
+    yield "duration", f"{hours:,.1f} hours for {steps:,} updates"
 
 
 def suggestion_lines(run: Planned, ipus: int, limit: float) -> Iterator[str]:

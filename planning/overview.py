@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, block_parameters, hidden_matrix_parameters
+from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, hidden_matrix_parameters
 from model.tasks import SQUAD
-from planning.estimates import flops_per_row, sparsity_figures
+from planning.estimates import Planned, flops_per_row, planned, sparsity_figures
 from settings.derived import (
     betas,
     derive_architecture,
@@ -18,7 +18,6 @@ from settings.derived import (
     manifest_records,
     max_learning_rate,
     number_of_ipus,
-    number_of_labels,
     options_come_from_checkpoint,
     own_files,
     packing_factor,
@@ -50,15 +49,14 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
     yield f"Plan of {config.name} ({task})"
     yield from titled("Config", ("field", "value", "from"), _config_rows(loaded), "")
     yield from titled("Run", (), _run_rows(config, task, processes), "")
-    architecture = derive_architecture(config)
-    blocks = derive_blocks(config, task)
-    if architecture is None or blocks is None:
+    run = planned(config, task)
+    if run is None:
         source = weights_key(config)
         assert source is not None, "the sizes are unknown only if weights determine them"
         yield ""
         yield f"Parameters are unknown until {getattr(config, source)} is loaded."
     else:
-        yield from _parameter_tables(config, architecture, blocks)
+        yield from _parameter_tables(run)
     unused = list(_effect_rows(config, loaded.origins, processes))
     if unused and not runs_on_ipus(config):
         header = ("field (from)", "on an IPU it", "here")
@@ -174,10 +172,11 @@ def _flops_rows(config: TrainingConfig, task: str, architecture: Architecture, s
         yield "model FLOPs of the run", f"{flops * steps * config.samples_per_update:.3g}"
 
 
-def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks: List[str]) -> Iterator[str]:
-    labels = number_of_labels(config)
-    each = {block: block_parameters(architecture, block, labels) for block in set(blocks)}
-    total = sum(each[block] for block in blocks)
+def _parameter_tables(run: Planned) -> Iterator[str]:
+    config, architecture = run.config, run.architecture
+    blocks = [block for stage in run.stages for block in stage]
+    each = {block: run.parameters([block]) for block in set(blocks)}
+    total = run.parameters(blocks)
     rows = [
         (block, str(blocks.count(block)), f"{each[block]:,}", f"{each[block] * blocks.count(block):,}")
         for block in BLOCK_NAMES
@@ -185,18 +184,12 @@ def _parameter_tables(config: TrainingConfig, architecture: Architecture, blocks
     ]
     header = ("block", "count", "each", "together")
     yield from titled("Parameters by block", header, [*rows, ("total", "", "", f"{total:,}")], "<>>>")
-    stages = config.ipu_config.pipeline_stages or [blocks]
-    devices = config.ipu_config.pipeline_device_mapping or [0]
-    in_stage = [sum(each[block] for block in stage) for stage in stages]
     of_stages = [
-        (str(number), str(device), f"{count:,}", _short(stage))
-        for number, (stage, device, count) in enumerate(zip(stages, devices, in_stage))
+        (str(number), str(device), f"{run.parameters(stage):,}", _short(stage))
+        for number, (stage, device) in enumerate(zip(run.stages, run.devices))
     ]
     yield from titled("Parameters by stage", ("stage", "IPU", "parameters", "blocks"), of_stages, "<<><")
-    of_ipus = [
-        (str(ipu), f"{sum(count for count, device in zip(in_stage, devices) if device == ipu):,}")
-        for ipu in range(number_of_ipus(config))
-    ]
+    of_ipus = [(str(ipu), f"{count:,}") for ipu, count in enumerate(run.parameters_by_ipu())]
     yield from titled("Parameters by IPU", ("IPU", "parameters"), of_ipus, "<>")
     if config.optimizer_opts.name == "Muon":
         matrices = sum(hidden_matrix_parameters(architecture, block) for block in blocks)

@@ -33,7 +33,6 @@ _NEEDS = {
     "--suggest": "--plan",
     "--memory-limit": "--suggest",
     "--throughput": "--plan",
-    "--calibrate": "--plan",
     "--picture": "--plan",
 }
 
@@ -65,7 +64,6 @@ def build_parser(task: str) -> argparse.ArgumentParser:
     )
     run.add_argument("--memory-limit", type=float, metavar="MB", help="with --suggest: memory of an IPU (default 900)")
     run.add_argument("--throughput", type=float, metavar="N", help="with --plan: samples per second, for the duration")
-    run.add_argument("--calibrate", action="store_true", help="with --plan: measure this machine, for the duration")
     run.add_argument("--picture", metavar="FILE", help="with --plan: draw schedule and memory (.svg, .png, .pdf)")
     run.add_argument("--schema", action="store_true", help="print the config's JSON Schema, then exit")
     run.add_argument("--debug", action="store_true", help="show every problem, and tracebacks")

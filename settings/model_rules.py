@@ -25,17 +25,22 @@ ACCUMULATION = "global_batch.grad_acc_steps_per_replica"
 BLOCK_SIZES = (1, 4, 8, 16)
 
 
+def fitting_block_size(*widths: int) -> int:
+    """Return the largest block size that divides all widths."""
+    return max(size for size in BLOCK_SIZES if not any(width % size for width in widths))
+
+
 def sparse_matrices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     size, sizes = config.sparsity.block_size, bert_sizes(config)
     if size not in BLOCK_SIZES:
         yield FieldError(["sparsity.block_size"], "blocks have 1, 4, 8 or 16 rows and columns", "set it to 16")
     elif config.sparsity.ratio and sizes is not None:
-        for name in ("hidden_size", "intermediate_size"):
-            if getattr(sizes, name) % size:
-                fitting = max(b for b in BLOCK_SIZES if getattr(sizes, name) % b == 0)
-                fields = ["sparsity.block_size", f"bert_config.{name}"]
-                yield FieldError(fields, "blocks must divide the matrices", f"set it to {fitting}")
-                break
+        widths = {name: getattr(sizes, name) for name in ("hidden_size", "intermediate_size")}
+        wrong = next((name for name, width in widths.items() if width % size), None)
+        if wrong is not None:
+            fields = ["sparsity.block_size", f"bert_config.{wrong}" if config.bert_config else str(weights_key(config))]
+            fitting = fitting_block_size(*widths.values())
+            yield FieldError(fields, "blocks must divide the matrices", f"set it to {fitting}")
     unknown = [name for name in config.sparsity.layers if name not in SPARSE_PARTS]
     if unknown:
         known = ", ".join(SPARSE_PARTS)
@@ -107,7 +112,7 @@ def _nearest_divisor(number: int, target: int) -> int:
 
 
 def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield the problems of the blocks: an unknown one, their number, their order."""
+    """Yield the problems of the blocks: an unknown one, their number, their order, a stage without any."""
     given = config.ipu_config.pipeline_stages or []
     blocks, sizes, own = [block for stage in given for block in stage], bert_sizes(config), config.bert_config
     unknown = [(number, block) for number, stage in enumerate(given) for block in stage if block not in BLOCK_NAMES]
@@ -130,6 +135,9 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         forms = " or ".join(" ".join(form).replace(" ".join([HID] * layers), "hid…") for form in accepted)
         reason = f"these are not the blocks of {task} in their order"
         yield FieldError([STAGES], reason, f"write, split as you like: {forms}")
+    if [] in given:
+        reason = "a stage has only pool, which is left out without next-sentence prediction"
+        yield FieldError([STAGES, "use_next_sentence"], reason, "write pool in the stage of heads")
 
 
 def stage_devices(config: TrainingConfig, task: str) -> Iterator[FieldError]:

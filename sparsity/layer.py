@@ -28,6 +28,10 @@ class BlockSparseDense(keras.layers.Layer):
     Weights: ``blocks`` (n, b, b), which are trained; ``positions`` (n,), their ascending numbers; ``explored``, one bit
         per possible block, set if it ever existed; ``matrix_shape`` (I, O), for readers of a checkpoint.
 
+    Attributes:
+        shape: (I, O), known when the layer is built.
+        size: R · C, the number of blocks of the dense matrix.
+
     Args:
         units: O.
         block_size: b, a divisor of I and O.
@@ -64,20 +68,21 @@ class BlockSparseDense(keras.layers.Layer):
     def build(self, input_shape: Any) -> None:
         inputs, b = int(input_shape[-1]), self.block_size
         assert inputs % b == 0 and self.units % b == 0, f"{b} does not divide {inputs} × {self.units}"
-        self.grid = (inputs // b, self.units // b)
-        size = self.grid[0] * self.grid[1]
-        assert 0 < self.count <= size, f"{self.count} blocks of {size}"
+        self.size = (inputs // b) * (self.units // b)
+        assert 0 < self.count <= self.size, f"{self.count} blocks of {self.size}"
         on_gpu = bool(tf.config.get_visible_devices("GPU"))
-        self.choice = choose(self.requested_kernel, b, self.count / size, self._on_host, on_gpu)
+        self.choice = choose(self.requested_kernel, b, self.count / self.size, self._on_host, on_gpu)
         self._product = make_product(self.choice.kernel, inputs, self.units, b)
         self.blocks = self.add_weight("blocks", (self.count, b, b), initializer="zeros")
         fixed = {"trainable": False}
         # int64: TensorFlow keeps int32 variables in the host's memory, where code that XLA compiled for a GPU cannot
         # read.
         self.positions = self.add_weight("positions", (self.count,), tf.int64, _first_numbers, **fixed)
-        self.explored = self.add_weight("explored", (-(-size // 8),), tf.uint8, "zeros", **fixed)
-        shape = tf.constant_initializer([inputs, self.units])
-        self.matrix_shape = self.add_weight("matrix_shape", (2,), tf.int64, shape, **fixed)
+        self.explored = self.add_weight("explored", (-(-self.size // 8),), tf.uint8, "zeros", **fixed)
+        self.shape = (inputs, self.units)
+        self.matrix_shape = self.add_weight(
+            "matrix_shape", (2,), tf.int64, tf.constant_initializer(self.shape), **fixed
+        )
         self.bias = self.add_weight("bias", (self.units,), initializer="zeros") if self.use_bias else None
         self.kernel = DenseView(self)
         super().build(input_shape)
@@ -94,9 +99,9 @@ class BlockSparseDense(keras.layers.Layer):
 
     def describe(self) -> str:
         """Return one line with sizes, density and kernel."""
-        rows, columns = (number * self.block_size for number in self.grid)
-        density, b = self.count / (self.grid[0] * self.grid[1]), self.block_size
-        return f"{rows} × {columns}, {density:.1%} in {b}×{b} blocks: {self.choice.kernel}, {self.choice.reason}"
+        (inputs, outputs), b = self.shape, self.block_size
+        density = self.count / self.size
+        return f"{inputs} × {outputs}, {density:.1%} in {b}×{b} blocks: {self.choice.kernel}, {self.choice.reason}"
 
     def choose_pattern(self, positions: np.ndarray) -> None:
         """Set the pattern (n,), ascending, for the dense matrix that will be assigned to ``kernel``."""
@@ -113,8 +118,7 @@ class BlockSparseDense(keras.layers.Layer):
 
     def dense(self) -> np.ndarray:
         """Return the whole matrix (I, O)."""
-        shape = (self.grid[0] * self.block_size, self.units)
-        return patterns.dense_matrix(self.blocks.numpy(), self.positions.numpy(), shape)
+        return patterns.dense_matrix(self.blocks.numpy(), self.positions.numpy(), self.shape)
 
     def mark_explored(self, positions: np.ndarray) -> None:
         """Record that these blocks existed."""
@@ -152,14 +156,9 @@ class DenseView:
         self._assign(matrix)
 
 
-def sparse_layers(layer: tf.Module) -> List[BlockSparseDense]:
-    """Return all block-sparse layers of a model or layer, in order."""
-    return [part for part in (layer, *layer.submodules) if isinstance(part, BlockSparseDense)]
-
-
-def all_sparse_layers(blocks: Sequence[tf.Module]) -> List[BlockSparseDense]:
-    """Return the block-sparse layers of several layers, in order."""
-    return [layer for block in blocks for layer in sparse_layers(block)]
+def sparse_layers(modules: Sequence[tf.Module]) -> List[BlockSparseDense]:
+    """Return the block-sparse layers of several models or layers, in order."""
+    return [part for each in modules for part in (each, *each.submodules) if isinstance(part, BlockSparseDense)]
 
 
 def _first_numbers(shape: Sequence[int], dtype: Any = tf.int64, **_: Any) -> tf.Tensor:
@@ -184,7 +183,7 @@ class DenseGradients:
         self._model = model
         self._objective = objective
         self._layers = list(layers)
-        self._zeros = [tf.Variable(tf.zeros([layer.grid[0] * layer.grid[1]])) for layer in layers]
+        self._zeros = [tf.Variable(tf.zeros([layer.size])) for layer in layers]
         self._is_low_precision = any(layer.blocks.dtype == tf.float16 for layer in layers)
         self._scaled_norms = tf.function(self._norms, autograph=False)
 
@@ -210,7 +209,8 @@ class DenseGradients:
 
 
 def _probe(layer: BlockSparseDense, zeros: tf.Variable) -> Probe:
-    (rows, columns), b = layer.grid, layer.block_size
+    b = layer.block_size
+    rows, columns = (width // b for width in layer.shape)
 
     @tf.custom_gradient
     def watched(x: tf.Tensor, y: tf.Tensor, _: tf.Tensor) -> Tuple[tf.Tensor, Callable[..., Any]]:

@@ -20,18 +20,6 @@ import numpy as np
 NEW = -1  # source of a block that was not in the previous pattern
 
 
-class Grid(NamedTuple):
-    """The possible blocks of a matrix, in R rows and C columns."""
-
-    rows: int
-    columns: int
-
-    @property
-    def size(self) -> int:
-        """The number of blocks of the dense matrix."""
-        return self.rows * self.columns
-
-
 # Matrices and their blocks
 
 
@@ -88,9 +76,12 @@ def shuffled(size: int, *key: int) -> np.ndarray:
     return np.argsort(numbers, kind="stable")
 
 
-def random_pattern(grid: Grid, count: int, *key: int) -> np.ndarray:
-    """Draw ``count`` blocks uniformly; return (count,) int32, ascending. See :func:`shuffled` for ``key``."""
-    return np.sort(shuffled(grid.size, *key)[:count]).astype(np.int32)
+def random_pattern(size: int, count: int, *key: int) -> np.ndarray:
+    """Draw ``count`` of ``size`` blocks uniformly; return (count,) int32, ascending.
+
+    :func:`shuffled` says what ``key`` is.
+    """
+    return np.sort(shuffled(size, *key)[:count]).astype(np.int32)
 
 
 # Changes of a pattern
@@ -113,25 +104,23 @@ class Change(NamedTuple):
         return int((self.sources == NEW).sum())
 
 
-def set_change(pattern: np.ndarray, block_norms: np.ndarray, fraction: float, grid: Grid, *key: int) -> Change:
+def set_change(pattern: np.ndarray, block_norms: np.ndarray, fraction: float, size: int, *key: int) -> Change:
     """Drop the share ``fraction`` of blocks with the smallest norms, and draw the same number of absent ones.
 
     Args:
         pattern: (n,) ascending.
         block_norms: (n,) of the weights.
         fraction: share of the blocks to drop, rounded down to whole blocks and limited by the number of absent ones.
-        grid: the blocks of the matrix.
+        size: R · C, the number of blocks of the dense matrix.
         key: numbers on which the draw depends: seed, update, layer.
     """
-    absent = np.setdiff1d(np.arange(grid.size, dtype=np.int64), pattern, assume_unique=True)
+    absent = np.setdiff1d(np.arange(size, dtype=np.int64), pattern, assume_unique=True)
     count = min(int(fraction * len(pattern)), len(absent))
     grown = absent[shuffled(len(absent), *key)[:count]]
     return _changed(pattern, _kept(block_norms, count), grown)
 
 
-def rigl_change(
-    pattern: np.ndarray, block_norms: np.ndarray, gradient_norms: np.ndarray, fraction: float, grid: Grid
-) -> Change:
+def rigl_change(pattern: np.ndarray, block_norms: np.ndarray, gradient_norms: np.ndarray, fraction: float) -> Change:
     """Drop like :func:`set_change`, and grow the absent blocks with the largest gradients.
 
     A block that was just dropped may return, starting at zero, if its gradient is large.
@@ -141,9 +130,8 @@ def rigl_change(
         block_norms: (n,) norms of the weights.
         gradient_norms: (R · C,) norms of the dense gradient.
         fraction: share of the blocks to drop, rounded down to whole blocks.
-        grid: the blocks of the matrix.
     """
-    count = min(int(fraction * len(pattern)), grid.size - len(pattern))
+    count = min(int(fraction * len(pattern)), len(gradient_norms) - len(pattern))
     kept = _kept(block_norms, count)
     scores = np.array(gradient_norms, np.float64)
     scores[pattern[kept]] = -np.inf

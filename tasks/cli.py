@@ -99,8 +99,7 @@ def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
         raise UserError(f"--suggest {options.suggest}: give a number of IPUs, 1 or more")
     if options.throughput is not None and not options.throughput > 0:
         raise UserError(f"--throughput {options.throughput}: give samples per second, more than 0")
-    limit = options.memory_limit
-    for line in planner_lines(loaded, options.throughput, options.calibrate, options.suggest, limit):
+    for line in planner_lines(loaded, options.throughput, options.suggest, options.memory_limit):
         print(line)
     if options.picture:
         draw(loaded, Path(options.picture))

@@ -45,7 +45,8 @@ class Result(NamedTuple):
     Attributes:
         pairs: number of pairs.
         right: share of the pairs in which the good sentence has the higher score; a tie counts half.
-        standard_error: of that share: the deviation of the outcomes (0, ½ or 1) divided by the root of their number.
+        standard_error: standard error of that share, which is the deviation of the outcomes (0, ½ or 1) divided by the
+            root of their number.
         ties: number of pairs whose scores are equal, as those of sentences of the same word pieces always are.
     """
 

@@ -19,7 +19,7 @@ from keras_extensions.backend import keras
 from model.architecture import LAYER_OPTIONS, Architecture
 from model.tasks import PRETRAINING
 from settings.derived import derive_architecture, fits_stages, sparsity_options, weights_key
-from settings.model_rules import BLOCK_SIZES
+from settings.model_rules import fitting_block_size
 from settings.schema import TrainingConfig
 from utilities.errors import UserError
 
@@ -196,10 +196,9 @@ def resolved_architecture(
         )
     block, sizes = config.sparsity.block_size, (architecture.hidden_size, architecture.intermediate_size)
     if config.sparsity.ratio and any(size % block for size in sizes):
-        fitting = max(size for size in BLOCK_SIZES if not any(whole % size for whole in sizes))
         raise UserError(
             f"sparsity.block_size is {block}, which does not divide hidden_size {sizes[0]} and intermediate_size"
-            f" {sizes[1]} of {start.origin}; set it to {fitting}"
+            f" {sizes[1]} of {start.origin}; set it to {fitting_block_size(*sizes)}"
         )
     return dataclasses.replace(architecture, **_layer_options(config, start, architecture))
 

@@ -17,10 +17,9 @@ from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import UpdateCounter
 from settings.schema import TrainingConfig
-from sparsity.layer import BlockSparseDense, DenseGradients, all_sparse_layers
+from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
 from sparsity.patterns import (
     Change,
-    Grid,
     moved,
     norms,
     pattern_steps,
@@ -53,8 +52,8 @@ def sparse_xla(config: TrainingConfig) -> Optional[bool]:
 
 def choose_patterns(config: TrainingConfig, blocks: Sequence[keras.layers.Layer]) -> None:
     """Choose random patterns for a model that starts from random weights; the conversion then fills them."""
-    for number, layer in enumerate(all_sparse_layers(blocks)):
-        layer.choose_pattern(random_pattern(Grid(*layer.grid), layer.count, pattern_seed(config), 0, number))
+    for number, layer in enumerate(sparse_layers(blocks)):
+        layer.choose_pattern(random_pattern(layer.size, layer.count, pattern_seed(config), 0, number))
 
 
 def pattern_seed(config: TrainingConfig) -> int:
@@ -67,7 +66,7 @@ def sparse_lines(config: TrainingConfig, platform: Platform, blocks: Sequence[ke
     Raises:
         UserError: the platform has no sparse layers.
     """
-    layers = all_sparse_layers(blocks)
+    layers = sparse_layers(blocks)
     if layers and platform.name != "software":
         raise UserError(
             "sparsity.ratio: sparse layers run only on stock TensorFlow; set execution.platform to software"
@@ -80,7 +79,7 @@ def pattern_callbacks(
     session: Session, data: TrainingData, built: BuiltModel, first_step: int, skipped: Sequence[int]
 ) -> List[keras.callbacks.Callback]:
     """Return the callbacks that change the patterns during ``fit``; none for a dense model."""
-    layers = all_sparse_layers(built.blocks)
+    layers = sparse_layers(built.blocks)
     if not layers:
         return []
     config, updates = session.config, data.plan.updates
@@ -171,11 +170,10 @@ class PatternRule:
         fraction, changes = self.fraction(step), []
         for number, layer in enumerate(layers):
             pattern, block_norms = layer.positions.numpy(), norms(layer.blocks.numpy())
-            grid = Grid(*layer.grid)
             if gradient_norms is None:
-                changes.append(set_change(pattern, block_norms, fraction, grid, self._seed, step, number))
+                changes.append(set_change(pattern, block_norms, fraction, layer.size, self._seed, step, number))
             else:
-                changes.append(rigl_change(pattern, block_norms, gradient_norms[number], fraction, grid))
+                changes.append(rigl_change(pattern, block_norms, gradient_norms[number], fraction))
         return changes
 
 
@@ -239,7 +237,7 @@ class PatternUpdates(UpdateCounter):
             self._write(self.step, self._rule.fraction(self.step), grown)
 
     def _write(self, step: int, fraction: float, grown: int) -> None:
-        sizes = [layer.grid[0] * layer.grid[1] for layer in self._layers]
+        sizes = [layer.size for layer in self._layers]
         explored = [layer.explored_count() for layer in self._layers]
         row = {
             "step": step,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import subprocess
 import time
 from pathlib import Path
@@ -18,7 +17,6 @@ from utilities.metric_names import LEARNING_RATE, THROUGHPUT
 logger = logging.getLogger(__name__)
 
 FIRST_REPORT_SECONDS = 30.0  # shorter runs get their report only at the end
-MAX_CPU_SHARE = 0.02  # share of one processor core that refreshing the report may take
 
 
 class MetricsFile(Listener):
@@ -90,24 +88,16 @@ class TensorBoardScalars(Listener):
             self._writer = None
 
 
-def child_cpu_seconds() -> float:
-    """Return the processor time of all child processes that have ended."""
-    times = os.times()
-    return times.children_user + times.children_system
-
-
 class LiveReport(Listener):
     """Refreshes the report during training by a command that is started at the end of a logging period.
 
-    Training never waits for the command. At most one runs at a time. The time between two starts is at least
-    ``every_seconds``, and more if the command takes longer than ``MAX_CPU_SHARE`` of that.
+    Training never waits for the command. At most one runs at a time.
 
     Args:
         command: the command that writes the report.
         folder: working directory of the command.
         every_seconds: minimum time between two starts.
         clock: monotonic clock in seconds; tests replace it.
-        cpu_seconds: function that returns the processor time of ended child processes; tests replace it.
     """
 
     def __init__(
@@ -116,16 +106,13 @@ class LiveReport(Listener):
         folder: Path,
         every_seconds: float,
         clock: Callable[[], float] = time.monotonic,
-        cpu_seconds: Callable[[], float] = child_cpu_seconds,
     ) -> None:
         self._command: List[str] = list(command)
         self._folder = folder
         self._every = every_seconds
         self._clock = clock
-        self._cpu_seconds = cpu_seconds
         self._due: Optional[float] = None
         self._process: Optional[subprocess.Popen] = None
-        self._started = self._cpu_before = 0.0
         self._failed = False
 
     def begin(self, first_step: int, total_steps: int) -> None:
@@ -133,11 +120,12 @@ class LiveReport(Listener):
 
     def period(self, period: Period) -> None:
         if self._process is not None and self._process.poll() is not None:
-            self._handle_exit(self._process.returncode)
+            status, self._process = self._process.returncode, None
+            if status:
+                self._give_up(f"status {status}")
         now = self._clock()
         if self._process is not None or self._failed or self._due is None or now < self._due:
             return
-        self._started, self._cpu_before = now, self._cpu_seconds()
         self._due = now + self._every
         try:
             self._process = subprocess.Popen(
@@ -157,14 +145,6 @@ class LiveReport(Listener):
             self._process.terminate()
             self._process.wait()
             self._process = None
-
-    def _handle_exit(self, status: int) -> None:
-        self._process = None
-        seconds = self._cpu_seconds() - self._cpu_before
-        self._due = self._started + max(self._every, seconds / MAX_CPU_SHARE)
-        logger.debug("report refreshed in %.1f s of processor time", seconds)
-        if status:
-            self._give_up(f"status {status}")
 
     def _give_up(self, reason: str) -> None:
         self._failed = True

@@ -19,9 +19,9 @@ DOCUMENTS = 4000
 def main() -> int:
     """Run the long crash suite; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("--kills", type=int, default=25, help="of training (default %(default)s)")
-    parser.add_argument("--preparation-kills", type=int, default=8, help="of data preparation (default %(default)s)")
-    parser.add_argument("--seed", type=int, help="of the moments; None: another one each time")
+    parser.add_argument("--kills", type=int, default=25, help="kills of training (default %(default)s)")
+    parser.add_argument("--preparation-kills", type=int, default=8, help="kills of preparation (default %(default)s)")
+    parser.add_argument("--seed", type=int, help="determines the moments; None: another one each time")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     log(f"seed {seed}: to see the same moments again, --seed {seed}")

@@ -14,8 +14,8 @@ from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
 from optimization.optimizers import AdamW
 from sparsity import native
-from sparsity.layer import DenseGradients, all_sparse_layers, sparse_layers
-from sparsity.patterns import NEW, Grid, random_pattern, set_change
+from sparsity.layer import DenseGradients, sparse_layers
+from sparsity.patterns import NEW, random_pattern, set_change
 from tests.support.bert_pairs import ROUNDING, architecture, batch, dataset_of, on_cpu, pair_of
 from tests.support.packs import in_packs, packed_model, sequences
 from training.sparsity import change_pattern
@@ -39,9 +39,9 @@ def trained(kernel="masked", devices=(), optimizer=None, updates=2, **platform):
     a = sparse_architecture(kernel)
     on = on_cpu(layout=PipelineLayout(devices), **platform)
     pair = pair_of(build_hf_model(PRETRAINING, a, seed=11), a, on, stages=STAGES, transfer=False)
-    layers = all_sparse_layers(pair.blocks)
+    layers = sparse_layers(pair.blocks)
     for number, layer in enumerate(layers):
-        layer.choose_pattern(random_pattern(Grid(*layer.grid), layer.count, 5, number))
+        layer.choose_pattern(random_pattern(layer.size, layer.count, 5, number))
     pair.conversion.transfer_weights(pair.source)
     on.compile(pair.model, optimizer or keras.optimizers.SGD(0.5), PretrainingObjective(), Update(4), 1)
     if updates:
@@ -100,7 +100,7 @@ def test_moments_go_with_their_blocks_and_new_ones_start_fresh(with_moments):
     before, old = [variable.numpy() for variable in variables], layer.positions.numpy()
     assert all(value.any() for value in before)
     norms = np.linalg.norm(before[0].reshape(layer.count, -1), axis=1)
-    change = set_change(old, norms, 0.3, Grid(*layer.grid), 1)
+    change = set_change(old, norms, 0.3, layer.size, 1)
     change_pattern(layer, change, optimizer.moments(layer.blocks))
     assert change.grown
     for number, source in zip(change.pattern, change.sources):
@@ -136,4 +136,4 @@ def test_dense_gradients_of_packs():
     model = packed_model(a).model
     packs = in_packs(sequences(a, [20, 25, 17, 30]), [[0, 1], [2, 3]])
     sample = {name: tf.constant(values) for name, values in packs.items()}
-    assert_dense_gradients_hold_the_blocks_own(model, PretrainingObjective(), sparse_layers(model), sample)
+    assert_dense_gradients_hold_the_blocks_own(model, PretrainingObjective(), sparse_layers([model]), sample)

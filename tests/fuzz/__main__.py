@@ -25,7 +25,7 @@ def import_suite(name: str) -> Callable[[Path], Suite]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; return 1 if a case failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seed", type=int, default=1984, help="of all cases (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1984, help="determines all cases (default: %(default)s)")
     for name, count in CASES.items():
         parser.add_argument(f"--{name}", type=int, default=count, metavar="N", help=f"cases (default: {count})")
     options = parser.parse_args(arguments)

@@ -30,7 +30,7 @@ from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
 from settings.schema import TrainingConfig
-from sparsity.layer import all_sparse_layers
+from sparsity.layer import sparse_layers
 from tests.support.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
 from training.sparsity import PatternRule
 
@@ -156,11 +156,11 @@ class PatternChanges(UpdateCounter):
 
     def __init__(self, blocks: Any, optimizer: Any, processes: Processes):
         super().__init__()
-        self._layers = all_sparse_layers(blocks)
+        self._layers = sparse_layers(blocks)
         config = TrainingConfig(sparsity={"ratio": 0.75, "method": "rigl"})
-        size = max(layer.grid[0] * layer.grid[1] for layer in self._layers)
+        size = max(layer.size for layer in self._layers)
         norms = np.random.default_rng(2 + processes.index).uniform(size=size)
-        gradients = [norms[: layer.grid[0] * layer.grid[1]] for layer in self._layers]
+        gradients = [norms[: layer.size] for layer in self._layers]
         moments, parts = optimizer.moments, optimizer.parts()
         self._rule = PatternRule(config, 2 * UPDATES, moments, lambda step: gradients, processes, parts)
 

@@ -56,7 +56,7 @@ def read_membership(environment: Mapping[str, str] = os.environ) -> Membership:
     """Read the processes of the run from ``TF_CONFIG``, or else from Slurm's variables.
 
     Raises:
-        UserError: ``TF_CONFIG`` is not valid, or its task does not train.
+        UserError: ``TF_CONFIG`` is not valid, or this process is neither a chief nor a worker.
 
     Example:
         >>> read_membership({"TF_CONFIG": tf_config(Membership(("a:1", "b:1"), 1))})

@@ -51,7 +51,6 @@ def test_representable_numbers_are_unchanged():
     values = np.array([0, -0.0, 1, -2.5, 65504, 2**-24, -(2**-14), np.inf, -np.inf, np.nan], np.float32)
     rounded = stochastic_round(tf.constant(values), tf.float16, [1, 1]).numpy().astype(np.float32)
     np.testing.assert_array_equal(rounded, values)
-    np.testing.assert_array_equal(stochastic_round(tf.constant(values), tf.float32, [1, 1]), values)
 
 
 def test_compiled_results_are_equal():

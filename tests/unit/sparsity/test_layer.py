@@ -7,7 +7,7 @@ from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
 from sparsity import native
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
-from sparsity.patterns import Grid, all_blocks, dense_matrix, largest_blocks, norms, random_pattern
+from sparsity.patterns import all_blocks, dense_matrix, largest_blocks, norms, random_pattern
 from sparsity.products import choose, make_product
 
 SIZES = (1, 4, 8, 16)
@@ -24,7 +24,7 @@ def skip_without(kernel):
 def problem(block_size, rows=6, columns=10, tokens=37, kept=13, seed=0):
     """Return x (T, I), dy (T, O), positions, blocks, and W (I, O), which is filled block by block."""
     rng, b = np.random.default_rng(seed), block_size
-    positions = random_pattern(Grid(rows, columns), kept, seed)
+    positions = random_pattern(rows * columns, kept, seed)
     blocks = rng.normal(size=(kept, b, b)).astype(np.float32)
     matrix = np.zeros((rows * b, columns * b), np.float32)
     for block, number in zip(blocks, positions):
@@ -101,7 +101,7 @@ def test_layer_equals_a_dense_layer(kernel):
     layer = BlockSparseDense(40, 4, count=11, kernel=kernel)
     x = rng.normal(size=(2, 3, 24)).astype(np.float32)
     layer(x)
-    layer.choose_pattern(random_pattern(Grid(6, 10), 11, 3))
+    layer.choose_pattern(random_pattern(60, 11, 3))
     layer.kernel.assign(matrix)
     layer.bias.assign(bias)
     dense = layer.dense()
@@ -150,7 +150,7 @@ def test_norms_of_the_dense_gradient_by_block(precision, count, tolerance):
         layer = BlockSparseDense(8, 4, count=3, kernel="masked", use_bias=False)
         model = keras.Model({"x": inputs}, layer(inputs))
     layer.kernel.assign(np.random.default_rng(6).normal(size=(16, 8)).astype(np.float32))
-    assert layer.blocks.dtype == precision and sparse_layers(model) == [layer]
+    assert layer.blocks.dtype == precision and sparse_layers([model]) == [layer]
     x = np.random.default_rng(7).normal(size=(5, 16)).astype(precision)
     before = model({"x": x}).numpy()
     (block_norms,) = DenseGradients(model, SumOfSines(count), [layer]).block_norms({"x": tf.constant(x)})

@@ -7,7 +7,6 @@ import pytest
 
 from sparsity.patterns import (
     NEW,
-    Grid,
     moved,
     pattern_steps,
     prune_fraction,
@@ -18,32 +17,32 @@ from sparsity.patterns import (
 )
 
 
-def check(pattern, grid, count):
-    assert pattern.shape == (count,) and set(pattern) <= set(range(grid.size)) and (np.diff(pattern) > 0).all()
+def check(pattern, size, count):
+    assert pattern.shape == (count,) and set(pattern) <= set(range(size)) and (np.diff(pattern) > 0).all()
 
 
 def cases(count=40):
-    """Yield random grids, patterns, norms and fractions."""
+    """Yield random numbers of blocks, patterns, norms and fractions."""
     rng = np.random.default_rng(5)
     for number in range(count):
-        grid = Grid(int(rng.integers(1, 13)), int(rng.integers(1, 13)))
-        kept = int(rng.integers(1, grid.size + 1))
+        size = int(rng.integers(1, 13)) * int(rng.integers(1, 13))
+        kept = int(rng.integers(1, size + 1))
         norms = rng.integers(0, 6, kept).astype(float)  # many are equal
-        yield number, grid, random_pattern(grid, kept, 7, number), norms, float(rng.uniform()), rng
+        yield number, size, random_pattern(size, kept, 7, number), norms, float(rng.uniform()), rng
 
 
 def test_random_patterns_depend_only_on_their_key():
-    for number, grid, pattern, *_ in cases():
-        check(pattern, grid, len(pattern))
-        np.testing.assert_array_equal(pattern, random_pattern(grid, len(pattern), 7, number))
-    grid = Grid(10, 10)
-    assert not np.array_equal(random_pattern(grid, 20, 1, 2), random_pattern(grid, 20, 2, 1))
+    for number, size, pattern, *_ in cases():
+        check(pattern, size, len(pattern))
+        np.testing.assert_array_equal(pattern, random_pattern(size, len(pattern), 7, number))
+    size = 100
+    assert not np.array_equal(random_pattern(size, 20, 1, 2), random_pattern(size, 20, 2, 1))
 
 
 def test_random_patterns_are_uniform():
     counts = np.zeros(20)
     for number in range(2000):
-        counts[random_pattern(Grid(4, 5), 5, number)] += 1
+        counts[random_pattern(20, 5, number)] += 1
     assert abs(counts - 500).max() < 5 * math.sqrt(2000 * 0.25 * 0.75)
 
 
@@ -52,17 +51,17 @@ def test_shuffle_is_the_same_with_every_numpy():
 
 
 def test_changes_keep_the_number_of_blocks():
-    for number, grid, pattern, norms, fraction, rng in cases():
-        gradients = rng.integers(0, 6, grid.size).astype(float)
+    for number, size, pattern, norms, fraction, rng in cases():
+        gradients = rng.integers(0, 6, size).astype(float)
         for change in (
-            set_change(pattern, norms, fraction, grid, 3, number),
-            rigl_change(pattern, norms, gradients, fraction, grid),
+            set_change(pattern, norms, fraction, size, 3, number),
+            rigl_change(pattern, norms, gradients, fraction),
         ):
-            check(change.pattern, grid, len(pattern))
+            check(change.pattern, size, len(pattern))
             old = change.sources != NEW
             np.testing.assert_array_equal(change.pattern[old], pattern[change.sources[old]])
             assert len(set(change.sources[old].tolist())) == old.sum()
-            assert change.grown == min(math.floor(fraction * len(pattern)), grid.size - len(pattern))
+            assert change.grown == min(math.floor(fraction * len(pattern)), size - len(pattern))
 
 
 def reference_dropped(pattern, norms, count):
@@ -73,34 +72,34 @@ def reference_dropped(pattern, norms, count):
 
 def test_set_equals_a_reference():
     """The reference uses sets: small blocks are dropped, and absent ones grow in the order of the shuffle."""
-    for number, grid, pattern, norms, fraction, _ in cases():
+    for number, size, pattern, norms, fraction, _ in cases():
         before = set(pattern.tolist())
-        absent = [block for block in range(grid.size) if block not in before]
+        absent = [block for block in range(size) if block not in before]
         count = min(int(fraction * len(before)), len(absent))
         dropped = reference_dropped(pattern, norms, count)
         order = shuffled(len(absent), 11, number)
         grown = {absent[index] for index in order[:count]}
-        change = set_change(pattern, norms, fraction, grid, 11, number)
+        change = set_change(pattern, norms, fraction, size, 11, number)
         assert set(change.pattern.tolist()) == (before - dropped) | grown
         assert {int(b) for b in change.pattern[change.sources == NEW]} == grown
 
 
 def test_rigl_equals_a_reference():
-    for _, grid, pattern, norms, fraction, rng in cases():
-        gradients = rng.integers(0, 6, grid.size).astype(float)
+    for _, size, pattern, norms, fraction, rng in cases():
+        gradients = rng.integers(0, 6, size).astype(float)
         before = set(pattern.tolist())
-        count = min(int(fraction * len(before)), grid.size - len(before))
+        count = min(int(fraction * len(before)), size - len(before))
         kept = before - reference_dropped(pattern, norms, count)
-        candidates = sorted((b for b in range(grid.size) if b not in kept), key=lambda b: (-gradients[b], b))
-        change = rigl_change(pattern, norms, gradients, fraction, grid)
+        candidates = sorted((b for b in range(size) if b not in kept), key=lambda b: (-gradients[b], b))
+        change = rigl_change(pattern, norms, gradients, fraction)
         assert set(change.pattern.tolist()) == kept | set(candidates[:count])
         assert {int(b) for b in change.pattern[change.sources == NEW]} == set(candidates[:count])
 
 
 def test_weights_follow_their_blocks_and_new_ones_are_zero():
-    for number, grid, pattern, norms, fraction, rng in cases():
+    for number, size, pattern, norms, fraction, rng in cases():
         values = rng.normal(size=(len(pattern), 2, 2))
-        change = set_change(pattern, norms, fraction, grid, 1, number)
+        change = set_change(pattern, norms, fraction, size, 1, number)
         by_block = {int(block): value for block, value in zip(pattern, values)}
         for block, source, value in zip(change.pattern, change.sources, moved(values, change)):
             expected = np.zeros((2, 2)) if source == NEW else by_block[int(block)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from keras_extensions.callbacks.outputs import FIRST_REPORT_SECONDS, MAX_CPU_SHARE, LiveReport, MetricsFile
+from keras_extensions.callbacks.outputs import FIRST_REPORT_SECONDS, LiveReport, MetricsFile
 from keras_extensions.callbacks.reporting import Period
 from training.monitoring import report_command
 from utilities.files import PROJECT
@@ -25,9 +25,9 @@ class Clock:
         return self.now
 
 
-def live(folder: Path, code: str, every: float = 100.0, cpu: Clock | None = None) -> tuple[LiveReport, Clock]:
+def live(folder: Path, code: str, every: float = 100.0) -> tuple[LiveReport, Clock]:
     clock = Clock()
-    report = LiveReport([sys.executable, "-c", code], folder, every, clock, cpu or Clock())
+    report = LiveReport([sys.executable, "-c", code], folder, every, clock)
     report.begin(0, 10)
     return report, clock
 
@@ -80,21 +80,6 @@ def test_report_is_refreshed_at_intervals(tmp_path):
     assert ran(tmp_path) == 1
     step(report, clock, FIRST_REPORT_SECONDS + 101)
     wait_for(lambda: ran(tmp_path) == 2)
-    report.end()
-
-
-def test_slow_report_is_refreshed_less_often(tmp_path):
-    """0.5 s of processor time are 2 % of 25 s, regardless of the interval."""
-    cpu = Clock()
-    report, clock = live(tmp_path, WORKS, every=1.0, cpu=cpu)
-    step(report, clock, 1)
-    wait_for(lambda: ran(tmp_path) == 1 and report._process.poll() is not None)
-    cpu.now = 0.5
-    step(report, clock, 2)
-    step(report, clock, 0.99 * cpu.now / MAX_CPU_SHARE)
-    assert report._process is None, "too early"
-    step(report, clock, 1 + cpu.now / MAX_CPU_SHARE)
-    assert report._process is not None
     report.end()
 
 
