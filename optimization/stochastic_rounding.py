@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from keras_extensions.backend import tf
 
-
 # Number of stored significand bits, and exponent of the smallest normal number.
 FORMATS = {tf.float16: (10, -14), tf.bfloat16: (7, -126)}
 _EXPONENT_BIAS, _STORED_BITS = 127, 23  # of float32
