@@ -22,7 +22,6 @@ from utilities.files import replacing
 logger = logging.getLogger(__name__)
 
 _LEGAL_BYTES = b"0123456789 \t\r\n"
-_CHUNK_BYTES = 1 << 24
 
 
 def index_path(record_path: Path) -> Path:
@@ -38,32 +37,6 @@ def find_index(record_path: Path) -> Optional[Path]:
         record_path.with_suffix(".tfindex"),  # the ``tfrecord`` package's tool writes this for folders
     )
     return next((path for path in candidates if path.exists()), None)
-
-
-def count_records(path: Path, record_path: Path, record_bytes: int) -> int:
-    """Count the lines of an index and check the last against the record file, without parsing the others.
-
-    Raises:
-        UserError: ``path`` is not an index, or not of a file of this size.
-    """
-    lines, tail = 0, b""
-    try:
-        with open(path, "rb") as file:
-            for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
-                lines += chunk.count(b"\n")
-                tail = (tail + chunk)[-256:]
-    except OSError as error:
-        raise unreadable(path, error) from error
-    end = 0
-    if tail:
-        lines += not tail.endswith(b"\n")
-        fields = tail.rstrip(b"\r\n").rpartition(b"\n")[2].split()
-        if len(fields) != 2 or not all(field.isdigit() for field in fields):
-            raise _misfit(path, record_path, "its last line is not 'offset length'")
-        end = int(fields[0]) + int(fields[1])
-    if end != record_bytes:
-        raise _misfit(path, record_path, f"it ends at byte {end}, the file has {record_bytes} bytes")
-    return lines
 
 
 def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
@@ -87,6 +60,9 @@ def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
     numbers = np.fromstring(text, dtype=np.int64, sep=" ") if text.strip() else np.empty(0, np.int64)
     if numbers.size % 2:
         raise _misfit(path, record_path, "a line is not 'offset length'")
+    end = int(numbers[-2]) + int(numbers[-1]) if numbers.size else 0
+    if end != record_bytes:
+        raise _misfit(path, record_path, f"it ends at byte {end}, the file has {record_bytes} bytes")
     offsets, lengths = numbers[0::2], numbers[1::2]
     boundaries = np.append(offsets, record_bytes)
     wrong = (lengths < FRAMING_BYTES) | (lengths != np.diff(boundaries))
@@ -96,8 +72,6 @@ def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
         line = int(np.argmax(wrong))
         reason = f"line {line + 1} ('{offsets[line]} {lengths[line]}') leaves a gap or an overlap"
         raise _misfit(path, record_path, reason)
-    if not offsets.size and record_bytes:
-        raise _misfit(path, record_path, f"it is empty, the file has {record_bytes} bytes")
     return boundaries
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import record_boundaries
-from data_utils.records.index import count_records, find_index, load_index, main
+from data_utils.records.index import find_index, load_index, main
 from keras_extensions.backend import tf
 from tests import ROOT
 from tests.support.record_samples import write
@@ -51,7 +51,6 @@ def test_built_index_is_that_of_the_tfrecord_package(record_file: Path, referenc
     assert [path.name for path in record_file.parent.iterdir() if path.name.startswith(".")] == []
     assert np.array_equal(load_index(index, record_file, size), record_boundaries(record_file))
     index.write_bytes(index.read_bytes().rstrip())  # a last line without its newline counts too
-    assert count_records(index, record_file, size) == len(PAYLOADS)
     assert load_index(index, record_file, size).size == len(PAYLOADS) + 1
 
 
@@ -120,7 +119,7 @@ def test_folder_that_cannot_be_written_is_still_read(
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("garbage\n", "last line"),
+        ("garbage\n", "line 1 is not"),
         ("0 16\n16 x17\n33 116\n149 5016\n5165 5136\n10301 17\n", "line 2"),
         ("0 16\n16 17\n33 116\n149 5016\n5165 5136\n10301 18\n", "ends at byte"),
         ("0 16\n16 18\n33 116\n149 5016\n5165 5136\n10301 17\n", "line 2"),
