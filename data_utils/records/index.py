@@ -1,21 +1,18 @@
 """Reads and writes the index next to a record file, which says where each record begins.
 
 The format is the ``tfrecord`` package's: a text file with a line ``offset length`` for each record, where the length
-includes the framing. ``python -m data_utils.records.index FOLDER`` writes missing indices.
+includes the framing.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
-import sys
 from pathlib import Path
-from typing import List, Optional
+from typing import Optional
 
 import numpy as np
 
-from data_utils.records.framing import FRAMING_BYTES, file_size, record_boundaries, renew_index, unreadable
-from utilities.commands import make_parser, run_main
+from data_utils.records.framing import FRAMING_BYTES, record_boundaries, unreadable
 from utilities.errors import UserError
 from utilities.files import replacing
 
@@ -96,39 +93,5 @@ def save_index(boundaries: np.ndarray, target: Path) -> None:
 
 
 def _misfit(path: Path, record_path: Path, reason: str) -> UserError:
-    return UserError(
-        f"{path}: is not the index of {record_path.name} as it is now: {reason}; {renew_index(record_path)}"
-    )
-
-
-def _index_folder(options: argparse.Namespace) -> None:
-    folder: Path = options.folder
-    paths = sorted(folder.glob("*.tfrecord"))
-    if not paths:
-        raise UserError(f"{folder}: no folder with *.tfrecord files; name the folder that contains them")
-    for path in paths:
-        existing = None if options.force else find_index(path)
-        if existing is not None:
-            records = load_index(existing, path, file_size(path)).size - 1
-            print(f"{existing}: {records} records, fits its file")
-            continue
-        boundaries = record_boundaries(path)
-        target = find_index(path) or index_path(path)
-        try:
-            save_index(boundaries, target)
-        except OSError as error:
-            raise UserError(f"{target}: cannot be written ({error.strerror}); make its folder writable") from error
-        print(f"{target}: {boundaries.size - 1} records, written")
-
-
-def main(arguments: Optional[List[str]] = None) -> int:
-    """Run the command and return the exit status."""
-    description = "Write the missing index of every *.tfrecord file in a folder, check the others."
-    parser = make_parser("data_utils.records.index", description)
-    parser.add_argument("folder", type=Path, help="folder with *.tfrecord files")
-    parser.add_argument("--force", action="store_true", help="rewrite every index, also those that exist")
-    return run_main(parser, _index_folder, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    fix = "delete it, and the next start builds it again"
+    return UserError(f"{path}: is not the index of {record_path.name} as it is now: {reason}; {fix}")
