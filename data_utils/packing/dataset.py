@@ -27,7 +27,7 @@ from data_utils.completion_log import (
 )
 from data_utils.packing.assignment import Assignment, assign, histogram, list_by_length, most_in_a_pack
 from data_utils.packing.merge import pack_arrays
-from data_utils.packing.plan import PackingPlan, checked_choices, plan_packing, write_plan
+from data_utils.packing.plan import PackingPlan, most_sequences, plan_packing, write_plan
 from data_utils.packing.source import Shape, Source, WorkUnit, survey, work_units
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT
@@ -93,7 +93,7 @@ def pack_dataset(
         raise UserError(f"--output {output}: is the input; choose another folder")
     source = Source(input_folder)
     max_length = source.shape.max_seq_length if max_seq_length is None else max_seq_length
-    checked_choices(max_length, max_sequences_per_pack, algorithm)
+    most_sequences(max_length, max_sequences_per_pack, algorithm)  # rejected before the input is read
     recipe = {
         "input": source.identity,
         "packs": {
