@@ -11,9 +11,8 @@ Source: Devlin et al. 2019, section 4.2; windows overlap as in the program that 
 
 from __future__ import annotations
 
-from collections import deque
 from itertools import chain
-from typing import Any, Deque, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -21,7 +20,6 @@ from tokenizers import Tokenizer
 from data_utils.records.features import TOKEN_INDEX, Feature, FeatureSpec, fine_tuning_features
 from data_utils.squad.examples import SquadSet, answer_position
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary
-from utilities.errors import UserError
 
 SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 _BATCH = 1024  # number of texts tokenised at a time, which limits the memory of the tokenizer's results
@@ -200,7 +198,6 @@ class WindowReader:
     def __init__(self, spec: FeatureSpec, windows: Windows, vocabulary: Vocabulary) -> None:
         self.spec = spec
         self.count = windows.count
-        self.failures: Deque[UserError] = deque()
         self._windows = windows
         self._special = tuple(vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR))
         self._first_column, self._first_token = windows.first_column(), windows.first_token()
