@@ -30,7 +30,6 @@ from data_utils.completion_log import (
 from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, write_manifest
-from data_utils.records.writer import entropy_nats
 from data_utils.text.documents import SET_ASIDE_NAME
 from data_utils.text.held_out import write_held_out
 from data_utils.text.instances import Settings, UnitCounts, check_settings, make_unit, use_one_tokenizer_thread
@@ -134,13 +133,14 @@ def write_examples(
     pieces = np.zeros(vocabulary_size, np.int64)
     for unit in units:
         pieces += read_pieces(job.spill(unit.number), job.layout, vocabulary_size)
+    shares = pieces[pieces > 0] / pieces.sum()
     write_manifest(
         output,
         {**settings.described(), "vocab_size": vocabulary_size},
         {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
         entries,
         {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.piece_id(UNKNOWN)]), "set_aside": corpus.set_aside},
-        entropy_nats(pieces.tolist()),
+        unigram_entropy_nats=float(-(shares * np.log(shares)).sum()),
     )
     clear_work(output)
     return output / MANIFEST_NAME
