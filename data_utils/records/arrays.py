@@ -1,4 +1,4 @@
-"""Gives samples that are already in memory, or random ones, the form that the input pipeline reads.
+"""Readers of samples in memory and of generated samples.
 
 N samples asked for · L length of a feature
 """

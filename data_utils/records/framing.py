@@ -112,7 +112,7 @@ def record_boundaries(path: Path) -> np.ndarray:
 
 
 class RandomAccessFile:
-    """A file open for reading at any offset, from any thread; it is closed when nothing refers to it any more."""
+    """A file open for reading at any offset, from any thread; closed when garbage-collected."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = -1
