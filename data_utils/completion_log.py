@@ -35,7 +35,7 @@ MAX_DIFFERENCES_SHOWN = 3
 
 
 class CompletionLog(NamedTuple):
-    """The completion records of one step. It can be sent to workers."""
+    """The completion records of one step. Picklable."""
 
     records: Path  # folder of the completion records
     files: Path  # folder of the files that the units write

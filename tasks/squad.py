@@ -23,15 +23,7 @@ from data_utils.squad.examples import (
     questions_about,
 )
 from data_utils.squad.metric import EXACT_MATCH, F1, Scores, score
-from data_utils.squad.windows import (
-    SPECIAL_TOKENS,
-    Geometry,
-    WindowReader,
-    Windows,
-    cached_windows,
-    make_windows,
-    squad_features,
-)
+from data_utils.squad.windows import SPECIAL_TOKENS, Geometry, WindowReader, Windows, make_windows, squad_features
 from data_utils.tokenizer import UNKNOWN
 from model.architecture import Architecture
 from model.losses import SpanObjective
@@ -84,7 +76,7 @@ class Squad(FineTuning):
         if config.generated_dataset:
             return self.generated()
         squad = self._read(config.squad.train_file, TRAIN)
-        windows = self._windows(squad, labels=True)
+        windows = make_windows(squad, self.tokenizer, self._geometry, labels=True)
         if not windows.count:
             raise UserError(f"{squad.origin}: no question has an answer in its context; name a file to train on")
         reader = self.rows(self._samples(windows, labels=True), windows.tokens())
@@ -96,7 +88,7 @@ class Squad(FineTuning):
         if self._dev is None:
             return {}
         squad = self._dev
-        answers = self._answers(predict, squad, self._windows(squad, labels=False))
+        answers = self._answers(predict, squad)
         predictions = {identity: candidates[0].text for identity, candidates in answers.items()}
         expected = {q.id: [answer.text for answer in q.answers] for q in squad.questions if q.answers}
         scores, scores_by_question = score(expected, predictions) if expected else ({}, {})
@@ -139,12 +131,11 @@ class Squad(FineTuning):
 
     def answer(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[List[Candidate]]:
         """Return the best answers, best first, to each of pairs of a question and its context."""
-        squad = questions_about(texts)
-        windows = make_windows(squad, self.tokenizer, self._geometry, labels=False)
-        return list(self._answers(predict, squad, windows).values())
+        return list(self._answers(predict, questions_about(texts)).values())
 
-    def _answers(self, predict: Predict, squad: SquadSet, windows: Windows) -> Dict[str, List[Candidate]]:
+    def _answers(self, predict: Predict, squad: SquadSet) -> Dict[str, List[Candidate]]:
         config = self._config.squad
+        windows = make_windows(squad, self.tokenizer, self._geometry, labels=False)
         logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
         start, end = (logits[name] for name in self.outputs)
         return best_answers(squad, windows, start, end, config.n_best_size, config.max_answer_length)
@@ -158,11 +149,6 @@ class Squad(FineTuning):
     def _samples(self, windows: Windows, labels: bool) -> WindowReader:
         features = self.features(self._config.max_seq_length, labels)
         return WindowReader(features, windows, self.required_tokenizer_settings.vocabulary)
-
-    def _windows(self, squad: SquadSet, labels: bool) -> Windows:
-        config = self._config
-        folder = Path(config.squad.cache_dir) if config.squad.cache_dir else Path(config.output_dir) / "cache"
-        return cached_windows(folder, squad, *self.required_tokenizer_settings, self._geometry, labels)
 
     @property
     def _geometry(self) -> Geometry:

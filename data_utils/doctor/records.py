@@ -81,7 +81,7 @@ class Chunk(NamedTuple):
 
 
 class Checker:
-    """Checks the records of a data set. It can be sent to workers."""
+    """Checks the records of a data set. Picklable."""
 
     def __init__(self, data: DataSet) -> None:
         self.spec = data.form.features(data.vocab_size or ANY_VOCABULARY)

@@ -27,7 +27,7 @@ from data_utils.completion_log import (
 )
 from data_utils.packing.assignment import Assignment, assign, histogram, list_by_length, most_in_a_pack
 from data_utils.packing.merge import pack_arrays
-from data_utils.packing.plan import PackingPlan, checked_choices, plan_packing, write_plan
+from data_utils.packing.plan import PackingPlan, most_sequences, plan_packing, write_plan
 from data_utils.packing.source import Shape, Source, WorkUnit, survey, work_units
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT
@@ -44,6 +44,8 @@ _MAX_PACKS_OF_FILE = 8192
 _MIN_PACKS_OF_FILE = 256  # used if the input has more files than that
 _PACKS_AT_ONCE = 1024
 _BYTES_OF_PACK_TOKEN = 8  # rough size, read and written; used only to distinguish small data sets from large ones
+_SHORTEST_RECORD = 3  # tokens: [CLS] a [SEP]
+_ROUNDING = 1e-6  # error of floating-point sums that should be whole numbers
 
 
 class Sizes(NamedTuple):
@@ -91,7 +93,7 @@ def pack_dataset(
         raise UserError(f"--output {output}: is the input; choose another folder")
     source = Source(input_folder)
     max_length = source.shape.max_seq_length if max_seq_length is None else max_seq_length
-    checked_choices(max_length, max_sequences_per_pack, algorithm)
+    most_sequences(max_length, max_sequences_per_pack, algorithm)  # rejected before the input is read
     recipe = {
         "input": source.identity,
         "packs": {
@@ -109,6 +111,7 @@ def pack_dataset(
     lengths, masked_positions = survey(source, output, pool)
     counts = histogram(lengths, max_length)
     if counts.size > max_length:
+        clear_work(output)  # nothing is written yet, so that the folder can be used with other settings
         longer = int(counts[max_length:].sum())
         problem = f"{longer:,} records are longer, up to {counts.size} tokens"
         raise UserError(f"--max-seq-length {max_length}: {problem}; give that or more")
@@ -118,10 +121,14 @@ def pack_dataset(
     list_by_length(lengths, counts, seed, list_path)
     assignment = assign(plan, list_path, seed)
     sequences = plan.max_sequences_in_a_pack if isinstance(max_sequences_per_pack, str) else max_sequences_per_pack
-    needed = most_in_a_pack(assignment, masked_positions)
-    if max_predictions_per_pack is None:
-        needed = max(needed, most_held_out(source, max_length, sequences))
-    predictions = choose_max_predictions(source.shape, max_length, sequences, needed, max_predictions_per_pack)
+    needed, held_out = most_in_a_pack(assignment, masked_positions), most_held_out(source, max_length, sequences)
+    try:
+        predictions = choose_max_predictions(
+            source.shape, max_length, sequences, needed, held_out, max_predictions_per_pack
+        )
+    except UserError:
+        clear_work(output)
+        raise
     sizes = Sizes(max_length, predictions, sequences)
     entries = _write(source, output, recipe, plan, assignment, sizes, pool)
     total = int(masked_positions.sum(dtype=np.int64))
@@ -149,16 +156,27 @@ def pack_held_out(input_folder: Path, output: Path, pool: Pool, overwrite: bool 
 
 
 def most_held_out(source: Source, max_length: int, sequences: int) -> int:
-    """Return a bound of the masked positions in a pack of held-out rows; 0 unless more of their words are masked."""
-    manifests = (load_manifest(source.folder / VALIDATION_FOLDER), source.manifest)
-    held_out, training = ((manifest and manifest.settings.get("masked_lm_prob")) or 0.0 for manifest in manifests)
-    if held_out <= training:
+    """Return the most masked positions that a pack of held-out records may have; 0 if the data set has none.
+
+    A record of n tokens has share · n masked positions, rounded, but at least 1 and at most Q. Rounding adds up to 0.5,
+    and the minimum of 1 may add more to the shortest records.
+    """
+    held_out = load_manifest(source.folder / VALIDATION_FOLDER)
+    if held_out is None:
         return 0
-    return min(math.floor(held_out * max_length) + sequences, sequences * source.shape.max_predictions_per_seq)
+    share = held_out.settings.get("masked_lm_prob") or 1.0
+    most_added = max(0.5, 1 - _SHORTEST_RECORD * share)
+    limit = math.floor(share * max_length + most_added * sequences + _ROUNDING)
+    return min(limit, sequences * source.shape.max_predictions_per_seq)
 
 
 def choose_max_predictions(
-    shape: Shape, max_seq_length: int, max_sequences_per_pack: int, needed: int, requested: Optional[int] = None
+    shape: Shape,
+    max_seq_length: int,
+    max_sequences_per_pack: int,
+    needed: int,
+    held_out: int = 0,
+    requested: Optional[int] = None,
 ) -> int:
     """Return P, the number of masked positions of a pack.
 
@@ -170,21 +188,24 @@ def choose_max_predictions(
     Args:
         shape: L and Q of the records.
         needed: the largest number of masked positions in a pack.
+        held_out: the largest number that a pack of held-out records, which has the same P, may have.
         requested: the user's choice of P, if there is one.
 
     Raises:
         UserError: a pack needs more than the user chose.
     """
+    most = max(needed, held_out)
     if requested is not None:
-        if requested < needed:
+        if requested < most:
+            packs = "a pack has" if needed == most else "a pack of held-out records may have"
             raise UserError(
-                f"--max-predictions-per-pack {requested}: a pack has {needed} masked positions; give {needed} or more"
+                f"--max-predictions-per-pack {requested}: {packs} {most} masked positions; give {most} or more"
             )
         return requested
     usual = math.ceil(shape.max_predictions_per_seq * max_seq_length / shape.max_seq_length) + max_sequences_per_pack
-    if needed > usual:
-        print(f"packing: {needed} masked positions in a pack, not {usual} as usual: a pack needs them", file=sys.stderr)
-    return max(usual, needed)
+    if most > usual:
+        print(f"packing: {most} masked positions in a pack, not {usual} as usual: a pack needs them", file=sys.stderr)
+    return max(usual, most)
 
 
 def _write(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import operator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple, Union
 
 from data_utils.packing.heuristics import Pack, longest_first
 from utilities.errors import UserError
@@ -91,8 +90,8 @@ def plan_packing(
         >>> dict(zip(plan.packs, plan.repeats)), plan.efficiency
         ({(3, 2): 2, (2, 2): 1}, 0.9333333333333333)
     """
-    size, limit = checked_choices(max_sequence_length, max_sequences_per_pack, algorithm)
-    numbers = _checked_counts(counts, size)
+    size, limit = max_sequence_length, most_sequences(max_sequence_length, max_sequences_per_pack, algorithm)
+    numbers = _as_integers(counts, size)
     if not any(numbers):
         return PackingPlan((), (), size, 0)
     tokens = sum(length * number for length, number in enumerate(numbers, 1))
@@ -111,27 +110,20 @@ def plan_packing(
     return PackingPlan(tuple(order), tuple(uses[pack] for pack in order), size, bound)
 
 
-def checked_choices(
-    max_sequence_length: int, max_sequences_per_pack: Union[int, str], algorithm: str
-) -> Tuple[int, int]:
-    """Check the arguments of :func:`plan_packing`; return the limits on the tokens and the sequences of a pack."""
-    size = _whole("max_sequence_length", max_sequence_length, 1)
+def most_sequences(max_sequence_length: int, max_sequences_per_pack: Union[int, str], algorithm: str) -> int:
+    """Check the choices of :func:`plan_packing`, and return the most sequences in a pack."""
     if algorithm not in ALGORITHMS:
         raise UserError(f"algorithm {algorithm!r}: not known; use one of {', '.join(ALGORITHMS)}")
-    if isinstance(max_sequences_per_pack, str) and max_sequences_per_pack == UNLIMITED:
-        return size, size
-    return size, min(size, _whole("max_sequences_per_pack", max_sequences_per_pack, 1, f", or {UNLIMITED}"))
+    limit = max_sequence_length if max_sequences_per_pack == UNLIMITED else int(max_sequences_per_pack)
+    if min(limit, max_sequence_length) < 1:
+        sizes = f"max_sequence_length {max_sequence_length}, max_sequences_per_pack {max_sequences_per_pack}"
+        raise UserError(f"{sizes}: each must be 1 or more; for as many sequences as fit, give {UNLIMITED}")
+    return min(limit, max_sequence_length)
 
 
-def _checked_counts(counts: Union[Sequence[int], np.ndarray], size: int) -> List[int]:
+def _as_integers(counts: Union[Sequence[int], np.ndarray], size: int) -> List[int]:
     """Return the histogram as Python integers, which never overflow, with an entry for each of ``size`` lengths."""
-    try:
-        values: List[Any] = getattr(counts, "tolist", lambda: list(counts))()
-        numbers = [operator.index(int(value) if value == int(value) else value) for value in values]
-    except (TypeError, ValueError, OverflowError):
-        raise UserError(
-            "counts: not whole numbers in one row; counts[i] is the number of sequences of length i + 1"
-        ) from None
+    numbers = [int(number) for number in counts]
     if min(numbers, default=0) < 0:
         index = next(index for index, number in enumerate(numbers) if number < 0)
         raise UserError(f"counts[{index}] is {numbers[index]}: not a number of sequences; give 0 or more")
@@ -142,16 +134,6 @@ def _checked_counts(counts: Union[Sequence[int], np.ndarray], size: int) -> List
             f"set it to {longest} or more, or cut the sequences"
         )
     return (numbers + [0] * size)[:size]
-
-
-def _whole(name: str, value: object, least: int, alternative: str = "") -> int:
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise UserError(f"{name} is {value!r}: must be a whole number of at least {least}{alternative}")
-    return number
 
 
 def _verify(uses: Dict[Pack, int], counts: List[int], limit: int) -> None:

@@ -1,18 +1,16 @@
-"""Gives samples that are already in memory, or random ones, the form that the input pipeline reads.
+"""Readers of samples in memory and of generated samples.
 
 N samples asked for · L length of a feature
 """
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Deque, Dict, Mapping, Tuple
+from typing import Dict, Mapping, Tuple
 
 import numpy as np
 
 from data_utils.records import features as kinds
 from data_utils.records.features import Feature, FeatureSpec
-from utilities.errors import UserError
 
 POOL_SAMPLES = 1024
 
@@ -22,7 +20,6 @@ class ArrayReader:
 
     def __init__(self, spec: FeatureSpec, arrays: Mapping[str, np.ndarray]) -> None:
         self.spec = spec
-        self.failures: Deque[UserError] = deque()
         self._arrays = {f.name: np.asarray(arrays[f.name], f.dtype).reshape(-1, f.length) for f in spec.features}
         counts = {len(values) for values in self._arrays.values()}
         assert len(counts) == 1, f"features of different numbers of samples: {sorted(counts)}"

@@ -112,7 +112,7 @@ def record_boundaries(path: Path) -> np.ndarray:
 
 
 class RandomAccessFile:
-    """A file open for reading at any offset, from any thread; it is closed when nothing refers to it any more."""
+    """A file open for reading at any offset, from any thread; closed when garbage-collected."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = -1
@@ -141,8 +141,8 @@ class RandomAccessFile:
 
 
 def renew_index(record_path: Path) -> str:
-    """Return the advice to rewrite the indices of a folder."""
-    return f"renew its index with: python -m data_utils.records.index --force {record_path.parent}"
+    """Return the advice to replace the index of a record file."""
+    return f"delete the index of {record_path.name}, and the next start builds it again"
 
 
 def file_size(path: Path) -> int:

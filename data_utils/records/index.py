@@ -1,28 +1,24 @@
 """Reads and writes the index next to a record file, which says where each record begins.
 
 The format is the ``tfrecord`` package's: a text file with a line ``offset length`` for each record, where the length
-includes the framing. ``python -m data_utils.records.index FOLDER`` writes missing indices.
+includes the framing.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
-import sys
 from pathlib import Path
-from typing import List, Optional
+from typing import Optional
 
 import numpy as np
 
-from data_utils.records.framing import FRAMING_BYTES, file_size, record_boundaries, renew_index, unreadable
-from utilities.commands import make_parser, run_main
+from data_utils.records.framing import FRAMING_BYTES, record_boundaries, unreadable
 from utilities.errors import UserError
 from utilities.files import replacing
 
 logger = logging.getLogger(__name__)
 
 _LEGAL_BYTES = b"0123456789 \t\r\n"
-_CHUNK_BYTES = 1 << 24
 
 
 def index_path(record_path: Path) -> Path:
@@ -38,32 +34,6 @@ def find_index(record_path: Path) -> Optional[Path]:
         record_path.with_suffix(".tfindex"),  # the ``tfrecord`` package's tool writes this for folders
     )
     return next((path for path in candidates if path.exists()), None)
-
-
-def count_records(path: Path, record_path: Path, record_bytes: int) -> int:
-    """Count the lines of an index and check the last against the record file, without parsing the others.
-
-    Raises:
-        UserError: ``path`` is not an index, or not of a file of this size.
-    """
-    lines, tail = 0, b""
-    try:
-        with open(path, "rb") as file:
-            for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
-                lines += chunk.count(b"\n")
-                tail = (tail + chunk)[-256:]
-    except OSError as error:
-        raise unreadable(path, error) from error
-    end = 0
-    if tail:
-        lines += not tail.endswith(b"\n")
-        fields = tail.rstrip(b"\r\n").rpartition(b"\n")[2].split()
-        if len(fields) != 2 or not all(field.isdigit() for field in fields):
-            raise _misfit(path, record_path, "its last line is not 'offset length'")
-        end = int(fields[0]) + int(fields[1])
-    if end != record_bytes:
-        raise _misfit(path, record_path, f"it ends at byte {end}, the file has {record_bytes} bytes")
-    return lines
 
 
 def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
@@ -87,6 +57,9 @@ def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
     numbers = np.fromstring(text, dtype=np.int64, sep=" ") if text.strip() else np.empty(0, np.int64)
     if numbers.size % 2:
         raise _misfit(path, record_path, "a line is not 'offset length'")
+    end = int(numbers[-2]) + int(numbers[-1]) if numbers.size else 0
+    if end != record_bytes:
+        raise _misfit(path, record_path, f"it ends at byte {end}, the file has {record_bytes} bytes")
     offsets, lengths = numbers[0::2], numbers[1::2]
     boundaries = np.append(offsets, record_bytes)
     wrong = (lengths < FRAMING_BYTES) | (lengths != np.diff(boundaries))
@@ -96,8 +69,6 @@ def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
         line = int(np.argmax(wrong))
         reason = f"line {line + 1} ('{offsets[line]} {lengths[line]}') leaves a gap or an overlap"
         raise _misfit(path, record_path, reason)
-    if not offsets.size and record_bytes:
-        raise _misfit(path, record_path, f"it is empty, the file has {record_bytes} bytes")
     return boundaries
 
 
@@ -122,39 +93,5 @@ def save_index(boundaries: np.ndarray, target: Path) -> None:
 
 
 def _misfit(path: Path, record_path: Path, reason: str) -> UserError:
-    return UserError(
-        f"{path}: is not the index of {record_path.name} as it is now: {reason}; {renew_index(record_path)}"
-    )
-
-
-def _index_folder(options: argparse.Namespace) -> None:
-    folder: Path = options.folder
-    paths = sorted(folder.glob("*.tfrecord"))
-    if not paths:
-        raise UserError(f"{folder}: no folder with *.tfrecord files; name the folder that contains them")
-    for path in paths:
-        existing = None if options.force else find_index(path)
-        if existing is not None:
-            records = load_index(existing, path, file_size(path)).size - 1
-            print(f"{existing}: {records} records, fits its file")
-            continue
-        boundaries = record_boundaries(path)
-        target = find_index(path) or index_path(path)
-        try:
-            save_index(boundaries, target)
-        except OSError as error:
-            raise UserError(f"{target}: cannot be written ({error.strerror}); make its folder writable") from error
-        print(f"{target}: {boundaries.size - 1} records, written")
-
-
-def main(arguments: Optional[List[str]] = None) -> int:
-    """Run the command and return the exit status."""
-    description = "Write the missing index of every *.tfrecord file in a folder, check the others."
-    parser = make_parser("data_utils.records.index", description)
-    parser.add_argument("folder", type=Path, help="folder with *.tfrecord files")
-    parser.add_argument("--force", action="store_true", help="rewrite every index, also those that exist")
-    return run_main(parser, _index_folder, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    fix = "delete it, and the next start builds it again"
+    return UserError(f"{path}: is not the index of {record_path.name} as it is now: {reason}; {fix}")

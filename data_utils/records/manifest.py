@@ -70,7 +70,7 @@ class Manifest:
         vocabulary: ``file``, ``sha256`` and ``size`` of the vocabulary next to the records.
         totals: counts over all files (``records``, ``documents``, ``tokens``, …).
         unigram_entropy_nats: entropy of the distribution of the corpus' word pieces, which is the masked-LM loss of a
-            model that knows only how frequent each piece is; None if it is not known.
+            unigram baseline; None if it is not known.
     """
 
     path: Path

@@ -7,8 +7,7 @@ W sequences · M packs · N sequences in a pack at most · S tokens of a pack ·
 
 from __future__ import annotations
 
-from collections import deque
-from typing import Callable, Deque, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -28,7 +27,6 @@ from data_utils.records.features import (
     pretraining_features,
 )
 from data_utils.records.pipeline import SampleReader
-from utilities.errors import UserError
 
 ALGORITHM = "optimal"
 SHORTEST_SAMPLE = 3  # tokens: [CLS] a [SEP]
@@ -62,7 +60,6 @@ class PackReader:
         self.spec = spec
         self.count = len(packs)
         self.samples = samples.count // texts
-        self.failures: Deque[UserError] = deque()
         self._reader = samples
         self._lengths = lengths
         self._packs = packs

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import contextmanager
-from typing import Callable, Deque, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
 from data_utils.records.features import FeatureSpec
 from data_utils.records.order import samples_at, select_batch
 from keras_extensions.backend import tf
-from utilities.errors import UserError
 
 SAMPLE_WEIGHT = "sample_weight"
 _IDENTIFYING_SAMPLES = 16
@@ -24,7 +23,6 @@ class SampleReader(Protocol):
     """A source of samples, such as ``RecordReader`` and ``ArrayReader``, with ``count`` samples in an epoch."""
 
     spec: FeatureSpec
-    failures: Deque[UserError]
 
     @property
     def count(self) -> int: ...
@@ -128,7 +126,8 @@ def identify_samples(reader: SampleReader) -> str:
 def raise_data_errors(reader: SampleReader) -> Iterator[None]:
     """Raise the reader's own ``UserError`` instead of TensorFlow's error while reading.
 
-    TensorFlow passes on only the text of an exception in the reader's threads; this recovers the exception.
+    TensorFlow passes on only the text of an exception in the reader's threads; this recovers the exception from the
+    reader's ``failures``, if it has any.
 
     Example:
         >>> with raise_data_errors(reader):  # doctest: +SKIP
@@ -138,7 +137,7 @@ def raise_data_errors(reader: SampleReader) -> Iterator[None]:
         yield
     except tf.errors.OpError as error:
         text = str(error)
-        for failure in tuple(reader.failures):
+        for failure in tuple(getattr(reader, "failures", ())):
             if str(failure) in text:
                 raise failure from None
         raise

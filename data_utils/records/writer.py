@@ -12,7 +12,7 @@ import hashlib
 import os
 import struct
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -194,13 +194,3 @@ def write_record_file(path: Path, encoded: EncodedFile) -> Dict[str, Any]:
     with RecordFile(path) as file:
         file.add(encoded)
         return file.finish()
-
-
-def entropy_nats(counts: Sequence[int]) -> float:
-    """Return the entropy −Σ p ln p, in nats, of the distribution that counts describe; 0 for an empty one."""
-    positive = np.asarray(counts, np.float64)
-    positive = positive[positive > 0]
-    if positive.size == 0:
-        return 0.0
-    probabilities = positive / positive.sum()
-    return float(-(probabilities * np.log(probabilities)).sum())

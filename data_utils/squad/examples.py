@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Opt
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
 from utilities.files import parse_json
+from utilities.tables import short
 
 TRAIN, VALIDATION = "train", "validation"
 
@@ -195,7 +196,7 @@ class _Location:
     def inside(self, name: str, entry: Any = None, label: str = "") -> _Location:
         """Return a location within this one, labelled with a field of its entry if that field is a text."""
         text = entry.get(label) if isinstance(entry, dict) else None
-        return _Location(self._origin, (*self._names, f"{name} ({_short(text)})" if isinstance(text, str) else name))
+        return _Location(self._origin, (*self._names, f"{name} ({short(text)})" if isinstance(text, str) else name))
 
     def error(self, reason: str, fix: str) -> UserError:
         prefix = f"{self._origin}: {self.names}: " if self._names else f"{self._origin}: "
@@ -203,7 +204,7 @@ class _Location:
 
     def object(self, value: Any) -> Dict[str, Any]:
         if not isinstance(value, dict):
-            raise self.error(f"is {_short(value)}, not an object {{…}}", _FIX)
+            raise self.error(f"is {short(value)}, not an object {{…}}", _FIX)
         return value
 
     def value(self, fields: Dict[str, Any], name: str, kind: type, default: Any = None) -> Any:
@@ -211,7 +212,7 @@ class _Location:
         if value is None:
             raise self.error(f"{name} is missing", _FIX)
         if type(value) is not kind:
-            raise self.error(f"{name} is {_short(value)}, not {_KINDS[kind]}", _FIX)
+            raise self.error(f"{name} is {short(value)}, not {_KINDS[kind]}", _FIX)
         return value
 
     def items(self, fields: Dict[str, Any], name: str, default: Optional[List[Any]] = None) -> List[Any]:
@@ -229,11 +230,6 @@ class _Location:
 
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
 _FIX = "this is not the form of SQuAD 1.1: correct it, or download the file again"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def answer_position(context: str, answer: Answer) -> Optional[int]:

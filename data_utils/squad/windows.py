@@ -1,8 +1,7 @@
 """Tokenises questions and contexts, cuts them into windows that fit the model, and reads windows as rows of ids.
 
 A window is [CLS] question [SEP] part of the context [SEP]. Every text is tokenised and stored once; a window consists
-only of its begin and length until it is read as a row of ids, so a data set takes no memory for padding. Windows are
-cached between runs in files of plain arrays.
+only of its begin and length until it is read as a row of ids, so a data set takes no memory for padding.
 
 C contexts · Q questions · W windows · T tokens of all contexts · U tokens of all questions · N windows asked for ·
 S max_seq_length
@@ -12,30 +11,17 @@ Source: Devlin et al. 2019, section 4.2; windows overlap as in the program that 
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import zipfile
-from collections import deque
 from itertools import chain
-from pathlib import Path
-from typing import Any, Deque, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
-import tokenizers
 from tokenizers import Tokenizer
 
 from data_utils.records.features import TOKEN_INDEX, Feature, FeatureSpec, fine_tuning_features
 from data_utils.squad.examples import SquadSet, answer_position
-from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary, make_tokenizer
-from utilities.errors import UserError
-from utilities.files import replacing
-
-logger = logging.getLogger(__name__)
+from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary
 
 SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-FORMAT = 1  # version of cached windows; must be raised when windows of the same key would differ
-_KEY = "key"
 _BATCH = 1024  # number of texts tokenised at a time, which limits the memory of the tokenizer's results
 
 
@@ -212,7 +198,6 @@ class WindowReader:
     def __init__(self, spec: FeatureSpec, windows: Windows, vocabulary: Vocabulary) -> None:
         self.spec = spec
         self.count = windows.count
-        self.failures: Deque[UserError] = deque()
         self._windows = windows
         self._special = tuple(vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR))
         self._first_column, self._first_token = windows.first_column(), windows.first_token()
@@ -251,59 +236,3 @@ class WindowReader:
         np.put_along_axis(ids, end, separator, axis=1)
         mask = (column <= end).astype(np.int32)
         return ids, mask, mask * (column >= context)
-
-
-def cached_windows(
-    folder: Path, squad: SquadSet, vocabulary: Vocabulary, lower_case: bool, geometry: Geometry, labels: bool
-) -> Windows:
-    """Return the windows of a data set from a cache folder, or make them and cache them if possible."""
-    key = {
-        "format": FORMAT,
-        "data": squad.sha256,
-        "vocabulary": vocabulary.sha256,
-        "lower_case": lower_case,
-        "tokenizers": tokenizers.__version__,
-        **geometry._asdict(),
-        "labels": labels,
-    }
-    path = folder / f"squad-{hashlib.sha256(_encoded(key)).hexdigest()[:32]}.npz"
-    windows = load_windows(path, key)
-    if windows is not None:
-        logger.info("%s windows of %s from the cache %s", f"{windows.count:,}", squad.origin, path)
-        return windows
-    windows = make_windows(squad, make_tokenizer(vocabulary, lower_case), geometry, labels)
-    try:
-        save_windows(path, key, windows)
-        logger.info("%s windows of %s, cached in %s", f"{windows.count:,}", squad.origin, path)
-    except OSError as error:
-        logger.warning("%s windows of %s, not cached: %s: %s", f"{windows.count:,}", squad.origin, path, error.strerror)
-    return windows
-
-
-def save_windows(path: Path, key: Mapping[str, Any], windows: Windows) -> None:
-    """Write windows and their key atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fields: Dict[str, Any] = {**windows.texts._asdict(), **windows._asdict()}
-    del fields["texts"]
-    arrays = {_KEY: np.frombuffer(_encoded(key), np.uint8), **fields}
-    with replacing(path) as stream:
-        np.savez(stream, **arrays)
-
-
-def load_windows(path: Path, key: Mapping[str, Any]) -> Optional[Windows]:
-    """Return the windows written by :func:`save_windows`; None if they are absent, damaged, or have another key."""
-    try:
-        with np.load(str(path), allow_pickle=False) as arrays:
-            if arrays[_KEY].tobytes() != _encoded(key):
-                raise ValueError("it contains another key")
-            texts = Texts(*(arrays[name] for name in Texts._fields))
-            return Windows(texts, *(arrays[name] for name in Windows._fields if name != "texts"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        logger.warning("cached windows are made again: %s cannot be used (%s)", path, error)
-        return None
-
-
-def _encoded(key: Mapping[str, Any]) -> bytes:
-    return json.dumps(key, sort_keys=True).encode()

@@ -25,8 +25,8 @@ BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 WIKIEXTRACTOR_BOUNDARY = re.compile(rb"\n(?=<doc )")
 WIKITEXT_BOUNDARY = re.compile(rb"\n(?=[ \t]*= [^=\n][^\n]* =[ \t\r]*\n)")
 
-SET_ASIDE_NAME = "set_aside.jsonl"
-DEFAULT_MAX_SET_ASIDE = 1000
+REJECTED_NAME = "set_aside.jsonl"  # the name that earlier versions gave it
+DEFAULT_MAX_REJECTED = 1000
 MAX_REASON_CHARACTERS = 300
 
 _DOC_TITLE = re.compile(r'\btitle="([^"]*)"')
@@ -73,11 +73,11 @@ class RejectedDocuments:
             self.write()
             raise UserError(
                 f"{self.count:,} articles cannot be used, more than --max-bad-articles {self.limit} allows; the first:"
-                f" {self.first()}; all of them: {self.folder / SET_ASIDE_NAME}"
+                f" {self.first()}; all of them: {self.folder / REJECTED_NAME}"
             )
 
     def note(self) -> str:
-        return f", {self.count:,} set aside" if self.count else ""
+        return f", {self.count:,} rejected" if self.count else ""
 
     def first(self) -> str:
         """Describe the first document for a message; return an empty text if there is none."""
@@ -88,7 +88,7 @@ class RejectedDocuments:
 
     def write(self) -> None:
         """Write ``set_aside.jsonl`` in the order of the input, unless it would be empty."""
-        path = self.folder / SET_ASIDE_NAME
+        path = self.folder / REJECTED_NAME
         documents = [document for unit in sorted(self._by_unit) for document in self._by_unit[unit]]
         if documents:
             lines = [json.dumps(document._asdict(), ensure_ascii=False) + "\n" for document in documents]

@@ -29,6 +29,7 @@ AGENT = "bert-data-preparation/1.0 (python urllib)"
 BLOCK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 60.0
 FIRST_WAIT_SECONDS = 2.0  # before a retry, doubled each time
+RETRIED_CODES = {408, 429, *range(500, 600)}  # timeout, too many requests, errors of the server
 DIGESTS = {32: "md5", 40: "sha1", 64: "sha256"}  # hexadecimal digits → algorithm
 
 
@@ -46,7 +47,8 @@ def download(
         output: The file, or an existing folder, in which it gets the URL's name. If the file exists and its checksum is
             correct or unknown, nothing is downloaded.
         checksum: MD5, SHA-1 or SHA-256 in hexadecimal, distinguished by length.
-        retries: Attempts after a broken connection; each resumes where the last one stopped.
+        retries: Attempts after a broken connection or an answer in ``RETRIED_CODES``; each resumes where the last one
+            stopped.
         sleep: Function that waits a number of seconds; tests replace it.
 
     Returns:
@@ -69,7 +71,7 @@ def download(
             _fetch(url, partial)
             break
         except urllib.error.HTTPError as error:
-            if error.code < 500 or attempt == retries:
+            if error.code not in RETRIED_CODES or attempt == retries:
                 raise UserError(f"{url}: the server answers {error.code} {error.reason}") from error
         except (OSError, http.client.HTTPException) as error:
             name_full_disk(error, partial)

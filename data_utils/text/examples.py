@@ -30,8 +30,7 @@ from data_utils.completion_log import (
 from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, write_manifest
-from data_utils.records.writer import entropy_nats
-from data_utils.text.documents import SET_ASIDE_NAME
+from data_utils.text.documents import REJECTED_NAME
 from data_utils.text.held_out import write_held_out
 from data_utils.text.instances import Settings, UnitCounts, check_settings, make_unit, use_one_tokenizer_thread
 from data_utils.text.sentences import Corpus, read_corpus
@@ -134,13 +133,14 @@ def write_examples(
     pieces = np.zeros(vocabulary_size, np.int64)
     for unit in units:
         pieces += read_pieces(job.spill(unit.number), job.layout, vocabulary_size)
+    shares = pieces[pieces > 0] / pieces.sum()
     write_manifest(
         output,
         {**settings.described(), "vocab_size": vocabulary_size},
         {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
         entries,
-        {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.piece_id(UNKNOWN)]), "set_aside": corpus.set_aside},
-        entropy_nats(pieces.tolist()),
+        {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.piece_id(UNKNOWN)]), "set_aside": corpus.rejected},
+        unigram_entropy_nats=float(-(shares * np.log(shares)).sum()),
     )
     clear_work(output)
     return output / MANIFEST_NAME
@@ -225,7 +225,7 @@ def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
 def describe(manifest: Mapping[str, Any], folder: Path) -> str:
     """Return the summary of the preparation; a manifest of an earlier version does not have the share of [UNK]."""
     totals = manifest["totals"]
-    bad = f", {totals['set_aside']:,} articles set aside ({SET_ASIDE_NAME})" if totals.get("set_aside") else ""
+    bad = f", {totals['set_aside']:,} articles rejected ({REJECTED_NAME})" if totals.get("set_aside") else ""
     lines = [
         f"{folder}: {totals['records']:,} records in {len(manifest['files']):,} files, from"
         f" {totals['documents']:,} documents, {totals['sentences']:,} sentences, {totals['words']:,} words,"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from data_utils.command_line import Progress, make_parent, natural
 from data_utils.completion_log import CompletionLog, Done, run_units
 from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
-from data_utils.text.documents import DEFAULT_MAX_SET_ASIDE, RejectedDocument, RejectedDocuments, describe_error
+from data_utils.text.documents import DEFAULT_MAX_REJECTED, RejectedDocument, RejectedDocuments, describe_error
 from data_utils.text.sources import Source, add_source_options, source_from_options, standard_input_copied
 from data_utils.text.units import StreamedUnit, Unit
 from utilities.commands import make_parser, run_main
@@ -57,7 +57,7 @@ class UnitText(NamedTuple):
     """The text made from a unit's documents."""
 
     text: str  # content of the unit's file, which is not written if it is empty
-    set_aside: list[RejectedDocument]
+    rejected: list[RejectedDocument]
     counts: dict[str, int]  # numbers of ``documents``, ``words`` and others, to be summed over all units
 
 
@@ -65,11 +65,11 @@ Convert = Callable[[Source, "Unit | StreamedUnit"], UnitText]
 
 
 class SourceResult(NamedTuple):
-    """The result for a source: names of the units' files in order, sums over all units, and documents set aside."""
+    """The result for a source: names of the units' files in order, sums over all units, and rejected documents."""
 
     files: list[str]
     counts: dict[str, int]
-    set_aside: int
+    rejected: int
 
 
 def _convert_unit(
@@ -79,7 +79,7 @@ def _convert_unit(
     names = [pattern.format(unit.number)] if result.text else []
     for name in names:
         write_atomically(completion_log.files / name, result.text)
-    facts = {"files": names, "set_aside": result.set_aside, **result.counts}
+    facts = {"files": names, "set_aside": result.rejected, **result.counts}
     return Done(unit.number, unit.size, completion_log.finish(unit.number, names, facts))
 
 
@@ -152,7 +152,7 @@ def extract(
     output: Path,
     pool: Pool,
     min_characters: int = DEFAULT_MIN_CHARACTERS,
-    max_bad_articles: int = DEFAULT_MAX_SET_ASIDE,
+    max_bad_articles: int = DEFAULT_MAX_REJECTED,
 ) -> SourceResult:
     """Write the clean documents of a source as JSON Lines, atomically.
 
@@ -186,8 +186,8 @@ def add_extract_options(parser: argparse.ArgumentParser, sentences_too: bool = F
         help="shorter documents are left out (default %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--max-bad-articles", type=natural, default=DEFAULT_MAX_SET_ASIDE, metavar="N",
-        help="articles that cannot be used are set aside in set_aside.jsonl; more than N end the run"
+        "--max-bad-articles", type=natural, default=DEFAULT_MAX_REJECTED, metavar="N",
+        help="articles that cannot be used are listed in set_aside.jsonl; more than N end the run"
         " (default %(default)s)",
     )  # fmt: skip
     add_pool_options(parser)
@@ -199,7 +199,7 @@ def _run(options: argparse.Namespace) -> None:
         source = source_from_options(with_absolute_paths(options))
         with make_pool(options, options.output.parent, source.files) as pool:
             result = extract(source, options.output, pool, options.min_characters, options.max_bad_articles)
-    bad = f", {result.set_aside:,} set aside" if result.set_aside else ""
+    bad = f", {result.rejected:,} rejected" if result.rejected else ""
     print(f"{options.output}: {result.counts['documents']:,} documents, {result.counts['words']:,} words{bad}")
 
 

@@ -28,8 +28,8 @@ from data_utils.completion_log import (
 )
 from data_utils.parallel import Pool, make_pool, with_absolute_paths
 from data_utils.text.documents import (
-    DEFAULT_MAX_SET_ASIDE,
-    SET_ASIDE_NAME,
+    DEFAULT_MAX_REJECTED,
+    REJECTED_NAME,
     RejectedDocument,
     RejectedDocuments,
     describe_error,
@@ -54,7 +54,6 @@ CORPUS_NAME = "corpus.json"
 PUNKT_NAME = "punkt.json"
 SENTENCE_FILES = "sentences_*.txt"
 DEFAULT_TRAINING_MEGABYTES = 4
-WORKER_MODULES = (__name__, "data_utils.text.examples")  # imported by workers: this step and the next one
 
 
 class Corpus(NamedTuple):
@@ -64,7 +63,7 @@ class Corpus(NamedTuple):
     documents: int
     sentences: int
     words: int
-    set_aside: int  # articles that could not be used
+    rejected: int  # articles that could not be used
     identity: Any  # identifies this corpus in the recipe of a data set that is made from it
 
 
@@ -131,7 +130,7 @@ def write_sentences(
     folder: Path,
     settings: TextSettings = TextSettings(),  # noqa: B008 (a constant)
     pool: Pool | None = None,
-    max_bad_articles: int = DEFAULT_MAX_SET_ASIDE,
+    max_bad_articles: int = DEFAULT_MAX_REJECTED,
     overwrite: bool = False,
 ) -> Corpus:
     """Write the sentences of a source into a folder; work units that an earlier run completed are skipped.
@@ -159,13 +158,12 @@ def write_sentences(
     folder.mkdir(parents=True, exist_ok=True)
     if not has_recipe(folder, recipe):
         for stale in [
-            *(folder / name for name in (CORPUS_NAME, PUNKT_NAME, SET_ASIDE_NAME)),
+            *(folder / name for name in (CORPUS_NAME, PUNKT_NAME, REJECTED_NAME)),
             *folder.glob(SENTENCE_FILES),
         ]:
             stale.unlink(missing_ok=True)
         begin_recipe(folder, recipe)
     pool = pool or Pool()
-    pool.begin(WORKER_MODULES, source.total_bytes)
     completion_log = CompletionLog.begin(folder, "sentences", recipe)
     convert = functools.partial(_to_sentences, _choose_model(source, folder, settings), settings.min_characters)
     rejected = RejectedDocuments(max_bad_articles, folder)
@@ -174,7 +172,7 @@ def write_sentences(
         clear_work(folder)
         raise no_prose(rejected)
     counts = {name: result.counts[name] for name in ("documents", "sentences", "words")}
-    summary = {"files": result.files, **counts, "set_aside": result.set_aside}
+    summary = {"files": result.files, **counts, "set_aside": result.rejected}
     write_atomically(folder / CORPUS_NAME, (json.dumps(summary, indent=2) + "\n").encode())
     clear_work(folder)
     return read_corpus(folder)
@@ -230,7 +228,7 @@ def _run(options: argparse.Namespace) -> None:
             corpus = write_sentences(
                 source, options.output, settings, pool, options.max_bad_articles, options.overwrite
             )
-    bad = f", {corpus.set_aside:,} articles set aside ({options.output / SET_ASIDE_NAME})" if corpus.set_aside else ""
+    bad = f", {corpus.rejected:,} articles rejected ({options.output / REJECTED_NAME})" if corpus.rejected else ""
     print(
         f"{options.output}: {corpus.documents:,} documents, {corpus.sentences:,} sentences, {corpus.words:,} words{bad}"
     )

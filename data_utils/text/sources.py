@@ -62,7 +62,7 @@ Documents = Iterator["Document | RejectedDocument"]
 
 @dataclass(frozen=True)
 class Source:
-    """Documents that can be read several times. A source can be sent to workers.
+    """Documents that can be read several times. Picklable.
 
     Attributes:
         files: The input files, in order; empty if the input is not in files.

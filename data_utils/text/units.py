@@ -1,7 +1,7 @@
 """Work units: parts of files, cut where a document ends, independently of the number of workers.
 
-Input files are cut for extraction; any cut is valid, because the sentences are the same. The corpus of sentences is cut
-for records as one long text, regardless of its files, because randomness depends on the unit.
+Input files are cut for extraction; any cut is valid, because the sentences are the same. The corpus of sentences
+is divided as one text, regardless of its files, because each unit has its own random seed.
 """
 
 from __future__ import annotations

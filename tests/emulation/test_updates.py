@@ -94,7 +94,7 @@ def squad(folder: Path) -> Path:
         pretrained_ckpt_path=None,
         bert_config={**SIZES, "vocab_size": words + words % 2},
         max_seq_length=32,
-        squad={"doc_stride": 12, "max_query_length": 8, "cache_dir": str(folder / "cache")},
+        squad={"doc_stride": 12, "max_query_length": 8},
         ipu_config={
             "pipeline_stages": ["emb", "hid", "hid qa_head"],
             "pipeline_device_mapping": [0, 1, 0],

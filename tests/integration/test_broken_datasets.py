@@ -152,7 +152,7 @@ RECORD_1 = ("b.tfrecord: record 1 (counted from 0)",)
 RECORD_2 = ("b.tfrecord: record 2 (counted from 0)",)
 REMAKE = "make the data set again"
 COPY = "copy the file again"
-RENEW = "python -m data_utils.records.index --force"
+RENEW = "and the next start builds it again"
 DAMAGED_LENGTH = ("damaged (checksum of its length", COPY)
 
 CASES = [

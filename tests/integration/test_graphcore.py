@@ -79,7 +79,7 @@ def squad(root: Path) -> str:
         pretrained_ckpt_path=None,
         bert_config={**SIZES, "num_hidden_layers": 12, "vocab_size": words + words % 2},
         max_seq_length=32,
-        squad={"doc_stride": 12, "max_query_length": 8, "cache_dir": str(root / "cache")},
+        squad={"doc_stride": 12, "max_query_length": 8},
         global_batch={"micro_batch_size": 1, "replicas": 2, "grad_acc_steps_per_replica": 10},
         num_epochs=None,
         total_num_train_samples=40,

@@ -331,8 +331,8 @@ def test_bad_articles_are_rejected(
     arguments = ("--dump", dump, "--min-characters", 1, "--workers", 1, *OPTIONS)
     assert run(*arguments, "--output", tmp_path / "out", "--max-bad-articles", 4) == 0
     said = capsys.readouterr()
-    assert "4 articles set aside (set_aside.jsonl)" in said.out
-    assert "4 set aside" in said.err
+    assert "4 articles rejected (set_aside.jsonl)" in said.out
+    assert "4 rejected" in said.err
     lines = (tmp_path / "out" / "corpus" / "set_aside.jsonl").read_text().splitlines()
     reasons = {entry["title"]: entry["reason"] for entry in map(json.loads, lines)}
     assert set(reasons) == {"Good 17", *(f"{BAD} {n}" for n in range(3))}

@@ -1,4 +1,4 @@
-"""``run_squad.py`` from files to scores: training, evaluation alone, the cache, and refusals."""
+"""``run_squad.py`` from files to scores: training, evaluation alone, and refusals."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_scores_are_those_of_the_predictions(
         assert printed(output, name) == pytest.approx(value, abs=1e-4)
 
 
-def test_the_report_knows_the_data(trained: tuple[Path, str], data: Path) -> None:
+def test_the_report_knows_the_data(trained: tuple[Path, str]) -> None:
     folder, output = trained
     facts = read_json(folder / "dataset.json")
     assert facts["questions"] == 240
@@ -124,14 +124,13 @@ def test_the_report_knows_the_data(trained: tuple[Path, str], data: Path) -> Non
     assert facts["records"] > 240  # long contexts have several windows
     assert facts["lower_case"] is True
     assert "uniform baseline, ln(80 tokens)" in output
-    assert len(list((data / "runs" / "cache").iterdir())) >= 2
 
 
 PACKED = ["--packing.max-sequences-per-pack", "4"]
 
 
 @pytest.mark.parametrize("flags", [PACKED, pytest.param([], marks=pytest.mark.long)], ids=["packs", "windows"])
-def test_an_evaluation_from_the_cache_gives_the_same_answers_for_any_batch(
+def test_an_evaluation_gives_the_same_answers_for_any_batch(
     trained: tuple[Path, str], config: Path, data: Path, flags: list[str]
 ) -> None:
     folder, _ = trained
@@ -139,7 +138,6 @@ def test_an_evaluation_from_the_cache_gives_the_same_answers_for_any_batch(
     evaluation += ["--vocab-file", "none"]  # it is stored with the weights
     again = data / "runs" / f"again-{len(flags)}"
     run(config, *evaluation, *flags, "--name", again.name)
-    assert "from the cache" in (again / "train.log").read_text(encoding="utf-8")
     for output in ("predictions.json", "scores.json"):
         assert (again / output).read_text(encoding="utf-8") == (folder / output).read_text(encoding="utf-8")
     assert not (again / "checkpoints").exists()

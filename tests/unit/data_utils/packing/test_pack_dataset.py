@@ -19,6 +19,7 @@ from data_utils.parallel import Pool
 from data_utils.records.features import packed_pretraining_features
 from data_utils.records.manifest import write_manifest
 from data_utils.records.reader import RecordReader
+from data_utils.text.masking import prediction_counts
 from tests.support.pack_samples import LENGTH, PREDICTIONS, VOCABULARY, comparable, sequence, split_pack, write
 from utilities.errors import UserError
 
@@ -120,6 +121,57 @@ def test_packs_have_every_masked_position(tmp_path: Path, capsys: pytest.Capture
     assert json.loads(wide.read_text())["settings"]["max_predictions_per_pack"] == 30
     with pytest.raises(UserError, match="--max-predictions-per-pack 23: a pack has 24"):
         pack_dataset(tmp_path / "in", tmp_path / "narrow", 6, max_predictions_per_pack=23)
+
+
+HELD_OUT = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
+
+
+@pytest.mark.parametrize("share", [0.02, 0.15, 0.3])
+@pytest.mark.parametrize(("length", "sequences"), [(LENGTH, 1), (LENGTH, 3), (LENGTH, 8), (2 * LENGTH, 5)])
+def test_bound_of_the_masked_positions_of_held_out_packs(
+    source: Path, share: float, length: int, sequences: int
+) -> None:
+    """The reference fills a pack of ``length`` tokens with the records that data preparation masks most."""
+    (source / "validation").mkdir()
+    write_manifest(source / "validation", {**HELD_OUT, "masked_lm_prob": share}, {}, [], {}, None)
+    tokens = np.arange(3, LENGTH + 1)
+    rows = (np.arange(LENGTH) > 0) & (np.arange(LENGTH) < tokens[:, None] - 1)  # [CLS] a … [SEP]
+    masked = prediction_counts(rows, share, PREDICTIONS, special=2)
+    best = np.zeros(length + 1, int)  # by tokens, of packs of as many sequences as were added so far
+    for _ in range(sequences):
+        best = np.array(
+            [max([best[n], *(best[n - t] + m for t, m in zip(tokens, masked) if t <= n)]) for n in range(length + 1)]
+        )
+    bound = dataset.most_held_out(records.Source(source), length, sequences)
+    assert best[-1] <= bound <= best[-1] + sequences
+
+
+def test_too_few_masked_positions_for_held_out_records(source: Path, tmp_path: Path) -> None:
+    """They are refused before anything is written, and a larger number is accepted in the same folder."""
+    one_each = {"masked_lm_weights": np.eye(1, PREDICTIONS, dtype=np.float32)[0]}
+    write(source, [[{**sequence(number), **one_each} for number in numbers] for numbers in FILES])
+    with_manifest(source, masked_lm_prob=0.02)
+    held_out = [sequence(number, length=8) for number in range(6)]
+    for one in held_out:  # as with a share of 0.5: 4 of 8 tokens
+        one["masked_lm_positions"], one["masked_lm_weights"] = np.arange(4), np.ones(4, np.float32)
+        one["masked_lm_ids"] = np.arange(1, 5)
+    write(source / "validation", [held_out])
+    path = source / "validation" / "data_0.tfrecord"
+    entry = {"name": path.name, "records": len(held_out), "bytes": path.stat().st_size, "sha256": None}
+    write_manifest(source / "validation", {**HELD_OUT, "masked_lm_prob": 0.5}, {}, [entry], {}, None)
+    output = tmp_path / "out"
+    for given in (2, 11):  # packs of the other records have up to 3 masked positions
+        with pytest.raises(UserError, match=rf"--max-predictions-per-pack {given}: .* held-out .* give 12 or more"):
+            pack_dataset(source, output, 3, max_predictions_per_pack=given)
+        assert not list(output.glob("*.tfrecord"))
+    with pytest.raises(UserError, match=r"--max-seq-length 20: .* give that or more"):
+        pack_dataset(source, output, 3, max_seq_length=20)
+    for given in (12, None):
+        folder = output if given else tmp_path / "chosen"
+        pack_dataset(source, folder, 3, max_predictions_per_pack=given)
+        dataset.pack_held_out(source, folder, Pool())
+        packs = packs_in(folder / "validation" / "manifest.json")
+        assert [(pack["masked_lm_weights"] > 0).sum() for pack in packs] == [12, 12]
 
 
 def test_published_numbers_of_masked_positions() -> None:

@@ -11,7 +11,7 @@ import pytest
 from data_utils.records.decoding import ExampleDecoder, ExampleError
 from data_utils.records.features import TOKENS, WEIGHTS, Feature, pretraining_features
 from data_utils.records.index import build_index
-from data_utils.records.writer import encode_examples, entropy_nats, frame_records, write_record_file
+from data_utils.records.writer import encode_examples, frame_records, write_record_file
 from keras_extensions.backend import tf
 from tests.support.pack_samples import LENGTH, PREDICTIONS, VOCABULARY, sequence
 from tests.support.record_samples import example
@@ -141,13 +141,6 @@ def test_tensorflow_reads_the_file_and_its_checksums(tmp_path: Path) -> None:
     build_index(path)  # another test compares it with that of the tfrecord package
     assert written == (tmp_path / "wiki_000.index").read_text()
     assert list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator()) == messages
-
-
-def test_entropy() -> None:
-    assert entropy_nats([5, 5, 5, 5, 0]) == pytest.approx(np.log(4))
-    assert entropy_nats([9, 0]) == 0
-    assert entropy_nats([]) == 0
-    assert entropy_nats([1, 3]) == pytest.approx(-0.25 * np.log(0.25) - 0.75 * np.log(0.75))
 
 
 @pytest.mark.parametrize("function", ["os.fsync", "data_utils.records.writer.write_atomically"])  # records, index

@@ -20,13 +20,14 @@ NAME = "xxwiki-latest-pages-articles.xml.bz2"
 
 
 class Server(ThreadingHTTPServer):
-    """Serves one file and its checksums; ``break_after`` cuts that many answers short."""
+    """Serves one file and its checksums; ``break_after`` cuts that many answers short, after ``refusals``."""
 
     content, etag, break_after, ranges = CONTENT, '"v1"', 0, True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.requests: list[str | None] = []
+        self.refusals: list[int] = []  # codes of the next answers
 
     @property
     def url(self) -> str:
@@ -47,6 +48,8 @@ class Handler(BaseHTTPRequestHandler):
     def _file(self) -> None:
         requested = self.headers.get("Range")
         self.server.requests.append(requested)
+        if self.server.refusals:
+            return self.send_error(self.server.refusals.pop(0))
         content, total = self.server.content, len(self.server.content)
         headers = {"ETag": self.server.etag}
         if requested and self.server.ranges and self.headers.get("If-Range") == self.server.etag:
@@ -107,6 +110,20 @@ def test_broken_connections_are_resumed(server: Server, tmp_path: Path) -> None:
     assert waits == [2.0, 4.0]
     server.break_after, server.ranges = 1, False
     assert download(server.url, tmp_path / "g", SHA1, sleep=waits.append).read_bytes() == CONTENT
+
+
+def test_requests_that_an_overloaded_server_refuses_are_repeated(server: Server, tmp_path: Path) -> None:
+    server.refusals = [429, 408, 503]
+    waits: list[float] = []
+    assert download(server.url, tmp_path / "f", SHA1, sleep=waits.append).read_bytes() == CONTENT
+    assert waits == [2.0, 4.0, 8.0]
+    server.refusals = [429, 429]
+    with pytest.raises(UserError, match="answers 429"):
+        download(server.url, tmp_path / "g", retries=1, sleep=waits.append)
+    server.refusals = [403]
+    with pytest.raises(UserError, match="answers 403"):
+        download(server.url, tmp_path / "g", sleep=waits.append)
+    assert waits == [2.0, 4.0, 8.0, 2.0]
 
 
 def test_a_later_run_resumes(server: Server, tmp_path: Path) -> None:

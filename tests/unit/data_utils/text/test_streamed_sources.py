@@ -127,7 +127,7 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, uni
     assert documents("--parquet", tmp_path, "--parquet-column", "body") == expected
 
 
-def test_rows_without_text_are_set_aside(tmp_path: Path) -> None:
+def test_rows_without_text_are_rejected(tmp_path: Path) -> None:
     values = [b"a", None, b"\xff", b"b"]
     path = write_parquet(tmp_path / "a.parquet", {"text": values}, row_group=3, text=pyarrow.binary())
     first, absent, broken, last = source_of("--parquet", path).read()
