@@ -50,10 +50,11 @@ _ASSIGNED = re.compile(
     re.IGNORECASE,
 )
 # Whole values: a W&B key of the older form, or a random text of letters and digits. Texts are not searched for these,
-# because checksums and commits are public and look the same.
+# because checksums and commits are public and look the same; nor is the value with the name of the commit.
 _WHOLE = re.compile(
     r"[0-9a-f]{40}|(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z])(?=(?:[A-Za-z]*\d){4})[A-Za-z0-9]{32,}={0,2}"
 )
+_COMMIT = "git_commit"  # in the facts of the machine
 _SHORTEST = 8  # characters; shorter values of environment variables are not masked
 
 
@@ -102,7 +103,8 @@ def _mask_value(value: Any, name: str, secrets: Sequence[str]) -> Any:
         return [_mask_value(item, name, secrets) for item in value]
     if not isinstance(value, str):
         return value
-    return MASK if value and (is_secret_name(name) or _WHOLE.fullmatch(value)) else _mask(value, secrets)
+    is_key = name != _COMMIT and _WHOLE.fullmatch(value)
+    return MASK if value and (is_secret_name(name) or is_key) else _mask(value, secrets)
 
 
 def shown_line(text: str) -> str:
