@@ -23,6 +23,7 @@ from tasks.cli import resume_command
 from tests import ROOT
 from training.resume import Position, changed_fields, differences, missing_metrics, run_to_resume
 from training.run_folder import RESOLVED, FolderLocks, RunFolder, config_for_files
+from training.seeds import finished_scores
 from utilities.errors import UserError
 from utilities.history import END, History
 
@@ -38,9 +39,9 @@ def config_of(*flags: str):
     return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags]).config
 
 
-def own_data():
+def own_data(*more: str):
     files = [CONFIGS / "glue" / "glue_base.json", CONFIGS / "systems" / "cpu.json", CONFIGS / "own_data.json"]
-    flags = ["--classification-data.classes", "good", "bad", "--num-epochs", "1"]
+    flags = ["--classification-data.classes", "good", "bad", "--num-epochs", "1", *more]
     return load_config("classification", ["--config", *map(str, files), *flags]).config
 
 
@@ -206,6 +207,23 @@ def test_history_survives_an_incomplete_line(tmp_path):
     assert history.finished
     history.add("resume", 5)
     assert not history.finished
+
+
+def test_a_seed_that_ended_without_validation_has_no_scores(tmp_path):
+    def config(validates: str):
+        return own_data("--output-dir", str(tmp_path), "--name", "one", "--do-validation", validates)
+
+    assert finished_scores(config("true")) is None
+    run = RunFolder.create(str(tmp_path), "one", "classification")
+    run.write(RESOLVED, {"config": config_for_files(config("false"))})
+    assert finished_scores(config("true")) is None
+    run.history.add(END, 5)
+    assert finished_scores(config("true")) == {}
+    run.write(RESOLVED, {"config": config_for_files(config("true"))})
+    with pytest.raises(UserError, match="scores.json cannot be read"):
+        finished_scores(config("false"))
+    run.write("scores.json", {"accuracy": 0.5})
+    assert finished_scores(config("false")) == {"accuracy": 0.5}
 
 
 def test_metrics_after_the_checkpoint_are_discarded(tmp_path):
