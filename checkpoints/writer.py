@@ -10,7 +10,7 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from checkpoints.folder import (
     DESCRIPTION,
@@ -32,16 +32,20 @@ logger = logging.getLogger(__name__)
 NICENESS = 10
 
 
-@contextlib.contextmanager
-def atomic_checkpoint(folder: Path, step: int, facts: Dict[str, Any]) -> Iterator[Path]:
-    """Yield a temporary folder for the files of a checkpoint, which becomes ``step-…`` atomically when the block ends.
+def write_checkpoint(
+    copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[bytes] = None
+) -> Path:
+    """Write a checkpoint and return its folder.
 
-    Its files are flushed to disk before the rename, so a ``step-…`` folder is complete even after a power failure.
+    Its files are written to a temporary folder and flushed to disk before that gets its name, so a ``step-…`` folder is
+    complete even after a power failure.
 
     Args:
+        copy: the state to write.
         folder: the run's checkpoints folder; created if absent.
         step: weight updates done.
-        facts: written to checkpoint.json, together with the checksums of all files.
+        facts: the facts that are needed to build the model (task, architecture, seed, …).
+        vocabulary: content of the ``vocab.txt`` to store with the weights.
 
     Raises:
         UserError: the file system refused.
@@ -52,9 +56,12 @@ def atomic_checkpoint(folder: Path, step: int, facts: Dict[str, Any]) -> Iterato
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        yield temporary
+        copy.write_files(temporary)
+        if vocabulary is not None:
+            (temporary / VOCABULARY).write_bytes(vocabulary)
         files = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-        (temporary / DESCRIPTION).write_text(facts_as_json({"step": step, **facts, "files": files}), encoding="utf-8")
+        description = {"step": step, **facts, **copy.facts, "files": files}
+        (temporary / DESCRIPTION).write_text(facts_as_json(description), encoding="utf-8")
         for path in [*temporary.iterdir(), temporary]:
             flush_to_disk(path)
         replaced = folder / f"{REPLACED}{final.name}"
@@ -67,25 +74,7 @@ def atomic_checkpoint(folder: Path, step: int, facts: Dict[str, Any]) -> Iterato
         shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror or error
         raise UserError(f"save_ckpt_path: cannot write {final} ({reason}); free space there or change it") from error
-
-
-def write_checkpoint(
-    copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[bytes] = None
-) -> Path:
-    """Write a checkpoint and return its folder; see :func:`atomic_checkpoint`.
-
-    Args:
-        copy: the state to write.
-        folder: the run's checkpoints folder.
-        step: weight updates done.
-        facts: the facts that are needed to build the model (task, architecture, seed, …).
-        vocabulary: content of the ``vocab.txt`` to store with the weights.
-    """
-    with atomic_checkpoint(folder, step, {**facts, **copy.facts}) as temporary:
-        copy.write_files(temporary)
-        if vocabulary is not None:
-            (temporary / VOCABULARY).write_bytes(vocabulary)
-    return folder / folder_name(step)
+    return final
 
 
 def rewrite_facts(checkpoint: Path, changes: Dict[str, Any]) -> None:

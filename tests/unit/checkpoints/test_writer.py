@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from checkpoints.folder import clear_unfinished, damage, folder_name, read_facts, set_aside, step_folders
-from checkpoints.writer import NICENESS, CheckpointWriter, Rotation, atomic_checkpoint, rewrite_facts, rotate
+from checkpoints.writer import NICENESS, CheckpointWriter, Rotation, rewrite_facts, rotate, write_checkpoint
 from utilities.errors import UserError
 
 
 def write(folder: Path, step: int, run: str = "mine") -> Path:
-    with atomic_checkpoint(folder, step, {"run": run}) as temporary:
-        (temporary / "weights.index").write_text(f"weights {step}")
-    return folder / folder_name(step)
+    copy = SlowCopy(text=f"weights {step}")
+    copy.go.set()
+    return write_checkpoint(copy, folder, step, {"run": run})
 
 
 def steps(folder: Path):
@@ -98,14 +98,14 @@ def test_a_checkpoint_set_aside_gets_its_own_name(tmp_path):
 class SlowCopy:
     """Replaces a copy, and writes only after ``go`` is set."""
 
-    def __init__(self, error=None):
-        self.go, self.error, self.facts = threading.Event(), error, {}
+    def __init__(self, error=None, text="weights"):
+        self.go, self.error, self.text, self.facts = threading.Event(), error, text, {}
 
     def write_files(self, folder):
         assert self.go.wait(20)
+        (folder / "weights.index").write_text(self.text)
         if self.error:
             raise self.error
-        (folder / "weights.index").write_text("weights")
 
 
 class Copies:
@@ -171,8 +171,10 @@ def test_an_error_of_the_thread_is_raised_once(tmp_path):
 
 
 def test_a_failed_write_is_one_line_and_leaves_no_checkpoint(tmp_path):
-    with pytest.raises(UserError, match="save_ckpt_path"), atomic_checkpoint(tmp_path, 3, {}):
-        raise OSError(28, "No space left on device")
+    copy = SlowCopy(OSError(28, "No space left on device"))
+    copy.go.set()
+    with pytest.raises(UserError, match="save_ckpt_path"):
+        write_checkpoint(copy, tmp_path, 3, {})
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(UserError, match="save_ckpt_path: cannot write") as caught:
