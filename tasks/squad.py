@@ -39,8 +39,8 @@ from model.tasks import SQUAD
 from reports.answers import Answered, write_answers
 from settings.schema import TrainingConfig
 from tasks.fine_tuning import FineTuning
+from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
-from training.task import Predict
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS
@@ -91,7 +91,7 @@ class Squad(FineTuning):
         self._facts = {"records": reader.count, **self._describe(squad, windows)}
         return reader
 
-    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
+    def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
         """Answer all questions of the validation set, write the answers and an HTML page, and return the scores."""
         if self._dev is None:
             return {}
@@ -119,7 +119,7 @@ class Squad(FineTuning):
             f"{math.log(tokens):8.4f} nats: uniform baseline, ln({tokens:,} tokens)",
         ]
 
-    def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
+    def describe(self, predict: Predictor, texts: Sequence[str]) -> List[str]:
         """Return a line for each of the best answers to a question about a context, with its probability."""
         self.check_texts(len(texts))
         best = self.answer(predict, [tuple(texts)])[0]
@@ -132,18 +132,18 @@ class Squad(FineTuning):
                 f"SQuAD takes 2 texts, a question and its context, not {given}; quote each text, or name two columns"
             )
 
-    def predicted_rows(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
+    def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
         """Return the best answer to each question and its probability."""
         best = [candidates[0] for candidates in self.answer(predict, texts)]
         return [{"answer": each.text, "probability": round(each.probability, 6)} for each in best]
 
-    def answer(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[List[Candidate]]:
+    def answer(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[List[Candidate]]:
         """Return the best answers, best first, to each of pairs of a question and its context."""
         squad = questions_about(texts)
         windows = make_windows(squad, self.tokenizer, self._geometry, labels=False)
         return list(self._answers(predict, squad, windows).values())
 
-    def _answers(self, predict: Predict, squad: SquadSet, windows: Windows) -> Dict[str, List[Candidate]]:
+    def _answers(self, predict: Predictor, squad: SquadSet, windows: Windows) -> Dict[str, List[Candidate]]:
         config = self._config.squad
         logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
         start, end = (logits[name] for name in self.outputs)
