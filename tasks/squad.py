@@ -197,16 +197,9 @@ class Squad(FineTuning):
 
 def write_predictions(folder: Path, predictions: Dict[str, str], answers: Dict[str, List[Candidate]]) -> None:
     """Write ``predictions.json``, question → text, and ``nbest_predictions.json``, question → candidates."""
+    columns = ("text", "probability", "start_logit", "end_logit")
     candidates = {
-        identity: [
-            {
-                "text": each.text,
-                "probability": each.probability,
-                "start_logit": each.start_logit,
-                "end_logit": each.end_logit,
-            }
-            for each in best
-        ]
+        identity: [{name: getattr(each, name) for name in columns} for each in best]
         for identity, best in answers.items()
     }
     for name, content in ((PREDICTIONS, predictions), (N_BEST, candidates)):
