@@ -26,6 +26,7 @@ from checkpoints.folder import (
 )
 from checkpoints.state import StateCopy, TrainingState
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -84,11 +85,8 @@ def rewrite_facts(checkpoint: Path, changes: Dict[str, Any]) -> None:
         UserError: the folder cannot be written to.
     """
     facts = {key: value for key, value in read_facts(checkpoint).items() if key not in ("format", "version", "sha256")}
-    temporary = checkpoint.parent / f"{UNFINISHED}{checkpoint.name}.json"
     try:
-        temporary.write_text(facts_as_json({**facts, **changes}), encoding="utf-8")
-        flush_to_disk(temporary)
-        os.replace(temporary, checkpoint / DESCRIPTION)
+        write_atomically(checkpoint / DESCRIPTION, facts_as_json({**facts, **changes}))
         flush_to_disk(checkpoint)
     except OSError as error:
         raise UserError(f"{checkpoint}: cannot be changed ({error.strerror}); free space there") from error
@@ -105,9 +103,6 @@ class Rotation(NamedTuple):
 
     keep_last: Optional[int] = None
     keep_every: Optional[int] = None
-
-
-KEEP_ALL = Rotation()
 
 
 def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
@@ -170,8 +165,8 @@ class CheckpointWriter:
         state: the state to save.
         facts: function that returns the facts for checkpoint.json, given the number of updates done.
         run: the run's id, which is added to the facts; only checkpoints of this run are ever removed.
-        vocabulary: content of the ``vocab.txt`` to store with the weights; its file may be in a checkpoint that goes.
         rotation: which checkpoints to keep.
+        vocabulary: content of the ``vocab.txt`` to store with the weights; its file may be in a checkpoint that goes.
         on_written: called with the folder of every finished checkpoint, by the method that notices it.
 
     Attributes:
@@ -186,8 +181,8 @@ class CheckpointWriter:
         state: TrainingState,
         facts: Callable[[int], Dict[str, Any]],
         run: str,
+        rotation: Rotation,
         vocabulary: Optional[bytes] = None,
-        rotation: Rotation = KEEP_ALL,
         on_written: Callable[[Path], None] = lambda path: None,
     ) -> None:
         self.folder = folder

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.classification.benchmarks import TASKS
@@ -201,7 +202,7 @@ class Classification(FineTuning):
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Return the probabilities of classes or labels, ``(N, C)``."""
-        return np.exp(-np.logaddexp(0, -logits)) if self.benchmark.is_multi_label else softmax(logits)
+        return expit(logits) if self.benchmark.is_multi_label else softmax(logits, axis=-1)
 
     def _scores(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores of a regression, ``(N,)``, within their range."""
@@ -292,12 +293,6 @@ def report_truncation(origin: str, samples: int, features: Features, max_seq_len
     if features.unknown > MANY_UNKNOWN:
         share = f"{features.unknown:.0%}"
         logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities over the last axis."""
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
 def class_order(start: Optional[InitialWeights], benchmark: BenchmarkTask) -> Optional[np.ndarray]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+from scipy.special import softmax
 
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
@@ -35,7 +36,7 @@ from model.architecture import Architecture
 from model.losses import ACCURACY, correct, pack_counts, pack_sums
 from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
-from tasks.classification import class_names, softmax
+from tasks.classification import class_names
 from tasks.fine_tuning import FineTuning
 from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
@@ -93,6 +94,7 @@ class TokenClassification(FineTuning):
 
     name = TOKEN_CLASSIFICATION
     outputs = ("logits",)
+    predicted_columns = ("entities",)
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
@@ -162,11 +164,6 @@ class TokenClassification(FineTuning):
         if given != 1:
             raise UserError(f"token classification takes 1 text, not {given}; quote the text")
 
-    @property
-    def predicted_columns(self) -> Tuple[str, ...]:
-        """The columns that predictions add to a table."""
-        return ("entities",)
-
     def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
         """Return the entities of each text."""
         by_text = self.entities(predict, [text for (text,) in texts])
@@ -187,7 +184,7 @@ class TokenClassification(FineTuning):
         encoded = self._encoded(sentences)
         report_truncation("the text" if len(texts) == 1 else "the texts", encoded, self._config.max_seq_length)
         logits = self._logits(predict, encoded)
-        shares = softmax(logits).max(axis=-1)[encoded.rows, encoded.columns].tolist()
+        shares = softmax(logits, axis=-1).max(axis=-1)[encoded.rows, encoded.columns].tolist()
         share_of_word = dict(zip(zip(encoded.rows.tolist(), encoded.words.tolist()), shares))
         entities = []
         tags = encoded.tags(logits.argmax(axis=-1), self.label_names, sentences)

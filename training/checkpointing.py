@@ -74,8 +74,8 @@ class Saver:
                 state,
                 self._facts,
                 session.run.identity or "",
-                text.vocabulary,
                 Rotation(config.keep_last, config.keep_every),
+                text.vocabulary,
                 self._on_written,
             )
         if config.evaluation.every is not None:

@@ -119,7 +119,7 @@ class Copies:
 
 
 def writer_of(folder, *copies, **options):
-    return CheckpointWriter(folder, Copies(*copies), lambda step: {"step": step}, "mine", **options)
+    return CheckpointWriter(folder, Copies(*copies), lambda step: {"step": step}, "mine", Rotation(), **options)
 
 
 def test_training_continues_during_a_write_and_the_next_save_waits(tmp_path):
