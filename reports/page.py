@@ -95,7 +95,7 @@ def _progress(run: RunData) -> str:
         return f"{step:,} steps{duration}."
     ended = bool(run.history) and run.history[-1]["event"] == END
     if step < total and ended:
-        return f"Ended early: step {step:,} of {total:,}{duration}, as no further evaluation was better."
+        return f"Ended early: step {step:,} of {total:,}{duration}, because no later evaluation was better."
     if step < total:
         interrupted = bool(run.history) and run.history[-1]["event"] == INTERRUPT
         state = "Interrupted" if interrupted else "In progress or stopped"

@@ -28,7 +28,7 @@ EVALUATION_BATCH_SIZE = 32
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class InterruptedEvaluation(Exception):  # noqa: N818 (no error)
+class InterruptedEvaluation(Exception):  # noqa: N818 (not an error)
     """The run was asked to stop during an evaluation."""
 
 
