@@ -200,7 +200,7 @@ def read(folder: Path, run: Run) -> Curve:
     """Return the curve that a run logged."""
     data = read_run_folder(folder)
     steps, losses = data.series("mlm_loss")
-    samples = data.series("samples")[1]
+    samples, _ = data.series("mlm_loss", "samples")
     changes = [pattern["step"] for pattern in data.patterns if pattern["grown"]]
     searches = [sum(change < step for change in changes) for step in steps]  # of RigL: on the next update's batch
     flops = [sample * run.per_sequence + search * run.per_search for sample, search in zip(samples, searches)]

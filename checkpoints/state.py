@@ -241,7 +241,7 @@ def tracked_objects(objects: Mapping[str, Any]) -> List[Tuple[Any, Children]]:
 
 
 def variable_names(variables: Sequence[tf.Variable], objects: Mapping[str, Any]) -> List[str]:
-    """Return the path of each variable below some objects, such as ``hid_0/layer/attention/qkv/kernel``."""
+    """Return the name of each variable below some objects in a checkpoint, ``hid_0/layer/attention/qkv/kernel``."""
     tracked = tracked_objects(objects)
     names = {0: ""}
     for number, (_, children) in enumerate(tracked):

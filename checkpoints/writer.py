@@ -10,7 +10,7 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from checkpoints.folder import (
     DESCRIPTION,
@@ -26,22 +26,27 @@ from checkpoints.folder import (
 )
 from checkpoints.state import StateCopy, TrainingState
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 logger = logging.getLogger(__name__)
 
 NICENESS = 10
 
 
-@contextlib.contextmanager
-def atomic_checkpoint(folder: Path, step: int, facts: Dict[str, Any]) -> Iterator[Path]:
-    """Yield a temporary folder for the files of a checkpoint, which becomes ``step-…`` atomically when the block ends.
+def write_checkpoint(
+    copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[bytes] = None
+) -> Path:
+    """Write a checkpoint and return its folder.
 
-    Its files are flushed to disk before the rename, so a ``step-…`` folder is complete even after a power failure.
+    Its files are written to a temporary folder and flushed to disk before that gets its name, so a ``step-…`` folder is
+    complete even after a power failure.
 
     Args:
+        copy: the state to write.
         folder: the run's checkpoints folder; created if absent.
         step: weight updates done.
-        facts: written to checkpoint.json, together with the checksums of all files.
+        facts: the facts that are needed to build the model (task, architecture, seed, …).
+        vocabulary: content of the ``vocab.txt`` to store with the weights.
 
     Raises:
         UserError: the file system refused.
@@ -52,9 +57,12 @@ def atomic_checkpoint(folder: Path, step: int, facts: Dict[str, Any]) -> Iterato
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        yield temporary
+        copy.write_files(temporary)
+        if vocabulary is not None:
+            (temporary / VOCABULARY).write_bytes(vocabulary)
         files = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-        (temporary / DESCRIPTION).write_text(facts_as_json({"step": step, **facts, "files": files}), encoding="utf-8")
+        description = {"step": step, **facts, **copy.facts, "files": files}
+        (temporary / DESCRIPTION).write_text(facts_as_json(description), encoding="utf-8")
         for path in [*temporary.iterdir(), temporary]:
             flush_to_disk(path)
         replaced = folder / f"{REPLACED}{final.name}"
@@ -67,25 +75,7 @@ def atomic_checkpoint(folder: Path, step: int, facts: Dict[str, Any]) -> Iterato
         shutil.rmtree(temporary, ignore_errors=True)
         reason = error.strerror or error
         raise UserError(f"save_ckpt_path: cannot write {final} ({reason}); free space there or change it") from error
-
-
-def write_checkpoint(
-    copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[bytes] = None
-) -> Path:
-    """Write a checkpoint and return its folder; see :func:`atomic_checkpoint`.
-
-    Args:
-        copy: the state to write.
-        folder: the run's checkpoints folder.
-        step: weight updates done.
-        facts: the facts that are needed to build the model (task, architecture, seed, …).
-        vocabulary: content of the ``vocab.txt`` to store with the weights.
-    """
-    with atomic_checkpoint(folder, step, {**facts, **copy.facts}) as temporary:
-        copy.write_files(temporary)
-        if vocabulary is not None:
-            (temporary / VOCABULARY).write_bytes(vocabulary)
-    return folder / folder_name(step)
+    return final
 
 
 def rewrite_facts(checkpoint: Path, changes: Dict[str, Any]) -> None:
@@ -95,11 +85,8 @@ def rewrite_facts(checkpoint: Path, changes: Dict[str, Any]) -> None:
         UserError: the folder cannot be written to.
     """
     facts = {key: value for key, value in read_facts(checkpoint).items() if key not in ("format", "version", "sha256")}
-    temporary = checkpoint.parent / f"{UNFINISHED}{checkpoint.name}.json"
     try:
-        temporary.write_text(facts_as_json({**facts, **changes}), encoding="utf-8")
-        flush_to_disk(temporary)
-        os.replace(temporary, checkpoint / DESCRIPTION)
+        write_atomically(checkpoint / DESCRIPTION, facts_as_json({**facts, **changes}))
         flush_to_disk(checkpoint)
     except OSError as error:
         raise UserError(f"{checkpoint}: cannot be changed ({error.strerror}); free space there") from error
@@ -116,9 +103,6 @@ class Rotation(NamedTuple):
 
     keep_last: Optional[int] = None
     keep_every: Optional[int] = None
-
-
-KEEP_ALL = Rotation()
 
 
 def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
@@ -170,6 +154,9 @@ def _remove(checkpoint: Path) -> None:
 class CheckpointWriter:
     """Saves a run's state in the background; training waits only for the copy in memory.
 
+    The writing thread is outside the scope of the strategy in which Keras calls ``save``; new variables would be placed
+    on the machine there and, with several processes, shared by all.
+
     One checkpoint is written at a time; a new save waits for the previous one. An error in the background thread is
     raised by the next call of any method.
 
@@ -178,8 +165,8 @@ class CheckpointWriter:
         state: the state to save.
         facts: function that returns the facts for checkpoint.json, given the number of updates done.
         run: the run's id, which is added to the facts; only checkpoints of this run are ever removed.
-        vocabulary: content of the ``vocab.txt`` to store with the weights; its file may be in a checkpoint that goes.
         rotation: which checkpoints to keep.
+        vocabulary: content of the ``vocab.txt`` to store with the weights; its file may be in a checkpoint that goes.
         on_written: called with the folder of every finished checkpoint, by the method that notices it.
 
     Attributes:
@@ -194,8 +181,8 @@ class CheckpointWriter:
         state: TrainingState,
         facts: Callable[[int], Dict[str, Any]],
         run: str,
+        rotation: Rotation,
         vocabulary: Optional[bytes] = None,
-        rotation: Rotation = KEEP_ALL,
         on_written: Callable[[Path], None] = lambda path: None,
     ) -> None:
         self.folder = folder
@@ -215,22 +202,8 @@ class CheckpointWriter:
             UserError: the previous checkpoint could not be written.
         """
         self.wait()
-        self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._all_facts(step)))
-
-    def save_now(self, step: int) -> None:
-        """Write the present state before this method returns.
-
-        A new thread writes it. Unlike this class's own thread, it has normal priority, and it is outside the scope of
-        the strategy in which Keras calls this method; new variables would be placed on the machine there and, with
-        several processes, shared by all.
-
-        Raises:
-            UserError: this checkpoint or the previous one could not be written.
-        """
-        self.wait()
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            written = thread.submit(self._write, self._state.copy(), step, self._all_facts(step))
-        self._on_written(written.result())
+        facts = {**self._facts(step), "run": self._run}
+        self._pending.append(self._thread.submit(self._write, self._state.copy(), step, facts))
 
     def check(self) -> None:
         """Report a finished write without waiting for an unfinished one.
@@ -254,9 +227,6 @@ class CheckpointWriter:
         """Wait, and end the thread. Errors are dropped; call ``wait`` first to have them raised."""
         self._thread.shutdown(wait=True)
 
-    def _all_facts(self, step: int) -> Dict[str, Any]:
-        return {**self._facts(step), "run": self._run}
-
     def _write(self, copy: StateCopy, step: int, facts: Dict[str, Any]) -> Path:
         path = write_checkpoint(copy, self.folder, step, facts, self._vocabulary)
         rotate(self.folder, self._run, self._rotation, self.best)
@@ -276,8 +246,6 @@ class ContributingWriter:
         """Send the shards of the present state; the chief must save at the same step."""
         if self._state.is_sharded:
             self._state.copy()
-
-    save_now = save
 
     def check(self) -> None:
         """Do nothing."""

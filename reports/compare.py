@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 from reports.charts import MOST_CURVES, Curve, chart_card, thinned
 from reports.html import Markup, element, join, number, page, table, text
 from reports.page import STYLE, final_value, steady_throughput
-from reports.reference import TrailingMean, curve
+from reports.reference import TrailingMean
 from reports.run_files import RunData, is_number, read_run_folder
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
@@ -137,7 +137,7 @@ def _final(runs: Sequence[RunData]) -> List[Row]:
 def shared_loss(runs: Sequence[RunData]) -> Optional[str]:
     """Return the name of a loss that every run has logged with its samples, if there is one."""
     for metric in (MLM_LOSS, LOSS):
-        if all(curve(run, metric, "samples")[0] for run in runs):
+        if all(run.series(metric, "samples")[0] for run in runs):
             return metric
     return None
 
@@ -147,7 +147,7 @@ def _curves(runs: Sequence[RunData]) -> List[Row]:
     metric = shared_loss(runs)
     if metric is None:
         return []
-    curves = [curve(run, metric, "samples") for run in runs]
+    curves = [run.series(metric, "samples") for run in runs]
     end = min(positions[-1] for positions, _ in curves)
     first = max(positions[0] for positions, _ in curves)
     points = [point for point in dict.fromkeys(round(end * share) for share in SHARES) if point >= first]
@@ -219,7 +219,7 @@ def _charts(runs: Sequence[RunData], labels: Sequence[str]) -> Markup:
 
 def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence[str]) -> Markup:
     """Return a card with a metric against samples, so that runs with different batch sizes are comparable."""
-    curves = [(label, *curve(run, name, "samples")) for label, run in zip(labels, runs)]
+    curves = [(label, *run.series(name, "samples")) for label, run in zip(labels, runs)]
     kept: List[Tuple[str, List[float], List[float]]] = [entry for entry in curves if entry[1]][:MOST_CURVES]
     if not kept:
         return Markup("")

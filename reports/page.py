@@ -11,8 +11,8 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 from reports.charts import MOST_CURVES, Area, Curve, chart_card, thinned
 from reports.html import Markup, card, element, join, mapping_table, number, page, records_table, table
-from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor, curve, kept_band
-from reports.run_files import RunData, is_number, read_run_folder, whole_periods
+from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor, kept_band
+from reports.run_files import Points, RunData, is_number, read_run_folder, whole_periods
 from utilities.files import write_atomically
 from utilities.history import END, INTERRUPT, SKIP
 from utilities.metric_names import (
@@ -95,7 +95,7 @@ def _progress(run: RunData) -> str:
         return f"{step:,} steps{duration}."
     ended = bool(run.history) and run.history[-1]["event"] == END
     if step < total and ended:
-        return f"Ended early: step {step:,} of {total:,}{duration}, as no further evaluation was better."
+        return f"Ended early: step {step:,} of {total:,}{duration}, because no later evaluation was better."
     if step < total:
         interrupted = bool(run.history) and run.history[-1]["event"] == INTERRUPT
         state = "Interrupted" if interrupted else "In progress or stopped"
@@ -140,7 +140,7 @@ def final_value(run: RunData, metric: str) -> Optional[float]:
     return statistics.fmean(values[-max(1, len(values) // 20) :]) if values else None
 
 
-def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Tuple[List[int], List[float]]:
+def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Points:
     """Return steps and samples per second, or another rate, without the periods that include compilation."""
     steps, values = run.series(name)
     compiling = {period["step"] for period in run.periods if period.get("compiling")}
@@ -248,7 +248,7 @@ def _track_sentence(run: RunData) -> Optional[str]:
     band = kept_band(run.folder)
     if band is None:
         return None
-    positions, values = curve(run, band.metric, band.axis)
+    positions, values = band.points(run)
     monitor = BandMonitor(band)
     for point in zip(positions, values):
         monitor.add(*point)
@@ -319,14 +319,10 @@ def _explored(run: RunData) -> List[Curve]:
 def _loss_against_flops(run: RunData) -> Curve:
     each = run.derived.get("flops_per_sample")
     name = MLM_LOSS if MLM_LOSS in run.metric_names() else LOSS
-    periods = [period for period in run.periods if is_number(period["metrics"].get(name))]
-    if not is_number(each) or not all(is_number(period.get("samples")) for period in periods):
+    samples, losses = run.series(name, "samples")
+    if not is_number(each):
         return Curve(name, [], [])
-    return Curve(
-        name.replace("_", " "),
-        [float(period["samples"]) * each for period in periods],
-        [float(period["metrics"][name]) for period in periods],
-    )
+    return Curve(name.replace("_", " "), [position * each for position in samples], losses)
 
 
 def _densities(run: RunData) -> Markup:

@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
 
-from reports.run_files import RunData, is_number, read_run_folder
+from reports.run_files import Points, RunData, is_number, read_run_folder
 from utilities.errors import UserError
 from utilities.files import read_regular
 from utilities.metric_names import LOSS, MLM_LOSS
@@ -68,6 +68,10 @@ class Band:
             return None
         return BELOW if value < edges[0] else ABOVE if value > edges[1] else ON_TRACK
 
+    def points(self, run: RunData) -> Points:
+        """Return positions and values of a run's loss as logged."""
+        return run.series(self.metric, "samples" if self.axis == "samples" else "step")
+
     def as_json(self) -> Dict[str, Any]:
         """Return the band in the form that :func:`read_band` reads."""
         return dataclasses.asdict(self)
@@ -79,25 +83,13 @@ class TrailingMean:
     def __init__(self) -> None:
         self._positions: List[float] = []
         self._values: List[float] = []
-        self._first = 0  # index of the first point in the mean
-        self._total = 0.0
 
     def add(self, position: float, value: float) -> float:
         """Add a point and return the mean; points after it are dropped, because the run was rewound to a checkpoint."""
-        if self._positions and self._positions[-1] >= position:
-            kept = bisect.bisect_left(self._positions, position)
-            points = list(zip(self._positions[:kept], self._values[:kept]))
-            self._positions, self._values, self._first, self._total = [], [], 0, 0.0
-            for point in points:
-                self.add(*point)
-        self._positions.append(position)
-        self._values.append(value)
-        self._total += value
-        edge = position * (1 - SMOOTHED_SHARE)
-        while self._positions[self._first] <= edge and self._first < len(self._values) - 1:
-            self._total -= self._values[self._first]
-            self._first += 1
-        return self._total / (len(self._values) - self._first)
+        last = bisect.bisect_left(self._positions, position)
+        self._positions[last:], self._values[last:] = [position], [value]
+        first = min(bisect.bisect_right(self._positions, position * (1 - SMOOTHED_SHARE)), last)
+        return sum(self._values[first:]) / (last + 1 - first)  # no running total, in which a huge loss would stay
 
     def __len__(self) -> int:
         return len(self._values)
@@ -148,14 +140,6 @@ def smoothed(positions: Sequence[float], values: Sequence[float]) -> List[float]
     return [mean.add(position, value) for position, value in zip(positions, values)]
 
 
-def curve(run: RunData, metric: str, axis: str) -> Tuple[List[float], List[float]]:
-    """Return positions and values of a run's loss as logged."""
-    key = "samples" if axis == "samples" else "step"
-    pairs = [(period.get(key), period["metrics"].get(metric)) for period in run.periods]
-    kept = [(float(position), float(value)) for position, value in pairs if is_number(position) and is_number(value)]
-    return [position for position, _ in kept], [value for _, value in kept]
-
-
 def load_reference(path: Path, tolerance: float) -> Band:
     """Read the band that the config names.
 
@@ -187,7 +171,7 @@ def read_run_band(folder: Path, tolerance: float) -> Band:
     """
     run = read_run_folder(folder)
     for metric in METRICS:
-        positions, values = curve(run, metric, "samples")
+        positions, values = run.series(metric, "samples")
         if len(values) >= FEWEST_POINTS and _ascending(positions):
             means = smoothed(positions, values)
             kept = range(len(means) - 1, -1, -(1 + len(means) // MOST_POINTS))[::-1]

@@ -15,6 +15,7 @@ from utilities.secrets import mask_value
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard
 
+Points = Tuple[List[float], List[float]]  # positions and values
 _RUN_FILES = (HISTORY_NAME, "metrics.jsonl", "scores.json", "resolved_config.json")  # a run has at least one of them
 
 
@@ -53,21 +54,18 @@ class RunData:
     patterns: List[Dict[str, Any]]
     notes: List[str]
 
-    def series(self, name: str) -> Tuple[List[int], List[float]]:
-        """Return steps and values of a metric or field of the periods that have it."""
-        steps, values = [], []
-        for period in self.periods:
-            value = period["metrics"].get(name, period.get(name))
-            if is_number(value):
-                steps.append(period["step"])
-                values.append(float(value))
-        return steps, values
+    def series(self, name: str, axis: str = "step") -> Points:
+        """Return positions and values of a metric or field of the periods that have it.
 
-    def evaluation_series(self, name: str) -> Tuple[List[int], List[float]]:
+        Args:
+            name: the metric or field.
+            axis: the field with the positions, ``step`` or ``samples``.
+        """
+        return _points((period.get(axis), period["metrics"].get(name, period.get(name))) for period in self.periods)
+
+    def evaluation_series(self, name: str) -> Points:
         """Return steps and values of a score of the evaluations while training that have it."""
-        pairs = [(record["step"], record["evaluation"].get(name)) for record in self.evaluations]
-        numbers = [(step, float(value)) for step, value in pairs if is_number(value)]
-        return [step for step, _ in numbers], [value for _, value in numbers]
+        return _points((record["step"], record["evaluation"].get(name)) for record in self.evaluations)
 
     def score_names(self) -> List[str]:
         """Return the names of all scores of evaluations while training, in the order of their first appearance."""
@@ -157,6 +155,12 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e30
 
 
+def _points(pairs: Iterable[Tuple[Any, Any]]) -> Points:
+    """Return the pairs of numbers as two lists."""
+    kept = [(float(position), float(value)) for position, value in pairs if is_number(position) and is_number(value)]
+    return [position for position, _ in kept], [value for _, value in kept]
+
+
 def _history_row(event: Dict[str, Any]) -> Dict[str, Any]:
     """Return an event as a row, with its details in one cell and without the run's id."""
     columns = ("time", "event", "step")
@@ -186,7 +190,7 @@ def _read_json(path: Path, notes: List[str]) -> Any:
         return None
 
 
-def whole_periods(steps: Sequence[int], values: Sequence[float]) -> Tuple[List[int], List[float]]:
+def whole_periods(steps: Sequence[float], values: Sequence[float]) -> Points:
     """Merge a last period of fewer updates with the one before, weighted by updates; alone it would be mostly noise.
 
     Example:

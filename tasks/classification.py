@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.classification.benchmarks import TASKS
@@ -27,8 +28,8 @@ from model.tasks import CLASSIFICATION, MULTI_LABEL
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
 from tasks.fine_tuning import FineTuning
+from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
-from training.task import Predict
 from utilities.errors import UserError
 from utilities.metric_names import LOSS
 
@@ -105,7 +106,7 @@ class Classification(FineTuning):
         benchmark = select_benchmark(config, None)
         return [score_name(metric, split) for split in benchmark.validation for metric in benchmark.metrics]
 
-    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
+    def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
         """Score every validation set, and write predictions for every test set in the leaderboard's format."""
         scores: Dict[str, float] = {}
         for split, examples in self._validation:
@@ -140,14 +141,14 @@ class Classification(FineTuning):
         """Return the model inputs of texts, one or two for each sample."""
         return text_features(self.tokenizer, texts, self._config.max_seq_length)
 
-    def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
+    def logits(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
         """Return the model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
         inputs = self.encoded(texts)
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
         logits = self.predicted(predict, samples, inputs.lengths)["logits"]
         return logits if self._order is None else logits[:, self._order]
 
-    def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
+    def describe(self, predict: Predictor, texts: Sequence[str]) -> List[str]:
         """Return lines with the classes of one sample and their probabilities, the likeliest first; or its score.
 
         Raises:
@@ -183,7 +184,7 @@ class Classification(FineTuning):
             return ("prediction", *(f"probability_{label.name}" for label in self.benchmark.labels))
         return ("prediction",) if self.benchmark.is_regression else ("prediction", "probability")
 
-    def predicted_rows(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
+    def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
         """Return for each sample its class and the probability of it, its labels and those of all, or its score."""
         logits = self.logits(predict, texts)
         if self.benchmark.is_regression:
@@ -201,13 +202,13 @@ class Classification(FineTuning):
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Return the probabilities of classes or labels, ``(N, C)``."""
-        return np.exp(-np.logaddexp(0, -logits)) if self.benchmark.is_multi_label else softmax(logits)
+        return expit(logits) if self.benchmark.is_multi_label else softmax(logits, axis=-1)
 
     def _scores(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores of a regression, ``(N,)``, within their range."""
         return np.clip(decode_predictions(self.benchmark, logits), *self.benchmark.score_range)
 
-    def _predictions(self, predict: Predict, examples: Examples) -> np.ndarray:
+    def _predictions(self, predict: Predictor, examples: Examples) -> np.ndarray:
         return decode_predictions(self.benchmark, self.logits(predict, examples.texts))
 
     def _read(self, split: Split, with_labels: bool) -> Optional[Examples]:
@@ -292,12 +293,6 @@ def report_truncation(origin: str, samples: int, features: Features, max_seq_len
     if features.unknown > MANY_UNKNOWN:
         share = f"{features.unknown:.0%}"
         logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return probabilities over the last axis."""
-    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
 
 
 def class_order(start: Optional[InitialWeights], benchmark: BenchmarkTask) -> Optional[np.ndarray]:

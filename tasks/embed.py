@@ -15,7 +15,7 @@ import numpy as np
 from model.tasks import SENTENCE_EMBEDDING
 from tasks import prediction_config, restore_task
 from tasks.classify import CHECKPOINT, FILE_PACKING, USUAL_LENGTH
-from tasks.file_predictions import FILE, OUTPUT, ROWS, TEXT, read_rows, sequence_length
+from tasks.file_predictions import FILE, OUTPUT, ROWS, TEXT, check_new_file, read_rows, sequence_length
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -31,10 +31,7 @@ def embed(options: argparse.Namespace) -> List[str]:
     source, output = options.file, options.output
     if output.suffix != ".npy":
         raise UserError(f"{OUTPUT}: {output} must end with .npy")
-    if output.exists():
-        raise UserError(f"{OUTPUT}: {output} exists already; remove it, or name another file")
-    if not output.parent.is_dir():
-        raise UserError(f"{OUTPUT}: there is no folder {output.parent}; create it, or correct the path")
+    check_new_file(output)
     texts = read_texts(source, options.text)
     # These import TensorFlow, which --help and errors of the command line do not need.
     from checkpoints.pretrained.opening import open_pretrained

@@ -54,6 +54,15 @@ def check_files(source: Path, output: Path) -> None:
         raise UserError(f"{OUTPUT}: {output} must end with {', '.join(SUFFIXES)}")
     if output.resolve() == source.resolve():
         raise UserError(f"{OUTPUT}: {output} is the file to read; name another one")
+    check_new_file(output)
+
+
+def check_new_file(output: Path) -> None:
+    """Check that ``output`` does not exist, and that its folder does.
+
+    Raises:
+        UserError: the file exists, or its folder does not.
+    """
     if output.exists():
         raise UserError(f"{OUTPUT}: {output} exists already; remove it, or name another file")
     if not output.parent.is_dir():

@@ -15,8 +15,9 @@ from execution.interface import Platform
 from model.architecture import Architecture
 from settings.schema import TrainingConfig
 from training.building import build_model
+from training.evaluation import Predictor
 from training.initial_weights import InitialWeights, TokenizerSettings, tokenizer_settings
-from training.task import BuiltModel, InitializeSource, Predict
+from training.task import BuiltModel, InitializeSource
 
 
 class FineTuning:
@@ -89,7 +90,7 @@ class FineTuning:
         count, texts = self.sequences_per_row, texts or self.texts
         return make_rows(samples, lengths, count, self._config.seed, self.reads_cls, texts)
 
-    def predicted(self, predict: Predict, samples: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
+    def predicted(self, predict: Predictor, samples: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the model's outputs for each sequence, by name."""
         reader = self.rows(samples, lengths, texts=1)
         return outputs_by_sample(reader, predict(reader))

@@ -22,8 +22,9 @@ from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
 from settings.schema import TrainingConfig
 from training.building import build_model
+from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
-from training.task import BuiltModel, InitializeSource, Predict
+from training.task import BuiltModel, InitializeSource
 from utilities.errors import UserError
 from utilities.metric_names import MLM_LOSS
 
@@ -94,7 +95,7 @@ class Pretraining:
             )
         return facts
 
-    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
+    def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
         """Return losses and accuracies on held-out text, with the same masks each time; empty if there is none."""
         if self._held_out is None:
             return {}

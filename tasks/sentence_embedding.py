@@ -36,8 +36,8 @@ from settings.data_sections import Embedding
 from settings.schema import TrainingConfig
 from tasks.classification import label_facts, report_truncation
 from tasks.fine_tuning import FineTuning
+from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
-from training.task import Predict
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
@@ -167,7 +167,7 @@ class SentenceEmbedding(FineTuning):
             arrays["labels"] = np.repeat(examples.labels, self.texts)
         return self.rows(ArrayReader(self.features(config.max_seq_length), arrays), features.lengths)
 
-    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
+    def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
         """Score the validation set: correlations of the cosines with the labels, or recalls among all answers."""
         examples = self._validation
         if examples is None:
@@ -193,7 +193,7 @@ class SentenceEmbedding(FineTuning):
         answers = self._config.global_batch.micro_batch_size * (self.texts - 1)
         return [*lines, f"{math.log(answers):8.4f}: uniform baseline, ln({answers})"]
 
-    def embeddings(self, predict: Predict, texts: Sequence[str]) -> np.ndarray:
+    def embeddings(self, predict: Predictor, texts: Sequence[str]) -> np.ndarray:
         """Return the embeddings of texts, ``(len(texts), H)`` float32."""
         length = self._config.max_seq_length
         inputs = text_features(self.tokenizer, [(text,) for text in texts], length)

@@ -31,8 +31,8 @@ from model.tasks import SQUAD
 from reports.answers import Answered, write_answers
 from settings.schema import TrainingConfig
 from tasks.fine_tuning import FineTuning
+from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
-from training.task import Predict
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS
@@ -83,7 +83,7 @@ class Squad(FineTuning):
         self._facts = {"records": reader.count, **self._describe(squad, windows)}
         return reader
 
-    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
+    def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
         """Answer all questions of the validation set, write the answers and an HTML page, and return the scores."""
         if self._dev is None:
             return {}
@@ -111,7 +111,7 @@ class Squad(FineTuning):
             f"{math.log(tokens):8.4f} nats: uniform baseline, ln({tokens:,} tokens)",
         ]
 
-    def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
+    def describe(self, predict: Predictor, texts: Sequence[str]) -> List[str]:
         """Return a line for each of the best answers to a question about a context, with its probability."""
         self.check_texts(len(texts))
         best = self.answer(predict, [tuple(texts)])[0]
@@ -124,16 +124,16 @@ class Squad(FineTuning):
                 f"SQuAD takes 2 texts, a question and its context, not {given}; quote each text, or name two columns"
             )
 
-    def predicted_rows(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
+    def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
         """Return the best answer to each question and its probability."""
         best = [candidates[0] for candidates in self.answer(predict, texts)]
         return [{"answer": each.text, "probability": round(each.probability, 6)} for each in best]
 
-    def answer(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[List[Candidate]]:
+    def answer(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[List[Candidate]]:
         """Return the best answers, best first, to each of pairs of a question and its context."""
         return list(self._answers(predict, questions_about(texts)).values())
 
-    def _answers(self, predict: Predict, squad: SquadSet) -> Dict[str, List[Candidate]]:
+    def _answers(self, predict: Predictor, squad: SquadSet) -> Dict[str, List[Candidate]]:
         config = self._config.squad
         windows = make_windows(squad, self.tokenizer, self._geometry, labels=False)
         logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
@@ -183,16 +183,9 @@ class Squad(FineTuning):
 
 def write_predictions(folder: Path, predictions: Dict[str, str], answers: Dict[str, List[Candidate]]) -> None:
     """Write ``predictions.json``, question → text, and ``nbest_predictions.json``, question → candidates."""
+    columns = ("text", "probability", "start_logit", "end_logit")
     candidates = {
-        identity: [
-            {
-                "text": each.text,
-                "probability": each.probability,
-                "start_logit": each.start_logit,
-                "end_logit": each.end_logit,
-            }
-            for each in best
-        ]
+        identity: [{name: getattr(each, name) for name in columns} for each in best]
         for identity, best in answers.items()
     }
     for name, content in ((PREDICTIONS, predictions), (N_BEST, candidates)):

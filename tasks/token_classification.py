@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
+from scipy.special import softmax
 
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
@@ -35,10 +36,10 @@ from model.architecture import Architecture
 from model.losses import ACCURACY, correct, pack_counts, pack_sums
 from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
-from tasks.classification import class_names, softmax
+from tasks.classification import class_names
 from tasks.fine_tuning import FineTuning
+from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
-from training.task import Predict
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS
@@ -93,6 +94,7 @@ class TokenClassification(FineTuning):
 
     name = TOKEN_CLASSIFICATION
     outputs = ("logits",)
+    predicted_columns = ("entities",)
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
@@ -122,7 +124,7 @@ class TokenClassification(FineTuning):
         samples = {**encoded.arrays, "labels": encoded.labels(self._train.tags, self.label_names)}
         return self.rows(ArrayReader(self.features(self._config.max_seq_length), samples), encoded.lengths)
 
-    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
+    def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
         """Score validation and test data by entity, and write predictions for the test data."""
         scores: Dict[str, float] = {}
         for sentences, suffix in ((self._validation, ""), (self._test if folder is not None else None, "_test")):
@@ -151,7 +153,7 @@ class TokenClassification(FineTuning):
             lines.append(f"{dataset['tag_entropy_nats']:8.4f}: tag frequencies only (entropy)")
         return [*lines, f"{math.log(self.labels):8.4f}: uniform baseline, ln({self.labels})"]
 
-    def describe(self, predict: Predict, texts: Sequence[str]) -> List[str]:
+    def describe(self, predict: Predictor, texts: Sequence[str]) -> List[str]:
         """Return a line for each entity of a text: its type, the least certain word's probability, and its words."""
         self.check_texts(len(texts))
         entities = self.entities(predict, texts)[0]
@@ -162,12 +164,7 @@ class TokenClassification(FineTuning):
         if given != 1:
             raise UserError(f"token classification takes 1 text, not {given}; quote the text")
 
-    @property
-    def predicted_columns(self) -> Tuple[str, ...]:
-        """The columns that predictions add to a table."""
-        return ("entities",)
-
-    def predicted_rows(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
+    def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
         """Return the entities of each text."""
         by_text = self.entities(predict, [text for (text,) in texts])
         return [
@@ -175,7 +172,7 @@ class TokenClassification(FineTuning):
             for entities in by_text
         ]
 
-    def entities(self, predict: Predict, texts: Sequence[str]) -> List[List[Entity]]:
+    def entities(self, predict: Predictor, texts: Sequence[str]) -> List[List[Entity]]:
         """Return the entities of each text in their order.
 
         Raises:
@@ -187,7 +184,7 @@ class TokenClassification(FineTuning):
         encoded = self._encoded(sentences)
         report_truncation("the text" if len(texts) == 1 else "the texts", encoded, self._config.max_seq_length)
         logits = self._logits(predict, encoded)
-        shares = softmax(logits).max(axis=-1)[encoded.rows, encoded.columns].tolist()
+        shares = softmax(logits, axis=-1).max(axis=-1)[encoded.rows, encoded.columns].tolist()
         share_of_word = dict(zip(zip(encoded.rows.tolist(), encoded.words.tolist()), shares))
         entities = []
         tags = encoded.tags(logits.argmax(axis=-1), self.label_names, sentences)
@@ -206,7 +203,7 @@ class TokenClassification(FineTuning):
         return entities
 
     def tags(
-        self, predict: Predict, sentences: Sequence[Sequence[str]], origin: Optional[str] = None
+        self, predict: Predictor, sentences: Sequence[Sequence[str]], origin: Optional[str] = None
     ) -> List[List[str]]:
         """Return the tags of the words of each sentence; log what was cut if the sentences' origin is given."""
         encoded = self._encoded(sentences)
@@ -230,7 +227,7 @@ class TokenClassification(FineTuning):
     def _encoded(self, sentences: Sequence[Sequence[str]]) -> Encoded:
         return encode_words(self.tokenizer, sentences, self._config.max_seq_length)
 
-    def _logits(self, predict: Predict, encoded: Encoded) -> np.ndarray:
+    def _logits(self, predict: Predictor, encoded: Encoded) -> np.ndarray:
         """Return the model's outputs for each token, ``(N, S, C)``."""
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), encoded.arrays)
         return self.predicted(predict, samples, encoded.lengths)["logits"]

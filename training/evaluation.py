@@ -28,12 +28,12 @@ EVALUATION_BATCH_SIZE = 32
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class InterruptedEvaluation(Exception):  # noqa: N818 (no error)
+class InterruptedEvaluation(Exception):  # noqa: N818 (not an error)
     """The run was asked to stop during an evaluation."""
 
 
 class Predictor:
-    """Runs a model over all samples of a reader; see :class:`training.task.Predict`.
+    """Runs a model over all samples of a reader, in order.
 
     Args:
         model: the model, which returns a dict of outputs with one row per sample.
@@ -54,6 +54,7 @@ class Predictor:
         self._interrupted = interrupted
 
     def __call__(self, reader: SampleReader) -> Dict[str, np.ndarray]:
+        """Return the model's outputs by name, one row per sample."""
         # The last batch is padded; its additional rows are cut off.
         data = evaluation_dataset(reader, batch_size=self._batch_size, pad_last=True)
         with raise_data_errors(reader):

@@ -128,7 +128,7 @@ def _data_vocabulary(config: TrainingConfig) -> Optional[Path]:
 
 
 def refuse_random_weights(start: InitialWeights, allowed: bool) -> None:
-    """Refuse to evaluate a filled model if some of its weights are random.
+    """Refuse to evaluate a model whose weights were loaded if some of them are random.
 
     Args:
         allowed: whether the config allows missing weights.

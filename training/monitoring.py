@@ -14,16 +14,7 @@ from keras_extensions.callbacks.outputs import LiveReport, MetricsFile, TensorBo
 from keras_extensions.callbacks.progress import Progress
 from keras_extensions.callbacks.reporting import Listener, Period
 from keras_extensions.callbacks.wandb_run import WandbRun
-from reports.reference import (
-    ABOVE,
-    BELOW,
-    ON_TRACK,
-    REFERENCE_NAME,
-    Band,
-    BandMonitor,
-    curve,
-    load_reference,
-)
+from reports.reference import ABOVE, BELOW, ON_TRACK, REFERENCE_NAME, Band, BandMonitor, load_reference
 from reports.run_files import read_run_folder
 from settings.schema import TrainingConfig
 from training.run_folder import METRICS, RunFolder
@@ -57,7 +48,7 @@ def make_listeners(config: TrainingConfig, run: RunFolder, reference: Optional[B
         listeners.append(WandbRun(run.path, name, wandb_config(config), project, entity, tags))
     if reference is not None:
         run.write(REFERENCE_NAME, reference.as_json())
-        before = curve(read_run_folder(run.path), reference.metric, reference.axis)
+        before = reference.points(read_run_folder(run.path))
         listeners.append(ReferenceCheck(reference, *before))
     if config.report:
         listeners.append(LiveReport(report_command(run.path), PROJECT, config.report_every_minutes * 60))

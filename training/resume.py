@@ -138,12 +138,11 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
         raise UserError(f"resume: {run.path} is a run of {run.task}, not of {loaded.task}; name another one")
     check_same_config(config, recorded, str(run.path))
     locks.lock(run.path)
-    # Checkpoints may be in the folder of the present config, in that of an earlier one, and in the default folder.
-    given = [config.save_ckpt_path, recorded.get("save_ckpt_path"), None]
-    folders = [run.checkpoints(path) for path in given if path is None or isinstance(path, str)]
     if config.save_ckpt_path:
         _lock_checkpoints(Path(config.save_ckpt_path), locks)
-    position, notes = newest_position(list(dict.fromkeys(folders)), run)
+    own = list(dict.fromkeys([run.checkpoints(config.save_ckpt_path), run.checkpoints()]))
+    earlier = recorded.get("save_ckpt_path")
+    position, notes = newest_position(own, run, [run.checkpoints(earlier)] if isinstance(earlier, str) else [])
     return Resumed(run, position, notes)
 
 
@@ -198,22 +197,27 @@ def _lock_checkpoints(folder: Path, locks: FolderLocks) -> None:
     locks.lock(folder)
 
 
-def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, List[str]]:
+def newest_position(
+    folders: Sequence[Path], run: RunFolder, earlier: Sequence[Path] = ()
+) -> Tuple[Position, List[str]]:
     """Return the position of a run's newest intact checkpoint, and notes for its log.
 
-    Damaged checkpoints are renamed: they are kept, but never used.
+    Damaged checkpoints are never used; those in ``folders`` are renamed.
 
     Args:
-        folders: folders in which the run's checkpoints may be; new ones will be written into the first.
+        folders: locked folders in which the run's checkpoints may be; new ones will be written into the first.
+        earlier: folders of earlier configs, in which its checkpoints may be, too. They are only read, because another
+            run may be writing to them.
 
     Raises:
         UserError: there are checkpoints, but none is intact, or the first folder has those of another run.
     """
     notes: List[str] = []
-    candidates = []
+    broken = []
     for folder in folders:
         clear_unfinished(folder)
-        candidates += [(parse_step(path), path) for path in step_folders(folder)]
+    everywhere = list(dict.fromkeys([*folders, *earlier]))
+    candidates = [(parse_step(path), path) for folder in everywhere for path in step_folders(folder)]
     for path in step_folders(folders[0]):
         if _run_of(path) not in (None, run.identity):
             raise UserError(
@@ -223,15 +227,17 @@ def newest_position(folders: Sequence[Path], run: RunFolder) -> Tuple[Position, 
     for _, path in sorted(candidates, reverse=True):
         problem = damage(path)
         if problem is not None:
-            renamed = set_aside(path, DAMAGED)
-            notes.append(
-                f"checkpoint {path} is damaged ({problem}); renamed to {renamed.name}, using the one before it"
-            )
+            renamed = ""
+            if path.parent in folders:
+                renamed = f"renamed to {set_aside(path, DAMAGED).name}, "
+            else:
+                broken.append(path)
+            notes.append(f"checkpoint {path} is damaged ({problem}); {renamed}using the one before it")
             continue
         facts = read_facts(path)
         if facts.get("run") == run.identity:
             return Position.of(Checkpoint(path / WEIGHTS, facts)), notes
-    broken = [path for folder in folders for path in folder.glob(f"{DAMAGED}-*")]
+    broken += [path for folder in everywhere for path in folder.glob(f"{DAMAGED}-*")]
     if broken:
         raise UserError(
             f"resume: no checkpoint of {run.path} is intact (damaged: {', '.join(map(str, sorted(broken)))}); begin a"

@@ -65,22 +65,21 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
 def train_each_seed(
     loaded: LoadedConfig, make_task: MakeTask, started: float, folder: RunFolder, processes: Processes
 ) -> None:
-    """Train and evaluate once per seed, and write the summary after each."""
-    config, scores = loaded.config, {}
+    """Train and evaluate once per seed, and write the summary of those with scores after each."""
+    config = loaded.config
+    scores: Dict[int, Dict[str, float]] = {}
     for number, seed in enumerate(config.seeds or (), start=1):
         loaded_seed = seed_config(loaded, seed, folder.path)
         finished = processes.decide(functools.partial(finished_scores, loaded_seed.config))
-        note = "" if finished is None else ", has ended before"
+        note = "" if finished is None else ", already finished" if finished else ", already finished without scores"
         if processes.is_chief:
             log_lines(folder, config, [f"seed {seed}, {number} of {len(config.seeds or ())}{note}"])
-        if finished is None:
-            scores[seed] = train_seed(loaded_seed, make_task, started, folder, processes)
-        else:
-            scores[seed] = finished
+        result = train_seed(loaded_seed, make_task, started, folder, processes) if finished is None else finished
         started = time.perf_counter()
-        if any(scores.values()) and processes.is_chief:  # only the chief has the scores of seeds trained just now
+        if result and processes.is_chief:
+            scores[seed] = result
             write_summary(folder, scores)
-    if any(scores.values()) and processes.is_chief:
+    if scores:
         log_lines(folder, config, [*table(scores), f"scores of all seeds: {folder.path / f'{SUMMARY}.txt'}"])
 
 
@@ -111,7 +110,7 @@ def seed_config(loaded: LoadedConfig, seed: int, folder: Path) -> LoadedConfig:
 
 
 def finished_scores(config: TrainingConfig) -> Optional[Dict[str, float]]:
-    """Return the scores of a seed's finished run; None if it is not finished.
+    """Return the scores of a seed's finished run, empty without an evaluation; None if it is not finished.
 
     Raises:
         UserError: the run was made with another config.
@@ -119,8 +118,9 @@ def finished_scores(config: TrainingConfig) -> Optional[Dict[str, float]]:
     run = RunFolder(Path(config.output_dir) / str(config.name))
     if not run.path.is_dir() or not run.history.finished:
         return None
-    check_same_config(config, run.recorded_config(), str(run.path))
-    has_scores = config.do_validation and not config.generated_dataset
+    recorded = run.recorded_config()
+    check_same_config(config, recorded, str(run.path))
+    has_scores = recorded.get("do_validation", True) and not recorded.get("generated_dataset")
     return read_json_object(run.path / "scores.json", "resume: ", RESTORE) if has_scores else {}
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence
 
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective, Platform
@@ -16,18 +14,11 @@ from model.blocks import Block
 from settings.schema import TrainingConfig
 from training.initial_weights import InitialWeights
 
+if TYPE_CHECKING:
+    from training.evaluation import Predictor
+
 # Sets the weights of a built Hugging Face model that training starts from.
 InitializeSource = Callable[[keras.Model], None]
-
-
-class Predict(Protocol):
-    """Runs the model over all samples of a reader, in order."""
-
-    def __call__(self, reader: SampleReader) -> Mapping[str, np.ndarray]:
-        """Return the model's outputs by name, one row per sample."""
-
-    def means(self, reader: SampleReader) -> Dict[str, float]:
-        """Return the means of the terms of the task's objective."""
 
 
 class BuiltModel(NamedTuple):
@@ -61,7 +52,7 @@ class Task(Protocol):
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """Describe the data for the report."""
 
-    def evaluate(self, predict: Predict, folder: Optional[Path]) -> Dict[str, float]:
+    def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
         """Run validation and test as the config asks, and write predictions into ``folder``.
 
         Args:

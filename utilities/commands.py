@@ -75,4 +75,4 @@ def _full_disk(error: OSError, options: argparse.Namespace) -> UserError:
     resumes = "workers" in options and "output" in options
     fix = f"free space there and {RUN_AGAIN if resumes else 'run the command again'}"
     another = ", or name another --output" if "output" in options else ""
-    return failed_write(error, getattr(options, "output", Path()), fix + another)
+    return failed_write(error, getattr(options, "output", None) or Path(), fix + another)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping
 
 MASK = "***"
 
@@ -50,10 +50,11 @@ _ASSIGNED = re.compile(
     re.IGNORECASE,
 )
 # Whole values: a W&B key of the older form, or a random text of letters and digits. Texts are not searched for these,
-# because checksums and commits are public and look the same.
+# because checksums and commits are public and look the same; nor is the value with the name of the commit.
 _WHOLE = re.compile(
     r"[0-9a-f]{40}|(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z])(?=(?:[A-Za-z]*\d){4})[A-Za-z0-9]{32,}={0,2}"
 )
+_COMMIT = "git_commit"  # in the facts of the machine
 _SHORTEST = 8  # characters; shorter values of environment variables are not masked
 
 
@@ -67,27 +68,14 @@ def is_secret_name(name: str) -> bool:
     return bool(_NAME.search(_CAMEL.sub("_", name)))
 
 
-def mask(text: str, environment: Optional[Mapping[str, str]] = None) -> str:
+def mask(text: str) -> str:
     """Mask all secrets in a text.
-
-    Args:
-        text: the text.
-        environment: variables whose secret values are masked; None: those of this process.
 
     Example:
         >>> mask("run --api-key 123456 --steps 8 from https://me:pass@host/x")
         'run --api-key *** --steps 8 from https://me:***@host/x'
     """
-    return _mask(text, _secret_values(os.environ if environment is None else environment))
-
-
-def mask_value(value: Any, name: str = "") -> Any:
-    """Mask the secrets in a nested JSON value by its name, by the names of its keys, and like :func:`mask`."""
-    return _mask_value(value, name, _secret_values(os.environ))
-
-
-def _mask(text: str, secrets: Sequence[str]) -> str:
-    for value in secrets:
+    for value in _secret_values():
         text = text.replace(value, MASK)
     text = _FORMS.sub(MASK, text)
     text = _IN_ADDRESS.sub(rf"\1:{MASK}", text)
@@ -95,14 +83,16 @@ def _mask(text: str, secrets: Sequence[str]) -> str:
     return _ASSIGNED.sub(rf"\1{MASK}", text)
 
 
-def _mask_value(value: Any, name: str, secrets: Sequence[str]) -> Any:
+def mask_value(value: Any, name: str = "") -> Any:
+    """Mask the secrets in a nested JSON value by its name, by the names of its keys, and like :func:`mask`."""
     if isinstance(value, Mapping):
-        return {_mask(str(key), secrets): _mask_value(item, str(key), secrets) for key, item in value.items()}
+        return {mask(str(key)): mask_value(item, str(key)) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_mask_value(item, name, secrets) for item in value]
+        return [mask_value(item, name) for item in value]
     if not isinstance(value, str):
         return value
-    return MASK if value and (is_secret_name(name) or _WHOLE.fullmatch(value)) else _mask(value, secrets)
+    is_key = name != _COMMIT and _WHOLE.fullmatch(value)
+    return MASK if value and (is_secret_name(name) or is_key) else mask(value)
 
 
 def shown_line(text: str) -> str:
@@ -118,7 +108,7 @@ class MaskingFormatter(logging.Formatter):
         return mask(super().format(record))
 
 
-def _secret_values(environment: Mapping[str, str]) -> List[str]:
-    """Return the values of secret variables, longest first, because one may contain another."""
-    values = {value for name, value in environment.items() if len(value) >= _SHORTEST and is_secret_name(name)}
+def _secret_values() -> List[str]:
+    """Return the values of secret environment variables, longest first, because one may contain another."""
+    values = {value for name, value in os.environ.items() if len(value) >= _SHORTEST and is_secret_name(name)}
     return sorted(values, key=len, reverse=True)

@@ -113,7 +113,7 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
     """Write rows to a file, whose suffix is one of ``FORMATS``; in CSV and TSV, with the columns of the first row.
 
     Numbers, lists and other JSON values are written as JSON, and null as an empty cell. The file appears when it is
-    complete. :func:`unwritable` says whether a row has a place in the format.
+    complete. :func:`unwritable` says whether the format can represent a row.
     """
     with replacing(path) as binary:
         stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")

@@ -29,22 +29,22 @@ class Head(NamedTuple):
 
     Attributes:
         model: Hugging Face's class.
-        auto: the class that loads it.
         pipeline: its purpose, as the model card's tag.
     """
 
     model: str
-    auto: str
     pipeline: str
 
+    @property
+    def auto(self) -> str:
+        """Hugging Face's class that loads the model: ``AutoModelForMaskedLM`` for ``BertForMaskedLM``."""
+        return self.model.replace("BertModel", "AutoModel").replace("BertFor", "AutoModelFor")
 
-ENCODER = Head("BertModel", "AutoModel", "feature-extraction")
-EMBEDDING = Head("BertModel", "AutoModel", "sentence-similarity")
-MASKED_LM = Head("BertForMaskedLM", "AutoModelForMaskedLM", "fill-mask")
-_TRAINED: Dict[str, Head] = {  # by class
-    facts.hugging_face: Head(facts.hugging_face, facts.hugging_face.replace("Bert", "AutoModel"), facts.pipeline)
-    for facts in TASKS.values()
-}
+
+ENCODER = Head("BertModel", "feature-extraction")
+EMBEDDING = Head("BertModel", "sentence-similarity")
+MASKED_LM = Head("BertForMaskedLM", "fill-mask")
+_TRAINED = {facts.hugging_face: Head(facts.hugging_face, facts.pipeline) for facts in TASKS.values()}  # by class
 
 
 def _choose_head(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
@@ -58,7 +58,7 @@ def _choose_head(names: Collection[str], architectures: Sequence[str] = ()) -> H
     if f"{CLASSIFIER}.weight" in names:
         named = next(iter(architectures), "BertForSequenceClassification")
         named = named[2:] if named.startswith("TF") else named
-        return _TRAINED.get(named, Head(named, named, ""))
+        return _TRAINED.get(named, Head(named, ""))
     if WORD_BIAS in names:
         return _TRAINED["BertForPreTraining"] if NEXT_SENTENCE in names else MASKED_LM
     return ENCODER

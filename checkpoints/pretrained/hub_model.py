@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import List
 
+from checkpoints.pretrained.formats import find_weights_file
 from checkpoints.pretrained.model_folder import CONFIG, HDF5, INDEX, PYTORCH, SAFETENSORS
 from data_utils.tokenizer import SETTINGS_NAME, TOKENIZER_NAME, VOCABULARY_NAME
 from utilities.errors import UserError
@@ -49,14 +51,15 @@ def _cached(name: str, key: str, problem: OSError) -> Path:
     import huggingface_hub
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    try:
-        return Path(huggingface_hub.snapshot_download(name, local_files_only=True))
-    except LocalEntryNotFoundError:
-        reason = " ".join(str(problem).split())[:120]
-        raise UserError(
-            f"{key}: {name} is not a local folder and cannot be fetched from huggingface.co ({type(problem).__name__}:"
-            f" {reason}); give a local folder, or fetch the model on a machine with a network"
-        ) from problem
+    with contextlib.suppress(LocalEntryNotFoundError):
+        folder = Path(huggingface_hub.snapshot_download(name, local_files_only=True))
+        if find_weights_file(folder) is not None:  # a download that failed leaves only some of the files
+            return folder
+    reason = " ".join(str(problem).split())[:120]
+    raise UserError(
+        f"{key}: {name} is not a local folder and cannot be fetched from huggingface.co ({type(problem).__name__}:"
+        f" {reason}); give a local folder, or fetch the model on a machine with a network"
+    ) from problem
 
 
 def files_to_fetch(names: List[str]) -> List[str]:

@@ -10,6 +10,7 @@ from typing import Any, Dict, Optional
 
 from data_utils import tokenizer
 from data_utils.tokenizer import vocab_txt
+from model.architecture import LAYER_OPTIONS
 from utilities.errors import UserError
 from utilities.files import read_json_object
 
@@ -36,10 +37,6 @@ _CONSTANTS = {
     "initializer_range": 0.02,
     "layer_norm_eps": 1e-12,
 }
-# Hugging Face's models have all parts that are optional in this project.
-_LAYER_OPTIONS = dict.fromkeys(
-    ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
-)
 # Settings that must have BERT's value, which is also their default; with another value the model is not a BERT.
 _FIXED = {
     "model_type": "bert",
@@ -93,7 +90,7 @@ def read_architecture(config: Dict[str, Any], key: str) -> Dict[str, Any]:
         **{name: config[name] for name in _SIZES},
         **{name: float(value) for name, value in constants.items()},
         "hidden_act": _ACTIVATIONS[activation],
-        **_LAYER_OPTIONS,
+        **dict.fromkeys(LAYER_OPTIONS, True),  # Hugging Face's models have all parts that are optional here
     }
 
 

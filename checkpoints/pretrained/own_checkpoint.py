@@ -1,7 +1,7 @@
 """Reads a checkpoint of this project as the weights of a complete Hugging Face BERT.
 
-Names: no table maps saved names to PyTorch's names. Instead, a tiny model is built, converted and saved like a real
-one, and its conversion shows which weights each saved weight was made of.
+Names: no table maps saved names to PyTorch's names. Instead, a tiny model is built and converted like a real one, and
+its conversion shows which weights each saved weight was made of.
 
 Completion: biases that the model was trained without become zeros. Hugging Face's masked-LM head always has a
 transform, norm(gelu(dense(x))), whose weights can be chosen to return its input. That input is the output of the last
@@ -19,7 +19,6 @@ import dataclasses
 import functools
 import math
 import re
-import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -39,7 +38,7 @@ from checkpoints.pretrained.weights import (
     number_of_layers,
     readable,
 )
-from checkpoints.state import by_name
+from checkpoints.state import by_name, variable_names
 from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
@@ -206,9 +205,10 @@ def _map_saved_names(task: str, variant: Optional[Architecture]) -> Mapping[str,
     source, blocks, resolved_mappings = _tiny_model(task, variant)
     origins = {id(variable): [variable] for variable in source.weights}
     origins.update({id(mapping.target): mapping.sources for mapping in resolved_mappings})
+    variables = [variable for block in blocks for variable in block.weights]
     return {
         name: [from_tensorflow(origin.name) for origin in origins[id(variable)]]
-        for name, variable in _names_in_checkpoint(blocks).items()
+        for name, variable in zip(variable_names(variables, by_name(blocks)), variables)
     }
 
 
@@ -221,22 +221,6 @@ def _tiny_model(task: str, variant: Optional[Architecture]) -> Tuple[keras.Model
     shapes = pretraining_features(max_seq_length=4, max_predictions_per_seq=2, vocab_size=8).shapes
     run_blocks(blocks, {name: tf.zeros((1, *shapes[name]), tf.int32) for name in block_inputs(blocks)})
     return source, blocks, conversion.resolved_mappings() if conversion else []
-
-
-def _names_in_checkpoint(blocks: List[Block]) -> Dict[str, tf.Variable]:
-    """Return the variables of the blocks by their names in training checkpoints.
-
-    Each variable is set to a different number, so the saved numbers identify the variables.
-    """
-    variables = list({id(variable): variable for block in blocks for variable in block.weights}.values())
-    for number, variable in enumerate(variables):
-        variable.assign(tf.fill(variable.shape, float(number)))
-    with tempfile.TemporaryDirectory() as folder:
-        prefix = str(Path(folder) / "tiny")
-        tf.train.Checkpoint(**by_name(blocks)).write(prefix)
-        reader = tf.train.load_checkpoint(prefix)
-        names = [name for name in reader.get_variable_to_shape_map() if name.endswith(_VARIABLE)]
-        return {name[: -len(_VARIABLE)]: variables[int(reader.get_tensor(name).flat[0])] for name in names}
 
 
 def encoder_names(layers: int) -> Set[str]:

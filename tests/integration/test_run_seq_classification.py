@@ -149,7 +149,7 @@ def test_missing_seeds_are_trained_by_a_resume(root: Path, printed: str) -> None
     folder = root / "runs" / "sst2"
     before = {seed: (folder / f"sst2-seed-{seed}" / "history.jsonl").read_bytes() for seed in (3, 7)}
     ended = run(root / "sst2.json", "--resume", "--seeds", "3", "7", "8", "--do-test", "yes")
-    assert "seed 7, 2 of 3, has ended before" in ended.errors
+    assert "seed 7, 2 of 3, already finished" in ended.errors
     assert {seed: (folder / f"sst2-seed-{seed}" / "history.jsonl").read_bytes() for seed in (3, 7)} == before
     summary = read_json(folder / "seeds.json")
     assert list(summary["seeds"]) == ["3", "7", "8"]

@@ -6,19 +6,21 @@ import json
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from checkpoints.folder import Checkpoint, NewerVersionError, damage, find_checkpoint, read_facts
-from checkpoints.writer import atomic_checkpoint
+from checkpoints.writer import write_checkpoint
 from utilities.errors import UserError
 
 
 def write(folder: Path, step: int, facts: dict | None = None) -> Path:
-    with atomic_checkpoint(folder, step, facts or {}) as temporary:
+    def write_files(temporary: Path) -> None:
         for name in ("weights.index", "weights.data-00000-of-00001"):
             (temporary / name).write_text(f"weights {step}")
-    return folder / f"step-{step:08d}"
+
+    return write_checkpoint(SimpleNamespace(facts={}, write_files=write_files), folder, step, facts or {})
 
 
 def test_the_newest_is_taken(tmp_path):

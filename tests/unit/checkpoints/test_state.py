@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from checkpoints.folder import find_checkpoint
-from checkpoints.state import TrainingState
+from checkpoints.state import TrainingState, by_name, variable_names
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras, tf
 from optimization.muon import Muon
 from optimization.optimizers import LAMB
 from utilities.errors import UserError
+
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the only value in a checkpoint that is no variable's
 
 
 class Block(keras.layers.Layer):
@@ -58,8 +60,15 @@ def test_the_same_names_types_and_values_as_tensorflow_writes(tmp_path):
         ours, theirs = (tf.train.load_checkpoint(str(parent / name)) for parent in (folder, tmp_path))
         assert ours.get_variable_to_dtype_map() == theirs.get_variable_to_dtype_map()
         for key in theirs.get_variable_to_shape_map():
-            if key != "_CHECKPOINTABLE_OBJECT_GRAPH":
+            if key != GRAPH:
                 np.testing.assert_array_equal(ours.get_tensor(key), theirs.get_tensor(key))
+    variables = [variable for block in blocks for variable in block.weights]
+    named = dict(zip(variable_names(variables, by_name(blocks)), variables, strict=True))
+    weights = tf.train.load_checkpoint(str(tmp_path / "weights"))
+    end = "/.ATTRIBUTES/VARIABLE_VALUE"
+    assert {f"{name}{end}" for name in named} == weights.get_variable_to_shape_map().keys() - {GRAPH}
+    for name, variable in named.items():
+        np.testing.assert_array_equal(weights.get_tensor(f"{name}{end}"), variable.numpy())
 
 
 @pytest.mark.parametrize("muon", [False, True])

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from checkpoints.folder import clear_unfinished, damage, folder_name, read_facts, set_aside, step_folders
-from checkpoints.writer import NICENESS, CheckpointWriter, Rotation, atomic_checkpoint, rewrite_facts, rotate
+from checkpoints.writer import NICENESS, CheckpointWriter, Rotation, rewrite_facts, rotate, write_checkpoint
 from utilities.errors import UserError
 
 
 def write(folder: Path, step: int, run: str = "mine") -> Path:
-    with atomic_checkpoint(folder, step, {"run": run}) as temporary:
-        (temporary / "weights.index").write_text(f"weights {step}")
-    return folder / folder_name(step)
+    copy = SlowCopy(text=f"weights {step}")
+    copy.go.set()
+    return write_checkpoint(copy, folder, step, {"run": run})
 
 
 def steps(folder: Path):
@@ -98,14 +98,14 @@ def test_a_checkpoint_set_aside_gets_its_own_name(tmp_path):
 class SlowCopy:
     """Replaces a copy, and writes only after ``go`` is set."""
 
-    def __init__(self, error=None):
-        self.go, self.error, self.facts = threading.Event(), error, {}
+    def __init__(self, error=None, text="weights"):
+        self.go, self.error, self.text, self.facts = threading.Event(), error, text, {}
 
     def write_files(self, folder):
         assert self.go.wait(20)
+        (folder / "weights.index").write_text(self.text)
         if self.error:
             raise self.error
-        (folder / "weights.index").write_text("weights")
 
 
 class Copies:
@@ -119,7 +119,7 @@ class Copies:
 
 
 def writer_of(folder, *copies, **options):
-    return CheckpointWriter(folder, Copies(*copies), lambda step: {"step": step}, "mine", **options)
+    return CheckpointWriter(folder, Copies(*copies), lambda step: {"step": step}, "mine", Rotation(), **options)
 
 
 def test_training_continues_during_a_write_and_the_next_save_waits(tmp_path):
@@ -139,8 +139,8 @@ def test_training_continues_during_a_write_and_the_next_save_waits(tmp_path):
     writer.close()
 
 
-def test_a_save_that_is_waited_for_is_written_at_normal_priority(tmp_path):
-    """It is written on another thread, because the calling one may be in a strategy's scope."""
+def test_a_thread_of_low_priority_writes(tmp_path):
+    """The calling thread may be in a strategy's scope."""
     threads = []
 
     class Copy(SlowCopy):
@@ -148,15 +148,13 @@ def test_a_save_that_is_waited_for_is_written_at_normal_priority(tmp_path):
             thread = threading.get_native_id()
             threads.append((thread, os.getpriority(os.PRIO_PROCESS, thread)))
 
-    written, own = [], os.getpriority(os.PRIO_PROCESS, 0)
-    writer = writer_of(tmp_path, Copy(), Copy(), on_written=written.append)
+    own, writer = os.getpriority(os.PRIO_PROCESS, 0), writer_of(tmp_path, Copy())
     writer.save(1)
-    writer.save_now(2)
-    assert written == [tmp_path / folder_name(1), tmp_path / folder_name(2)]  # on return
-    (background, low), (other, priority) = threads
-    assert threading.get_native_id() not in (background, other) and priority == own
+    writer.wait()
+    ((thread, priority),) = threads
+    assert thread != threading.get_native_id() and os.getpriority(os.PRIO_PROCESS, 0) == own
     if sys.platform == "linux":
-        assert low == max(NICENESS, own)
+        assert priority == max(NICENESS, own)
     writer.close()
 
 
@@ -173,8 +171,10 @@ def test_an_error_of_the_thread_is_raised_once(tmp_path):
 
 
 def test_a_failed_write_is_one_line_and_leaves_no_checkpoint(tmp_path):
-    with pytest.raises(UserError, match="save_ckpt_path"), atomic_checkpoint(tmp_path, 3, {}):
-        raise OSError(28, "No space left on device")
+    copy = SlowCopy(OSError(28, "No space left on device"))
+    copy.go.set()
+    with pytest.raises(UserError, match="save_ckpt_path"):
+        write_checkpoint(copy, tmp_path, 3, {})
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(UserError, match="save_ckpt_path: cannot write") as caught:

@@ -55,6 +55,12 @@ def test_two_runs(two):
         assert second - first == pytest.approx(0.5, abs=0.25)
 
 
+def test_commits_that_differ_are_listed(tmp_path):
+    commits = ("0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef")
+    folders = [run(tmp_path / each[:4], 0.1, 8, 0, environment={"git_commit": each}) for each in commits]
+    assert rows(folders)["Machine: what differs"] == {"git_commit": commits}
+
+
 def test_differences_of_configs(tmp_path):
     rows_of_keys = differences([{"a": 1, "b": [1, 2]}, {"b": [1, 2], "c": None}])
     assert [(row.name, row.cells) for row in rows_of_keys] == [("a", ("1", None)), ("c", (None, "none"))]

@@ -48,6 +48,7 @@ def test_evaluations_are_a_second_curve(tmp_path):
     data = read_run_folder(run)
     assert data.evaluation_series("mlm_loss") == ([10, 20], [7.5, 6.5])
     assert data.series("mlm_loss")[0] == [10, 20, 25] and not data.notes
+    assert data.series("mlm_loss", "samples") == ([80, 160, 200], [8.0, 6.0, 3.0])
 
 
 def test_the_page_shows_every_file_and_loads_nothing(tmp_path):

@@ -48,6 +48,13 @@ def test_smoothing_is_the_mean_over_the_last_tenth_of_the_way():
     assert smoothed(positions, values) == pytest.approx(expected)
 
 
+def test_a_huge_loss_leaves_the_mean_without_a_trace():
+    mean = TrailingMean()
+    for position in range(1, 301):
+        last = mean.add(position, 1e29 if position == 100 else 0.125 * (position % 8))
+    assert last == np.mean([0.125 * (position % 8) for position in range(271, 301)])
+
+
 def test_a_run_that_goes_back_forgets_what_it_repeats():
     mean = TrailingMean()
     for point in [(1, 5.0), (2, 5.0), (100, 4.0), (101, 9.0), (102, 9.0), (101, 2.0)]:

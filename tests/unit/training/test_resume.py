@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from checkpoints.folder import folder_name
+from checkpoints.writer import write_checkpoint
 from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.order import select_batch
@@ -17,8 +21,9 @@ from settings.loading import load_config
 from settings.schema import leaves
 from tasks.cli import resume_command
 from tests import ROOT
-from training.resume import changed_fields, differences, missing_metrics
-from training.run_folder import FolderLocks, RunFolder, config_for_files
+from training.resume import Position, changed_fields, differences, missing_metrics, run_to_resume
+from training.run_folder import RESOLVED, FolderLocks, RunFolder, config_for_files
+from training.seeds import finished_scores
 from utilities.errors import UserError
 from utilities.history import END, History
 
@@ -34,9 +39,9 @@ def config_of(*flags: str):
     return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags]).config
 
 
-def own_data():
+def own_data(*more: str):
     files = [CONFIGS / "glue" / "glue_base.json", CONFIGS / "systems" / "cpu.json", CONFIGS / "own_data.json"]
-    flags = ["--classification-data.classes", "good", "bad", "--num-epochs", "1"]
+    flags = ["--classification-data.classes", "good", "bad", "--num-epochs", "1", *more]
     return load_config("classification", ["--config", *map(str, files), *flags]).config
 
 
@@ -150,6 +155,36 @@ def test_folder_is_locked_by_one_run(tmp_path):
         locks.lock(tmp_path)
 
 
+def test_the_folder_of_an_earlier_config_is_only_read(tmp_path):
+    """Another run may be writing to it, if this one now writes to a folder of its own."""
+
+    def load(folder: str, *flags: str):
+        flags = ("--output-dir", str(tmp_path), "--name", "mine", "--save-ckpt-path", str(tmp_path / folder), *flags)
+        return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags])
+
+    def save(step: int, identity: str | None) -> Path:
+        copy = SimpleNamespace(facts={}, write_files=lambda to: (to / "weights.index").write_text("weights"))
+        facts = {"run": identity, **Position().facts(step, 0.0, 32, "data")}
+        return write_checkpoint(copy, tmp_path / "earlier", step, facts)
+
+    def resume() -> Position:
+        with FolderLocks() as locks:
+            return run_to_resume(load("now", "--resume"), locks).position
+
+    run = RunFolder.create(str(tmp_path), "mine", "pretraining")
+    run.write(RESOLVED, {"config": config_for_files(load("earlier").config)})
+    unfinished = tmp_path / "earlier" / ".writing-step-00000009"
+    unfinished.mkdir(parents=True)
+    assert resume().checkpoint is None
+    save(10, "other")
+    (save(20, "other") / "weights.index").write_text("being removed")
+    with pytest.raises(UserError, match="is intact .*step-00000020"):
+        resume()
+    own = save(8, run.identity)
+    assert resume().checkpoint.folder == own
+    assert {path.name for path in unfinished.parent.iterdir()} == {unfinished.name, *map(folder_name, (8, 10, 20))}
+
+
 def test_an_output_folder_that_is_not_there_is_one_line(tmp_path):
     (tmp_path / "runs").symlink_to(tmp_path / "unmounted")
     with pytest.raises(UserError, match="output_dir: cannot make"):
@@ -172,6 +207,23 @@ def test_history_survives_an_incomplete_line(tmp_path):
     assert history.finished
     history.add("resume", 5)
     assert not history.finished
+
+
+def test_a_seed_that_ended_without_validation_has_no_scores(tmp_path):
+    def config(validates: str):
+        return own_data("--output-dir", str(tmp_path), "--name", "one", "--do-validation", validates)
+
+    assert finished_scores(config("true")) is None
+    run = RunFolder.create(str(tmp_path), "one", "classification")
+    run.write(RESOLVED, {"config": config_for_files(config("false"))})
+    assert finished_scores(config("true")) is None
+    run.history.add(END, 5)
+    assert finished_scores(config("true")) == {}
+    run.write(RESOLVED, {"config": config_for_files(config("true"))})
+    with pytest.raises(UserError, match="scores.json cannot be read"):
+        finished_scores(config("false"))
+    run.write("scores.json", {"accuracy": 0.5})
+    assert finished_scores(config("false")) == {"accuracy": 0.5}
 
 
 def test_metrics_after_the_checkpoint_are_discarded(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.server
 import json
@@ -14,7 +15,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
+import huggingface_hub
 import pytest
 
 from checkpoints.pretrained import hub_model as hub
@@ -115,6 +118,24 @@ def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
     assert files.split() == FETCHED
     assert error.startswith("error: bert_model_name: someone/other is not a local folder and cannot be fetched")
     assert time.monotonic() - started + hub.TIMEOUT < 90
+
+
+def test_a_download_that_failed_is_not_taken_for_the_model(tmp_path, monkeypatch):
+    """The library returns what is in the cache, here the config alone, and at the end the weights, too."""
+    (tmp_path / "config.json").write_text("{}")
+    siblings = [SimpleNamespace(rfilename=name) for name in ("config.json", "model.safetensors")]
+
+    def download(name: str, local_files_only: bool = False, **_: object) -> str:
+        if not local_files_only:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: SimpleNamespace(siblings=siblings))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(UserError, match="someone/bert .*cannot be fetched .*No space left on device"):
+        hub.fetch("someone/bert", "bert_model_name")
+    (tmp_path / "model.safetensors").touch()
+    assert hub.fetch("someone/bert", "bert_model_name") == tmp_path
 
 
 @pytest.mark.parametrize("name", ["my--bert", "bert-base-uncased.", "someone/bert.git"])

@@ -1,0 +1,28 @@
+"""Errors of commands are one line for the user."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from utilities.commands import make_parser, run_main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"), [([], "."), (["--output", "out"], "out")], ids=["without an output", "with one"]
+)
+def test_a_full_disk_is_one_line(arguments: list[str], path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error of a write to an open file, such as the standard output, names no file."""
+
+    def action(options: argparse.Namespace) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    parser = make_parser("some.command", "Do something.")
+    parser.add_argument("--output", type=Path)
+    assert run_main(parser, action, arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {path}: No space left on device; free space there") and error.count("\n") == 1
