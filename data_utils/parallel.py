@@ -20,7 +20,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,7 +38,6 @@ NEW_OBJECTS = 100_000  # between two garbage collections; with Python's default,
 MAX_DEATHS = 3  # workers that may die before an item is given up
 CONNECT_SECONDS = 20
 START_METHOD = "forkserver"  # forking this process itself is unsafe, because it has threads
-PRELOADED = ["data_utils.text.sentences", "data_utils.text.examples"]  # imported once, with what other steps need too
 MARKER_PREFIX = ".seen-"  # files by which workers on other machines show that they see a folder
 
 
@@ -78,6 +76,16 @@ class Pool:
         if self._client is not None:
             self._client.close()
             self._client = None
+
+    def begin(self, modules: Sequence[str], size: int | None = None) -> None:
+        """Load the modules of the functions that ``map`` will call, in the background and once for all workers.
+
+        Args:
+            modules: Names of modules.
+            size: Total bytes of the items, as for ``map``.
+        """
+        if self._scheduler is None and not self._runs_here(size):
+            _start_fork_server(modules)
 
     def map(
         self, function: Callable[[Item], Result], items: Iterable[Item], size: int | None = None
@@ -140,10 +148,8 @@ class Pool:
 
     def _processes(self) -> ProcessPoolExecutor:
         if self._executor is None:
+            _start_fork_server([])
             context = multiprocessing.get_context(START_METHOD)
-            context.set_forkserver_preload(PRELOADED)
-            with _interrupts_ignored():  # by the fork server as well: a terminal sends Ctrl-C to all processes
-                forkserver.ensure_running()
             self._lifeline = context.Pipe(duplex=False)
             self._executor = ProcessPoolExecutor(self._workers, context, _end_with, self._lifeline[:1])
         return self._executor
@@ -229,6 +235,15 @@ def _after_death(item: Item, deaths: int) -> tuple[Item, int]:
             f"worker processes ended again and again (out of memory?); use fewer --workers, and {RUN_AGAIN}"
         )
     return item, deaths + 1
+
+
+def _start_fork_server(modules: Sequence[str]) -> None:
+    """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes."""
+    from multiprocessing import forkserver
+
+    multiprocessing.get_context(START_METHOD).set_forkserver_preload(list(modules))
+    with _interrupts_ignored():
+        forkserver.ensure_running()
 
 
 @contextlib.contextmanager

@@ -54,6 +54,7 @@ CORPUS_NAME = "corpus.json"
 PUNKT_NAME = "punkt.json"
 SENTENCE_FILES = "sentences_*.txt"
 DEFAULT_TRAINING_MEGABYTES = 4
+WORKER_MODULES = (__name__, "data_utils.text.examples")  # imported by workers: this step and the next one
 
 
 class Corpus(NamedTuple):
@@ -164,6 +165,7 @@ def write_sentences(
             stale.unlink(missing_ok=True)
         begin_recipe(folder, recipe)
     pool = pool or Pool()
+    pool.begin(WORKER_MODULES, source.total_bytes)
     completion_log = CompletionLog.begin(folder, "sentences", recipe)
     convert = functools.partial(_to_sentences, _choose_model(source, folder, settings), settings.min_characters)
     rejected = RejectedDocuments(max_bad_articles, folder)

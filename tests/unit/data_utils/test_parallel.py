@@ -54,6 +54,7 @@ def test_one_worker_or_little_work_is_done_in_this_process() -> None:
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     with Pool(2) as pool:
+        pool.begin(["data_utils.records.writer"])
         yield pool
 
 
