@@ -17,7 +17,6 @@ import pytest
 from checkpoints.export import __main__ as export
 from data_utils.doctor import __main__ as doctor
 from data_utils.packing import __main__ as packing
-from data_utils.records import index
 from data_utils.squad import __main__ as squad
 from data_utils.text import __main__ as text
 from data_utils.text import examples, extract, sentences, vocabulary
@@ -295,9 +294,6 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "a picture in a missing folder": (packing.main, records("--picture", "/no/such/folder/p.png"), "--picture"),
     "the doctor on a file": (
         doctor.main, lambda folder: [write(folder, "x", "a.tfrecord").as_posix(), "--workers", "1"], "a.tfrecord"
-    ),
-    "an index of an empty file": (
-        index.main, lambda folder: [write(folder, "no records", "a.tfrecord").as_posix()], "a.tfrecord"
     ),
     "predictions in UTF-16": (squad.main, answers('{"q": "Ann"}'.encode("utf-16")), "predictions.json"),
     "predictions nested too deep": (squad.main, answers(b"[" * 100_000), "predictions.json"),

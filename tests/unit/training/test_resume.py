@@ -178,7 +178,7 @@ def test_the_folder_of_an_earlier_config_is_only_read(tmp_path):
     assert resume().checkpoint is None
     save(10, "other")
     (save(20, "other") / "weights.index").write_text("being removed")
-    with pytest.raises(UserError, match="is intact .*step-00000020"):
+    with pytest.raises(UserError, match=r"is intact .*step-00000020"):
         resume()
     own = save(8, run.identity)
     assert resume().checkpoint.folder == own
@@ -220,7 +220,7 @@ def test_a_seed_that_ended_without_validation_has_no_scores(tmp_path):
     run.history.add(END, 5)
     assert finished_scores(config("true")) == {}
     run.write(RESOLVED, {"config": config_for_files(config("true"))})
-    with pytest.raises(UserError, match="scores.json cannot be read"):
+    with pytest.raises(UserError, match=r"scores\.json cannot be read"):
         finished_scores(config("false"))
     run.write("scores.json", {"accuracy": 0.5})
     assert finished_scores(config("false")) == {"accuracy": 0.5}

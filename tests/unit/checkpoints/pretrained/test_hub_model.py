@@ -132,7 +132,7 @@ def test_a_download_that_failed_is_not_taken_for_the_model(tmp_path, monkeypatch
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: SimpleNamespace(siblings=siblings))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    with pytest.raises(UserError, match="someone/bert .*cannot be fetched .*No space left on device"):
+    with pytest.raises(UserError, match=r"someone/bert .*cannot be fetched .*No space left on device"):
         hub.fetch("someone/bert", "bert_model_name")
     (tmp_path / "model.safetensors").touch()
     assert hub.fetch("someone/bert", "bert_model_name") == tmp_path
