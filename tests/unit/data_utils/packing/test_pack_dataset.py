@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -174,11 +175,16 @@ def test_too_few_masked_positions_for_held_out_records(source: Path, tmp_path: P
         assert [(pack["masked_lm_weights"] > 0).sum() for pack in packs] == [12, 12]
 
 
-def test_published_numbers_of_masked_positions() -> None:
+def test_published_numbers_of_masked_positions(tmp_path: Path) -> None:
     def usual(length: int, predictions: int, sequences: int) -> int:
         return dataset.choose_max_predictions(dataset.Shape(length, predictions), length, sequences, needed=1)
 
     assert (usual(128, 20, 3), usual(512, 76, 3), usual(384, 56, 3)) == (23, 79, 59)
+    (tmp_path / "validation").mkdir()
+    write_manifest(tmp_path / "validation", {"masked_lm_prob": 0.15}, {}, [], {}, None)
+    for length, predictions in ((128, 20), (512, 76), (384, 56)):  # held-out records need no more
+        source = SimpleNamespace(folder=tmp_path, shape=dataset.Shape(length, predictions))
+        assert dataset.most_held_out(source, length, 3) <= usual(length, predictions, 3)
 
 
 def test_a_killed_run_resumes_to_the_same_bytes_and_facts(
