@@ -9,13 +9,14 @@ import argparse
 import datetime
 import statistics
 import sys
+from bisect import bisect_right
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from reports.charts import MOST_CURVES, Curve, chart_card, thinned
 from reports.html import Markup, element, join, number, page, table, text
 from reports.page import STYLE, final_value, steady_throughput
-from reports.reference import TrailingMean
+from reports.reference import smoothed
 from reports.run_files import RunData, is_number, read_run_folder
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
@@ -151,20 +152,13 @@ def _curves(runs: Sequence[RunData]) -> List[Row]:
     end = min(positions[-1] for positions, _ in curves)
     first = max(positions[0] for positions, _ in curves)
     points = [point for point in dict.fromkeys(round(end * share) for share in SHARES) if point >= first]
-    return [
-        Row(f"{metric} after {point:,} samples", tuple(_smoothed_at(*each, float(point)) for each in curves))
-        for point in points
-    ]
+    means = [(positions, smoothed(positions, values)) for positions, values in curves]
 
+    def losses_at(point: int) -> Cells:
+        """Return the smoothed losses at the last positions up to ``point``."""
+        return tuple(f"{losses[bisect_right(positions, point) - 1]:.4f}" for positions, losses in means)
 
-def _smoothed_at(positions: Sequence[float], values: Sequence[float], end: float) -> str:
-    """Return the smoothed loss at the last position up to ``end``."""
-    mean, last = TrailingMean(), 0.0
-    for position, value in zip(positions, values):
-        if position > end:
-            break
-        last = mean.add(position, value)
-    return f"{last:.4f}"
+    return [Row(f"{metric} after {point:,} samples", losses_at(point)) for point in points]
 
 
 def _machine(runs: Sequence[RunData]) -> List[Row]:
