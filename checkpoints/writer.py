@@ -154,9 +154,6 @@ def _remove(checkpoint: Path) -> None:
 class CheckpointWriter:
     """Saves a run's state in the background; training waits only for the copy in memory.
 
-    The writing thread is outside the scope of the strategy in which Keras calls ``save``; new variables would be placed
-    on the machine there and, with several processes, shared by all.
-
     One checkpoint is written at a time; a new save waits for the previous one. An error in the background thread is
     raised by the next call of any method.
 
@@ -202,8 +199,22 @@ class CheckpointWriter:
             UserError: the previous checkpoint could not be written.
         """
         self.wait()
-        facts = {**self._facts(step), "run": self._run}
-        self._pending.append(self._thread.submit(self._write, self._state.copy(), step, facts))
+        self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._all_facts(step)))
+
+    def save_now(self, step: int) -> None:
+        """Write the present state before this method returns.
+
+        A new thread writes it. Unlike this class's own thread, it has normal priority, and it is outside the scope of
+        the strategy in which Keras calls this method; new variables would be placed on the machine there and, with
+        several processes, shared by all.
+
+        Raises:
+            UserError: this checkpoint or the previous one could not be written.
+        """
+        self.wait()
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            written = thread.submit(self._write, self._state.copy(), step, self._all_facts(step))
+        self._on_written(written.result())
 
     def check(self) -> None:
         """Report a finished write without waiting for an unfinished one.
@@ -227,6 +238,9 @@ class CheckpointWriter:
         """Wait, and end the thread. Errors are dropped; call ``wait`` first to have them raised."""
         self._thread.shutdown(wait=True)
 
+    def _all_facts(self, step: int) -> Dict[str, Any]:
+        return {**self._facts(step), "run": self._run}
+
     def _write(self, copy: StateCopy, step: int, facts: Dict[str, Any]) -> Path:
         path = write_checkpoint(copy, self.folder, step, facts, self._vocabulary)
         rotate(self.folder, self._run, self._rotation, self.best)
@@ -246,6 +260,8 @@ class ContributingWriter:
         """Send the shards of the present state; the chief must save at the same step."""
         if self._state.is_sharded:
             self._state.copy()
+
+    save_now = save
 
     def check(self) -> None:
         """Do nothing."""

@@ -83,16 +83,18 @@ class Saver:
 
     def callback(self) -> Checkpoints:
         """Return the Keras callback that saves checkpoints from the current position to the end."""
-        config, position = self._session.config, self.position
+        config, position, plan = self._session.config, self.position, self._data.plan
         processes, minutes = self._session.processes, config.checkpoint_minutes
         return Checkpoints(
             self.writer.save,
-            every_n_updates=config.ckpt_every_n_steps_per_execution * self._data.plan.updates_per_execution,
+            every_n_updates=config.ckpt_every_n_steps_per_execution * plan.updates_per_execution,
             first_step=position.step,
             every_seconds=None if minutes is None else minutes * 60,
             saved_step=None if position.checkpoint is None else position.step,
             check=self.writer.check,
             agree=lambda due: bool(processes.maximum(due and processes.is_chief)),
+            save_last=self.writer.save_now,
+            last_step=plan.updates,
         )
 
     def position_facts(self, position: Position, step: int) -> Dict[str, Any]:

@@ -23,6 +23,8 @@ class Checkpoints(UpdateCounter):
         check: called after every execution that saves nothing, to raise errors of writing in the background.
         clock: monotonic clock in seconds; tests replace it.
         agree: turns this process's decision about ``every_seconds`` into one that all processes share.
+        save_last: saves the state at the end of training; by default ``save``.
+        last_step: total number of updates, if known; that state is saved at the end, not by the last execution.
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class Checkpoints(UpdateCounter):
         check: Callable[[], Any] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         agree: Callable[[bool], bool] = bool,
+        save_last: Optional[Callable[[int], Any]] = None,
+        last_step: Optional[int] = None,
     ) -> None:
         super().__init__(first_step)
         assert every_n_updates is None or every_n_updates >= 1
@@ -44,6 +48,8 @@ class Checkpoints(UpdateCounter):
         self.check = check
         self._clock = clock
         self._agree = agree
+        self._save_last = save_last or save
+        self._last_step = last_step
         self._saved_step = saved_step
         self._saved_at = clock()
 
@@ -54,17 +60,20 @@ class Checkpoints(UpdateCounter):
         every = self.every_n_updates
         by_step = every is not None and self.step // every > (self.step - updates) // every
         by_time = self.every_seconds is not None and self._agree(self._clock() - self._saved_at >= self.every_seconds)
-        if by_step or by_time:
-            self.save_unsaved()
+        if (by_step or by_time) and self.step != self._last_step:
+            self._save(self.save)
         else:
             self.check()
 
-    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        self.save_unsaved()
-
     def save_unsaved(self) -> None:
         """Save the present state unless it is saved already."""
+        self._save(self.save)
+
+    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+        self._save(self._save_last)
+
+    def _save(self, save: Callable[[int], Any]) -> None:
         if self._saved_step != self.step:
-            self.save(self.step)
+            save(self.step)
             self._saved_step = self.step
             self._saved_at = self._clock()

@@ -139,8 +139,8 @@ def test_training_continues_during_a_write_and_the_next_save_waits(tmp_path):
     writer.close()
 
 
-def test_a_thread_of_low_priority_writes(tmp_path):
-    """The calling thread may be in a strategy's scope."""
+def test_a_save_that_is_waited_for_is_written_at_normal_priority(tmp_path):
+    """It is written on another thread, because the calling one may be in a strategy's scope."""
     threads = []
 
     class Copy(SlowCopy):
@@ -148,13 +148,15 @@ def test_a_thread_of_low_priority_writes(tmp_path):
             thread = threading.get_native_id()
             threads.append((thread, os.getpriority(os.PRIO_PROCESS, thread)))
 
-    own, writer = os.getpriority(os.PRIO_PROCESS, 0), writer_of(tmp_path, Copy())
+    written, own = [], os.getpriority(os.PRIO_PROCESS, 0)
+    writer = writer_of(tmp_path, Copy(), Copy(), on_written=written.append)
     writer.save(1)
-    writer.wait()
-    ((thread, priority),) = threads
-    assert thread != threading.get_native_id() and os.getpriority(os.PRIO_PROCESS, 0) == own
+    writer.save_now(2)
+    assert written == [tmp_path / folder_name(1), tmp_path / folder_name(2)]  # on return
+    (background, low), (other, priority) = threads
+    assert threading.get_native_id() not in (background, other) and priority == own
     if sys.platform == "linux":
-        assert priority == max(NICENESS, own)
+        assert low == max(NICENESS, own)
     writer.close()
 
 

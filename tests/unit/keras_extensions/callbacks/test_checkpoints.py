@@ -29,13 +29,18 @@ def drive(callback: Checkpoints, executions: list[tuple[int, float]], clock: lis
         (None, {}, [4], [4]),
         (4, {"first_step": 8, "saved_step": 8}, [], []),
         (4, {"first_step": 8, "saved_step": 8}, [2, 2], [12]),
-        (4, {}, [4, 4, 4], [4, 8, 12]),
     ],
 )
 def test_checkpoints_at_multiples_and_at_the_end(every, options, executions, steps):
     saved = []
     drive(Checkpoints(saved.append, every, **options), [(updates, 1) for updates in executions])
     assert saved == steps
+
+
+def test_last_checkpoint_may_be_saved_in_another_way():
+    saved, last = [], []
+    drive(Checkpoints(saved.append, 4, save_last=last.append, last_step=12), [(4, 1)] * 3)
+    assert (saved, last) == ([4, 8], [12])
 
 
 def test_checkpoints_by_time():
