@@ -124,6 +124,7 @@ BROKEN_RULES = [
     case({STAGES: ["hid emb", "hid enc_out", "pool heads"]}, "pipeline_stages", "in their order"),
     case({STAGES: [["emb"], ["hid", "hid"], ["qa_head"]]}, "pipeline_stages", "blocks of pretraining"),
     case({STAGES: ["emb hid hid enc_out", "pool", "heads"], "use_next_sentence": False}, "only pool", "stage of heads"),
+    case({"sparsity/ratio": 0.5, "bert_config/hidden_size": 136, "bert_config/intermediate_size": 540}, "set it to 4"),
     case({STAGES: ...}, "pipeline_device_mapping", "1 of pipeline_stages"),
     case({DEVICES: [0, 1]}, "pipeline_device_mapping", "one device for each stage, 3"),
     case({DEVICES: [0, 2, 0]}, "pipeline_device_mapping", "write [0, 1, 0]"),
