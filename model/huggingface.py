@@ -17,8 +17,8 @@ __all__ = ["BertConfig", "build_hf_model", "hugging_face_config", "modeling_tf_b
 
 def hugging_face_config(architecture: Architecture) -> BertConfig:
     """Return the Hugging Face config of the same sizes."""
-    shared = {name: value for name, value in vars(architecture).items() if hasattr(BertConfig(), name)}
-    return BertConfig(**shared)
+    known = BertConfig()
+    return BertConfig(**{name: value for name, value in vars(architecture).items() if hasattr(known, name)})
 
 
 def build_hf_model(task: str, architecture: Architecture, seed: int, labels: int = 2) -> TFPreTrainedModel:

@@ -30,7 +30,7 @@ from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import PackingPlan, most_sequences, plan_packing, write_plan
 from data_utils.packing.source import Shape, Source, WorkUnit, survey, work_units
 from data_utils.parallel import Pool
-from data_utils.records.features import PACKS_FORMAT
+from data_utils.records.features import PACKS_FORMAT, SHORTEST_SAMPLE
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, load_manifest, write_manifest
 from data_utils.records.writer import RecordFile, encode_examples, frame_records
@@ -44,7 +44,6 @@ _MAX_PACKS_OF_FILE = 8192
 _MIN_PACKS_OF_FILE = 256  # used if the input has more files than that
 _PACKS_AT_ONCE = 1024
 _BYTES_OF_PACK_TOKEN = 8  # rough size, read and written; used only to distinguish small data sets from large ones
-_SHORTEST_RECORD = 3  # tokens: [CLS] a [SEP]
 _ROUNDING = 1e-6  # error of floating-point sums that should be whole numbers
 
 
@@ -165,7 +164,7 @@ def most_held_out(source: Source, max_length: int, sequences: int) -> int:
     if held_out is None:
         return 0
     share = held_out.settings.get("masked_lm_prob") or 1.0
-    most_added = max(0.5, 1 - _SHORTEST_RECORD * share)
+    most_added = max(0.5, 1 - SHORTEST_SAMPLE * share)
     limit = math.floor(share * max_length + most_added * sequences + _ROUNDING)
     return min(limit, sequences * source.shape.max_predictions_per_seq)
 

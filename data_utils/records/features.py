@@ -28,6 +28,8 @@ PER_TOKEN = (TOKENS, MASK, SEQUENCE_IDS, SEGMENTS, POSITION_IDS, TAGS)  # one nu
 SEQUENCES_FORMAT, PACKS_FORMAT = "bert-pretraining", "packed-pretraining"
 PACKING_COMMAND = "python -m data_utils.packing"
 
+SHORTEST_SAMPLE = 3  # tokens: [CLS] a [SEP]
+
 
 @dataclass(frozen=True)
 class Feature:

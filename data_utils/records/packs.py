@@ -17,6 +17,7 @@ from data_utils.records.features import (
     PER_TOKEN,
     POSITION_IDS,
     SEQUENCE_IDS,
+    SHORTEST_SAMPLE,
     TOKEN_INDEX,
     TOKEN_POSITIONS,
     WEIGHTS,
@@ -29,7 +30,6 @@ from data_utils.records.features import (
 from data_utils.records.pipeline import SampleReader
 
 ALGORITHM = "optimal"
-SHORTEST_SAMPLE = 3  # tokens: [CLS] a [SEP]
 _COUNTED = 4096  # packs that are read if no manifest has the number; the mean is accurate to about 1 %
 
 

@@ -13,7 +13,7 @@ from optimization.muon import Muon
 from optimization.optimizers import LAMB
 from utilities.errors import UserError
 
-GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the only value in a checkpoint that is no variable's
+GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"  # the only value in a checkpoint that does not belong to a variable
 
 
 class Block(keras.layers.Layer):
