@@ -27,7 +27,7 @@ from utilities.files import write_atomically
 
 WORK_FOLDER = ".work"  # exists in the output folder until that is complete
 RECIPE_NAME = "recipe.json"
-RECIPE_VERSION = 1  # must be raised whenever the same input and settings would give other bytes
+RECIPE_VERSION = 2  # must be raised whenever the same input and settings would give other bytes
 RECORD_FILES = "*.tfrecord"
 READ_BYTES = 1 << 22
 END_BYTES = 4096  # read from a file's beginning and end for its identity

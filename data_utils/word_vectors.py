@@ -13,6 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
+from data_utils.records.order import samples_at
+
 ROWS_AT_ONCE = 16_384
 TOKENS = 16_000_000  # that are counted at most
 CELLS = 1 << 26  # V × K at most; the table of counts and what is computed from it take up to 1.5 GB
@@ -32,18 +34,18 @@ class Rows(Protocol):
 
 
 def word_vectors(rows: Rows, vocab_size: int, size: int, seed: int) -> np.ndarray:
-    """Return a vector of each word piece, from the first rows of a data set.
+    """Return a vector of each word piece, from random rows of a data set.
 
     Args:
-        rows: rows of pre-training, in random order as data preparation writes them.
+        rows: rows of pre-training.
         vocab_size: V.
         size: H.
-        seed: seed of the decomposition and of the vectors of pieces that do not occur.
+        seed: seed of the choice of rows, of the decomposition, and of the vectors of pieces that do not occur.
 
     Returns:
         float32 (V, H), each row of length √H, so that the elements have a root mean square of 1.
     """
-    tokens = original_tokens(rows)
+    tokens = original_tokens(rows, seed)
     rng = np.random.default_rng(seed)
     frequencies = np.bincount(tokens[tokens != PADDING], minlength=vocab_size)  # (V,)
     contexts = np.argsort(-frequencies, kind="stable")[: CELLS // vocab_size]  # (K,)
@@ -58,11 +60,12 @@ def word_vectors(rows: Rows, vocab_size: int, size: int, seed: int) -> np.ndarra
     return vectors.astype(np.float32)
 
 
-def original_tokens(rows: Rows) -> np.ndarray:
-    """Return the tokens of the first rows before they were masked, int32 (N, S), with ``PADDING`` at the end."""
+def original_tokens(rows: Rows, seed: int) -> np.ndarray:
+    """Return the tokens of random rows before they were masked, int32 (N, S), with ``PADDING`` at the end."""
     parts: list[np.ndarray] = []
     for begin in range(0, rows.count, ROWS_AT_ONCE):
-        batch = rows.read(np.arange(begin, min(begin + ROWS_AT_ONCE, rows.count)))
+        count = min(ROWS_AT_ONCE, rows.count - begin)
+        batch = rows.read(samples_at(seed, 0, begin, count, rows.count))
         tokens = np.where(batch["input_mask"] > 0, batch["input_ids"], PADDING)  # (N, S)
         row, masked = np.nonzero(batch["masked_lm_weights"])
         tokens[row, batch["masked_lm_positions"][row, masked]] = batch["masked_lm_ids"][row, masked]

@@ -1,7 +1,7 @@
 """Step ``examples``: makes pre-training TFRecords, with vocabulary, index files and manifest, from sentence files.
 
-Workers make two passes over the work units: the first makes the records of each unit of the corpus, the second puts
-them into their shuffled order. A killed run can be resumed.
+Each work unit of the corpus becomes one file, with its records in random order; training shuffles the whole data set. A
+killed run can be resumed.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from data_utils.completion_log import (
 from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, write_manifest
+from data_utils.records.writer import write_record_file
 from data_utils.text.documents import REJECTED_NAME
 from data_utils.text.held_out import write_held_out
 from data_utils.text.instances import Settings, UnitCounts, check_settings, make_unit, use_one_tokenizer_thread
 from data_utils.text.sentences import Corpus, read_corpus
-from data_utils.text.shuffle import Layout, gather, plan_layout, read_pieces, write_records, write_spill
 from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import add_case_option
 from data_utils.tokenizer import UNKNOWN, VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
@@ -45,7 +45,7 @@ from utilities.files import write_atomically
 FILE_PREFIX = "wiki"
 UNKNOWN_TOKENS = "unknown_tokens"  # in the manifest's totals: how many of its tokens are [UNK]
 MANY_UNKNOWN = 0.01  # share of the tokens above which the vocabulary does not fit the text
-BYTES_NEEDED = 3.6  # on disk, per byte of text and pass over it: the records, and their copy between the passes
+BYTES_NEEDED = 1.8  # on disk, per byte of text and pass over it
 
 
 class RecordsJob(NamedTuple):
@@ -53,25 +53,17 @@ class RecordsJob(NamedTuple):
 
     output: Path  # folder of the data set, which also has the vocabulary
     settings: Settings
-    layout: Layout
-    scattered: CompletionLog  # completion records of the first pass
-    gathered: CompletionLog  # completion records of the second pass
+    units: int  # number of work units
+    completion_log: CompletionLog
 
-    def spill(self, unit: int) -> Path:
-        return self.output / WORK_FOLDER / f"unit_{unit:06d}.spill"
+    def file(self, unit: int) -> Path:
+        """Return the path of a unit's TFRecord file; names sort in the order of their numbers."""
+        digits = max(3, len(str(self.units - 1)))
+        return self.output / f"{FILE_PREFIX}_{unit:0{digits}d}.tfrecord"
 
-    def file(self, number: int) -> Path:
-        """Return the path of a TFRecord file; names sort in the order of their numbers."""
-        digits = max(3, len(str(self.layout.files - 1)))
-        return self.output / f"{FILE_PREFIX}_{number:0{digits}d}.tfrecord"
-
-
-class Strip(NamedTuple):
-    """A work unit of the second pass: strip ``number`` of the keys, with about ``size`` records from all ``units``."""
-
-    number: int
-    size: int
-    units: int
+    def pieces(self, unit: int) -> Path:
+        """Return the path of a unit's counts of word pieces, int64 (V,)."""
+        return self.output / WORK_FOLDER / f"pieces_{unit:06d}"
 
 
 def make_recipe(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
@@ -123,16 +115,14 @@ def write_examples(
     pool, vocabulary_size = pool or Pool(), len(vocabulary.pieces)
     units = plan_units(corpus.files, unit_bytes)
     text_bytes = sum(unit.size for unit in units)
-    # The files of the first pass contain checksums, and the manifest has those of the record files.
-    completion_logs = [CompletionLog.begin(output, step, recipe, read_back=False) for step in ("scatter", "gather")]
-    job = RecordsJob(output, settings, plan_layout(len(units), text_bytes, settings.duplicate_factor), *completion_logs)
-    totals = _scatter_all(job, units, text_bytes, pool)
+    # The manifest has the checksums of the files.
+    job = RecordsJob(output, settings, len(units), CompletionLog.begin(output, "examples", recipe, read_back=False))
+    entries, totals = _write_units(job, units, text_bytes, pool)
     if not totals["records"]:
         raise UserError("the corpus is empty: no sentence, so no records")
-    entries = _gather_all(job, len(units), totals["records"], text_bytes, pool)
     pieces = np.zeros(vocabulary_size, np.int64)
     for unit in units:
-        pieces += read_pieces(job.spill(unit.number), job.layout, vocabulary_size)
+        pieces += np.fromfile(job.pieces(unit.number), np.int64)
     shares = pieces[pieces > 0] / pieces.sum()
     write_manifest(
         output,
@@ -159,63 +149,47 @@ def _write_held_out(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _scatter_all(job: RecordsJob, units: Sequence[Unit], text_bytes: int, pool: Pool) -> dict[str, int]:
-    """Make the records of all units; return the number of ``records`` and the sums of ``UnitCounts``."""
+def _write_units(
+    job: RecordsJob, units: Sequence[Unit], text_bytes: int, pool: Pool
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Write the files of all units.
+
+    Returns:
+        The files' entries in the manifest, in order; the number of ``records`` and the sums of ``UnitCounts``.
+    """
     _warn_of_full_disk(job, text_bytes)
+    entries: dict[int, dict[str, Any]] = {}
     totals = dict.fromkeys(("records", *UnitCounts._fields), 0)
 
-    def on_done(_: int, facts: dict[str, Any]) -> str:
+    def on_done(unit: int, facts: dict[str, Any]) -> str:
+        entries[unit] = facts["entry"]
         for name in totals:
             totals[name] += facts[name]
         return f"{totals['documents']:,} documents, {totals['records']:,} records"
 
     with Progress(text_bytes, "examples") as progress:
-        run_units(pool, job.scattered, functools.partial(_scatter, job), units, text_bytes, progress, on_done)
-    return totals
+        run_units(pool, job.completion_log, functools.partial(_write_unit, job), units, text_bytes, progress, on_done)
+    return [entries[unit] for unit in sorted(entries) if entries[unit]], totals
 
 
-def _scatter(job: RecordsJob, unit: Unit) -> Done:
+def _write_unit(job: RecordsJob, unit: Unit) -> Done:
     use_one_tokenizer_thread()
     result = make_unit(unit, str(job.output / VOCABULARY_NAME), job.settings)
-    path = job.spill(unit.number)
-    write_spill(path, result.shuffled, result.pieces, job.layout)
-    facts = {"records": len(result.shuffled.records), **result.counts._asdict()}
-    name = path.relative_to(job.output).as_posix()
-    return Done(unit.number, unit.size, job.scattered.finish(unit.number, [name], facts))
-
-
-def _gather_all(job: RecordsJob, units: int, records: int, text_bytes: int, pool: Pool) -> list[dict[str, Any]]:
-    """Write the TFRecord files, and return their entries in the manifest, in order."""
-    entries: dict[str, dict[str, Any]] = {}
-    written = 0
-
-    def on_done(_: int, facts: dict[str, Any]) -> str:
-        nonlocal written
-        entries.update({entry["name"]: entry for entry in facts["entries"]})
-        written += sum(entry["bytes"] for entry in facts["entries"])
-        return f"{len(entries):,} files, {written / 1e6:,.1f} MB"
-
-    share = -(-records // job.layout.strips)
-    strips = [Strip(number, share, units) for number in range(job.layout.strips)]
-    with Progress(share * job.layout.strips, "shuffle", "records") as progress:
-        run_units(pool, job.gathered, functools.partial(_gather, job), strips, text_bytes, progress, on_done)
-    return [entries[name] for name in sorted(entries)]
-
-
-def _gather(job: RecordsJob, strip: Strip) -> Done:
-    spills = [job.spill(unit) for unit in range(strip.units)]
-    entries = [
-        write_records(job.file(number), shuffled.records)
-        for number, shuffled in gather(spills, strip.number, job.layout)
-        if shuffled.records
-    ]
-    names = [name for entry in entries for name in (entry["name"], index_path(Path(entry["name"])).name)]
-    return Done(strip.number, strip.size, job.gathered.finish(strip.number, names, {"entries": entries}))
+    pieces, records = job.pieces(unit.number), len(result.records.index)
+    write_atomically(pieces, result.pieces.astype(np.int64).tobytes())
+    files, entry = [pieces], None
+    if records:  # none if all documents of the unit are held out
+        path = job.file(unit.number)
+        files += [path, index_path(path)]
+        entry = write_record_file(path, result.records)
+    names = [path.relative_to(job.output).as_posix() for path in files]
+    facts = {"records": records, "entry": entry, **result.counts._asdict()}
+    return Done(unit.number, unit.size, job.completion_log.finish(unit.number, names, facts))
 
 
 def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
     needed = text_bytes * job.settings.duplicate_factor * BYTES_NEEDED
-    needed -= sum(path.stat().st_size for path in (job.output / WORK_FOLDER).glob("*.spill"))
+    needed -= sum(path.stat().st_size for path in job.output.glob(f"{FILE_PREFIX}_*.tfrecord"))
     free = shutil.disk_usage(job.output).free
     if needed > free:
         text = f"examples: about {needed / 1e9:,.1f} GB will be needed in {job.output}, {free / 1e9:,.1f} GB are free"
@@ -296,7 +270,7 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=natural, default=default.seed, help="random seed (default %(default)s)")
     group.add_argument(
         "--unit-megabytes", type=float, metavar="X",
-        help="text of a work unit, and at most of a file (default: 4, less for a small corpus)",
+        help="text of a work unit, and so of a file (default: 4, less for a small corpus)",
     )  # fmt: skip
     group.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
 

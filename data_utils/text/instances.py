@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_utils.records.manifest import NEXT_SENTENCE
-from data_utils.records.writer import encode_examples, frame_records
+from data_utils.records.writer import EncodedFile, encode_examples, frame_records
 from data_utils.text.held_out import select_documents
 from data_utils.text.masking import (
     SpecialIds,
@@ -29,7 +29,6 @@ from data_utils.text.pairs import (
     make_segments,
     pair_arrays,
 )
-from data_utils.text.shuffle import KEY, Shuffled
 from data_utils.text.tokens import TokenizedUnit, tokenize_unit
 from data_utils.text.units import Unit
 from data_utils.tokenizer import Vocabulary, make_tokenizer, read_vocabulary
@@ -37,7 +36,6 @@ from utilities.errors import UserError
 
 MIN_SEQ_LENGTH, MAX_SEQ_LENGTH = 8, 1 << 15
 _DESCRIBED_IF_SET = ("validation_fraction", NEXT_SENTENCE)  # settings that data sets of earlier versions do not have
-_KEYS = 1  # makes the keys' random numbers differ from the records'
 
 
 class Settings(NamedTuple):
@@ -86,9 +84,9 @@ class UnitCounts(NamedTuple):
 
 
 class UnitResult(NamedTuple):
-    """A unit's framed records with their keys in the shuffled order, and counts of its text."""
+    """A unit's framed records in random order, and counts of its text."""
 
-    shuffled: Shuffled
+    records: EncodedFile
     counts: UnitCounts
     pieces: np.ndarray  # (V,) how often each piece of the vocabulary occurs
 
@@ -159,10 +157,7 @@ def make_features(
 
 
 def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResult:
-    """Make the records of a work unit, in the order of the text.
-
-    The same unit, vocabulary and settings give the same records and keys.
-    """
+    """Make the records of a work unit; the same unit, vocabulary and settings give the same ones."""
     vocabulary = read_vocabulary(Path(vocabulary_file))
     sentences = unit.read()
     if settings.validation_fraction:
@@ -172,15 +167,10 @@ def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResul
     except UnicodeDecodeError as error:
         names = ", ".join(str(span.path) for span in unit.spans)
         raise UserError(f"{names}: not UTF-8 ({error.reason}); convert the text") from error
-    keys: list[np.ndarray] = []
-    records: list[memoryview] = []
+    records: list[bytes] = []
     for duplicate in range(settings.duplicate_factor):
-        features = make_features(text, vocabulary, settings, unit.number, duplicate)
-        framed = frame_records(encode_examples(features))
-        data = memoryview(framed.data)
-        records += [data[offset : offset + length] for offset, length in framed.index]
-        rng = np.random.default_rng([settings.seed, unit.number, duplicate, _KEYS])
-        keys.append(rng.integers(2**64, size=len(framed.index), dtype=KEY))
+        records += encode_examples(make_features(text, vocabulary, settings, unit.number, duplicate))
+    random.Random(f"{settings.seed} {unit.number}").shuffle(records)
     counts = UnitCounts(len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens))
     pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
-    return UnitResult(Shuffled(np.concatenate(keys), records), counts, pieces)
+    return UnitResult(frame_records(records), counts, pieces)

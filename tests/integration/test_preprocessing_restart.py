@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from data_utils.completion_log import WORK_FOLDER
@@ -24,7 +23,7 @@ from data_utils.text import __main__ as whole
 from data_utils.text import examples, extract, sentences, sources
 from data_utils.text.markup import clean_wikitext
 from tests import ROOT
-from tests.integration.test_preprocessing import read_records, run
+from tests.integration.test_preprocessing import run
 from tests.support.pack_samples import sequence
 from tests.support.pack_samples import write as write_sequences
 from tests.support.runs import files_up_to
@@ -104,8 +103,7 @@ def stopped_after(calls: int, module: object, name: str) -> Iterator[None]:
         (extract, "write_atomically"),
         (whole, "train_vocabulary"),
         (examples, "make_unit"),
-        (examples, "write_spill"),
-        (examples, "write_records"),
+        (examples, "write_record_file"),
         (examples, "write_manifest"),
     ],
 )
@@ -129,7 +127,7 @@ def test_a_run_that_is_stopped_anywhere_resumes(
     assert content(tmp_path / "out") == content(data_set)
 
 
-@pytest.mark.parametrize(("limit", "file"), [(100, "recipe"), (20_000, "punkt"), (100_000, "spill")])
+@pytest.mark.parametrize(("limit", "file"), [(100, "recipe"), (20_000, "punkt"), (30_000, "wiki")])
 def test_a_full_disk_is_one_line_and_the_command_resumes(
     limit: int, file: str, dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,8 +240,7 @@ def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
     assert status == 130
     assert errors.splitlines()[-1] == "interrupted"  # one word for all processes
     assert "Traceback" not in errors
-    marks = (".work/scatter-*/000001.json", ".work/gather-*/000000.json")
-    assert -signal.SIGKILL in [ended(mark, signal.SIGKILL)[0] for mark in marks]
+    assert ended(".work/examples-*/000001.json", signal.SIGKILL)[0] == -signal.SIGKILL
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert content(out) == content(data_set)
     assert not list(out.rglob(".*"))
@@ -254,7 +251,7 @@ def test_other_settings_are_refused_until_overwritten(
 ) -> None:
     out = tmp_path / "out"
     arguments = ("--dump", dump, "--output", out, "--workers", 1, *OPTIONS)
-    with stopped_after(1, examples, "write_records"):
+    with stopped_after(1, examples, "write_record_file"):
         run(*arguments)
     assert run(*arguments, "--seed", 3) == 2
     assert "records.seed 42 there, 3 now" in capsys.readouterr().err
@@ -278,30 +275,6 @@ def test_the_order_of_samples_does_not_depend_on_how_files_are_grouped(tmp_path:
         assert run(*arguments, "--workers", 1, *OPTIONS) == 0
     manifests = [(tmp_path / f"{name}-out" / "manifest.json").read_bytes() for name in ("one", "many", "few")]
     assert len(set(manifests)) == 1  # it contains the checksums of all files
-
-
-def test_the_shuffle_is_global(data_set: Path) -> None:
-    """The records of each file come from all parts of the corpus."""
-    files = sorted(data_set.glob("*.tfrecord"))
-    assert len(files) > 5
-    transformers = pytest.importorskip("transformers")
-    tokenizer = transformers.BertTokenizerFast(vocab_file=str(data_set / "vocab.txt"))
-    text = "".join(path.read_text() for path in sorted((data_set / "corpus").glob("sentences_*.txt")))
-    stream = [token for ids in tokenizer(text.split("\n"), add_special_tokens=False)["input_ids"] for token in ids]
-    shares = {tuple(stream[at : at + 6]): at / len(stream) for at in range(len(stream))}
-    records = read_records(data_set, 32, 5)
-    rows, slots = np.nonzero(records["masked_lm_weights"])
-    ids = records["input_ids"].copy()
-    ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
-    origins = np.array([shares.get(tuple(row[1:7].tolist()), np.nan) for row in ids])
-    assert np.isfinite(origins).mean() > 0.5
-    bounds = np.cumsum(
-        [0, *(entry["records"] for entry in json.loads((data_set / "manifest.json").read_text())["files"])]
-    )
-    for first, last in itertools.pairwise(bounds):
-        share = origins[first:last][np.isfinite(origins[first:last])]
-        assert abs(share.mean() - 0.5) < 0.15
-        assert (share < 0.25).any() and (share > 0.75).any()
 
 
 BAD = "A bad article"

@@ -82,7 +82,7 @@ def test_status_of_a_folder(tmp_path: Path) -> None:
     begin_recipe(tmp_path / "out", RECIPE)
     assert status() is Status.EMPTY  # nothing was done yet: the settings may change
     assert status({"records": {}}) is Status.EMPTY
-    CompletionLog.begin(tmp_path / "out", "scatter", RECIPE).finish(0, [], {})
+    CompletionLog.begin(tmp_path / "out", "examples", RECIPE).finish(0, [], {})
     assert status() is Status.BEGUN
     assert status({**RECIPE, "vocabulary": {}}) is Status.OTHER
     recipe = json.loads((tmp_path / "out" / "recipe.json").read_text())
