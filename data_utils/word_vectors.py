@@ -21,7 +21,6 @@ CELLS = 1 << 26  # V × K at most; the table of counts and what is computed from
 WINDOW = 4  # neighbours on each side; the neighbour at distance d counts 1/d
 SMOOTHING = 0.75  # exponent of the frequencies of contexts
 OVERSAMPLING, POWER_ITERATIONS = 32, 2  # of the randomized decomposition
-PADDING = -1
 
 
 class Rows(Protocol):
@@ -45,11 +44,11 @@ def word_vectors(rows: Rows, vocab_size: int, size: int, seed: int) -> np.ndarra
     Returns:
         float32 (V, H), each row of length √H, so that the elements have a root mean square of 1.
     """
-    tokens = original_tokens(rows, seed)
+    tokens, sequences = original_tokens(rows, seed)
     rng = np.random.default_rng(seed)
-    frequencies = np.bincount(tokens[tokens != PADDING], minlength=vocab_size)  # (V,)
+    frequencies = np.bincount(tokens[sequences > 0], minlength=vocab_size)  # (V,)
     contexts = np.argsort(-frequencies, kind="stable")[: CELLS // vocab_size]  # (K,)
-    information = positive_information(count_neighbours(tokens, contexts, vocab_size))
+    information = positive_information(count_neighbours(tokens, sequences, contexts, vocab_size))
     vectors = decompose(information, min(size, len(contexts)), rng)  # (V, min(H, K))
     # A random rotation spreads the information evenly over the elements, among which the heads are divided.
     rotation = np.linalg.qr(rng.standard_normal((size, size)))[0][: vectors.shape[1]]
@@ -60,39 +59,46 @@ def word_vectors(rows: Rows, vocab_size: int, size: int, seed: int) -> np.ndarra
     return vectors.astype(np.float32)
 
 
-def original_tokens(rows: Rows, seed: int) -> np.ndarray:
-    """Return the tokens of random rows before they were masked, int32 (N, S), with ``PADDING`` at the end."""
+def original_tokens(rows: Rows, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens of random rows before they were masked.
+
+    Returns:
+        int32 (N, S), and the number of each token's sequence in its row, from 1 on, 0 for padding: uint16 (N, S).
+    """
     parts: list[np.ndarray] = []
+    sequences: list[np.ndarray] = []
     for begin in range(0, rows.count, ROWS_AT_ONCE):
         count = min(ROWS_AT_ONCE, rows.count - begin)
         batch = rows.read(samples_at(seed, 0, begin, count, rows.count))
-        tokens = np.where(batch["input_mask"] > 0, batch["input_ids"], PADDING)  # (N, S)
+        tokens = batch["input_ids"]  # (N, S)
         row, masked = np.nonzero(batch["masked_lm_weights"])
         tokens[row, batch["masked_lm_positions"][row, masked]] = batch["masked_lm_ids"][row, masked]
         parts.append(tokens)
+        sequences.append(batch["input_mask"].astype(np.uint16))
         if sum(part.size for part in parts) >= TOKENS:
             break
-    return np.concatenate(parts)
+    return np.concatenate(parts), np.concatenate(sequences)
 
 
-def count_neighbours(tokens: np.ndarray, contexts: np.ndarray, vocab_size: int) -> np.ndarray:
-    """Return how often each piece has each context within ``WINDOW`` tokens, near ones counting more.
+def count_neighbours(tokens: np.ndarray, sequences: np.ndarray, contexts: np.ndarray, vocab_size: int) -> np.ndarray:
+    """Return how often each piece has each context within ``WINDOW`` tokens of its sequence, near ones counting more.
 
     Args:
-        tokens: (N, S), ``PADDING`` where there is no token.
+        tokens, sequences: (N, S), see :func:`original_tokens`.
         contexts: (K,), word pieces.
 
     Returns:
         float32 (V, K).
     """
-    columns = np.full(vocab_size + 1, PADDING)  # the last entry is that of PADDING
+    columns = np.full(vocab_size, -1)
     columns[contexts] = np.arange(len(contexts))
     counts = np.zeros(vocab_size * len(contexts), np.float32)
     for distance in range(1, min(WINDOW, tokens.shape[1] - 1) + 1):
         left, right = tokens[:, :-distance], tokens[:, distance:]
+        together = (sequences[:, :-distance] == sequences[:, distance:]) & (sequences[:, distance:] > 0)
         for piece, context in ((left, right), (right, left)):
             column = columns[context]
-            real = (piece != PADDING) & (column != PADDING)
+            real = together & (column >= 0)
             cells = piece[real].astype(np.int64) * len(contexts) + column[real]
             counts += np.bincount(cells, minlength=len(counts)).astype(np.float32) / distance
     return counts.reshape(vocab_size, len(contexts))

@@ -12,7 +12,7 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions
 from checkpoints.pretrained.weights import WORD_TABLE
 from checkpoints.state import load_weights
-from data_utils.records.manifest import check_vocabulary, load_manifest
+from data_utils.records.manifest import Manifest, check_vocabulary, load_manifest
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from execution.interface import Platform
 from keras_extensions.backend import keras
@@ -95,15 +95,22 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
         return None
     start = open_pretrained(getattr(config, key), key, config.allow_missing_weights)
     start = _extend_vocabulary(config, start) if task == PRETRAINING else start
-    return with_repeated_positions(start, config.max_seq_length)
+    return with_repeated_positions(start, _longest_sequence(config))
 
 
 def trained_positions(config: TrainingConfig, start: Optional[InitialWeights], architecture: Architecture) -> int:
     """Return how many positions the weights of a run are trained on, including those that they started from."""
     if start is None:
-        return config.max_seq_length
+        return _longest_sequence(config)
     before = start.trained_positions
-    return max(config.max_seq_length, architecture.max_position_embeddings if before is None else before)
+    return max(_longest_sequence(config), architecture.max_position_embeddings if before is None else before)
+
+
+def _longest_sequence(config: TrainingConfig) -> int:
+    """Return the maximum number of tokens of a sequence, which is less than that of a pack in some data sets."""
+    manifest = _data_manifest(config)
+    packing = manifest.settings.get("packing", {}) if manifest is not None else {}  # absent unless these are packs
+    return min(config.max_seq_length, packing.get("unpacked_max_seq_length", config.max_seq_length))
 
 
 def _extend_vocabulary(config: TrainingConfig, start: Pretrained) -> Pretrained:
@@ -118,13 +125,17 @@ def _extend_vocabulary(config: TrainingConfig, start: Pretrained) -> Pretrained:
 
 def _data_vocabulary(config: TrainingConfig) -> Optional[Path]:
     """Return the vocabulary that the manifest of the data set names; None if there is none."""
-    if config.dataset_dir is None or config.generated_dataset:
-        return None
-    manifest = load_manifest(Path(config.dataset_dir))
+    manifest = _data_manifest(config)
     if manifest is None:
         return None
     check_vocabulary(manifest)
     return manifest.vocabulary_path
+
+
+def _data_manifest(config: TrainingConfig) -> Optional[Manifest]:
+    if config.dataset_dir is None or config.generated_dataset:
+        return None
+    return load_manifest(Path(config.dataset_dir))
 
 
 def refuse_random_weights(start: InitialWeights, allowed: bool) -> None:

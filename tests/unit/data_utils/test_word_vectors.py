@@ -10,7 +10,7 @@ import pytest
 
 from data_utils import word_vectors
 from data_utils.records.order import samples_at
-from data_utils.word_vectors import PADDING, count_neighbours, decompose, original_tokens, positive_information
+from data_utils.word_vectors import count_neighbours, decompose, original_tokens, positive_information
 
 VOCABULARY = 12
 
@@ -18,8 +18,8 @@ VOCABULARY = 12
 class Rows:
     """Rows that are held in memory."""
 
-    def __init__(self, tokens: np.ndarray):
-        self.tokens = tokens  # (N, S)
+    def __init__(self, tokens: np.ndarray, sequences: np.ndarray):
+        self.tokens, self.sequences = tokens, sequences  # (N, S)
         self.count = len(tokens)
 
     def read(self, positions: np.ndarray) -> dict[str, np.ndarray]:
@@ -28,8 +28,8 @@ class Rows:
         hidden = tokens.copy()
         hidden[:, 0] = 3
         return {
-            "input_ids": np.maximum(hidden, 0),
-            "input_mask": (tokens != PADDING).astype(np.int32),
+            "input_ids": hidden,
+            "input_mask": self.sequences[positions],
             "masked_lm_positions": masked,
             "masked_lm_ids": np.stack([tokens[:, 0], np.zeros(len(tokens), int)], axis=1),
             "masked_lm_weights": np.tile(np.array([[1, 0]], np.float32), (len(tokens), 1)),
@@ -38,31 +38,37 @@ class Rows:
 
 @pytest.fixture
 def tokens() -> np.ndarray:
-    tokens = np.random.default_rng(5).integers(0, VOCABULARY - 2, (40, 9))  # the last two pieces do not occur
-    tokens[::3, 6:] = PADDING
-    return tokens
+    return np.random.default_rng(5).integers(0, VOCABULARY - 2, (40, 9))  # the last two pieces do not occur
 
 
-def test_masked_tokens_are_restored_and_padding_is_left_out(
-    tokens: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def sequences() -> np.ndarray:
+    """Return rows of one sequence, of one and padding, and of two in a pack."""
+    sequences = np.ones((40, 9), np.int32)
+    sequences[::3, 6:] = 0
+    sequences[1::3, 4:] = 2
+    return sequences
+
+
+def test_masked_tokens_are_restored(tokens: np.ndarray, sequences: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Rows(tokens, sequences)
     monkeypatch.setattr(word_vectors, "ROWS_AT_ONCE", 7)
     order = samples_at(seed=3, epoch=0, start=0, count=len(tokens), n=len(tokens))
-    np.testing.assert_array_equal(original_tokens(Rows(tokens), seed=3), tokens[order])
+    np.testing.assert_array_equal(original_tokens(rows, seed=3), (tokens[order], sequences[order]))
     monkeypatch.setattr(word_vectors, "TOKENS", 100)
-    np.testing.assert_array_equal(original_tokens(Rows(tokens), seed=3), tokens[order[:14]])
+    np.testing.assert_array_equal(original_tokens(rows, seed=3)[0], tokens[order[:14]])
 
 
-def test_counts_and_information_are_those_of_a_plain_loop(tokens: np.ndarray) -> None:
+def test_counts_and_information_are_those_of_a_plain_loop(tokens: np.ndarray, sequences: np.ndarray) -> None:
     contexts = np.array([4, 0, 7])
     counted: Counter[tuple[int, int]] = Counter()
-    for row in tokens:
+    for row, sequence in zip(tokens, sequences, strict=True):
         for here in range(len(row)):
             for there in range(len(row)):
-                if 0 < abs(here - there) <= word_vectors.WINDOW and PADDING not in (row[here], row[there]):
+                if 0 < abs(here - there) <= word_vectors.WINDOW and sequence[here] == sequence[there] > 0:
                     counted[row[here], row[there]] += 1 / abs(here - there)
     expected = np.array([[counted[piece, context] for context in contexts] for piece in range(VOCABULARY)])
-    counts = count_neighbours(tokens, contexts, VOCABULARY)
+    counts = count_neighbours(tokens, sequences, contexts, VOCABULARY)
     np.testing.assert_allclose(counts, expected, rtol=1e-6)
 
     smoothed = [sum(column) ** 0.75 for column in expected.T]

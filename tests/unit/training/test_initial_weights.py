@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from checkpoints.pretrained.pretrained import LoadReport, Pretrained
+from data_utils.records.features import PACKS_FORMAT
+from data_utils.records.manifest import write_manifest
 from model.architecture import Architecture
 from settings.loading import load_config
 from tests.support.config_files import FINE_TUNING, changed, write
@@ -136,3 +138,11 @@ def test_positions_that_were_trained_earlier_remain_trained(before, now, tmp_pat
     start = Pretrained("weights", weights={}, architecture=TRAINED, trained_positions=before)
     assert trained_positions(config, start, architecture) == now
     assert trained_positions(config, None, architecture) == 128
+
+
+def test_positions_of_packs_are_those_of_their_sequences(tmp_path):
+    settings = {"max_seq_length": 128, "packing": {"unpacked_max_seq_length": 32}}
+    write_manifest(tmp_path, settings, {}, [], {}, None, PACKS_FORMAT)
+    options = ["--config", str(write(tmp_path, FINE_TUNING)), "--dataset-dir", str(tmp_path)]
+    config = load_config("squad", options).config
+    assert trained_positions(config, None, Architecture(**TRAINED)) == 32
