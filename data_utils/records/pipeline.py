@@ -15,7 +15,6 @@ from data_utils.records.features import FeatureSpec
 from data_utils.records.order import samples_at, select_batch
 from keras_extensions.backend import tf
 
-SAMPLE_WEIGHT = "sample_weight"
 _IDENTIFYING_SAMPLES = 16
 
 
@@ -84,8 +83,8 @@ def evaluation_dataset(reader: SampleReader, *, batch_size: int, pad_last: bool 
     """Return every sample once, in the files' order.
 
     Args:
-        pad_last: whether to keep the shape static by filling the last batch with repetitions of the last sample; each
-            element then has a float32 ``sample_weight`` ``(N,)``, 0 for repetitions and 1 for the others.
+        pad_last: whether to keep the shape static by filling the last batch with repetitions of the last sample, whose
+            outputs the caller must ignore.
 
     Returns:
         A data set of dicts: name → ``(N, L)``; without ``pad_last`` the last N may be smaller.
@@ -95,15 +94,13 @@ def evaluation_dataset(reader: SampleReader, *, batch_size: int, pad_last: bool 
 
     def read_batch(number: int) -> List[np.ndarray]:
         requested = np.arange(number * batch_size, (number + 1) * batch_size, dtype=np.int64)
-        real = requested < count
-        batch = reader.read(np.minimum(requested, count - 1) if pad_last else requested[real])
-        arrays = [batch[feature.name] for feature in reader.spec.features]
-        return [*arrays, real.astype(np.float32)] if pad_last else arrays
+        batch = reader.read(np.minimum(requested, count - 1) if pad_last else requested[requested < count])
+        return [batch[feature.name] for feature in reader.spec.features]
 
     static = pad_last or count % batch_size == 0
     numbers = tf.data.Dataset.range(-(-count // batch_size))
     leading = (batch_size if static else None,)
-    return _mapped(numbers, reader.spec, leading, read_batch, weighted=pad_last)
+    return _mapped(numbers, reader.spec, leading, read_batch)
 
 
 def identify_samples(reader: SampleReader) -> str:
@@ -150,20 +147,17 @@ def _mapped(
     read: Callable[[int], List[np.ndarray]],
     reader_threads: int = 2,
     prefetch: int = 2,
-    weighted: bool = False,
 ) -> tf.data.Dataset:
     """Map ``read`` over numbers, several at a time and in order, with static shapes for the compiler."""
-    types = [tf.as_dtype(feature.dtype) for feature in spec.features] + [tf.float32] * weighted
+    types = [tf.as_dtype(feature.dtype) for feature in spec.features]
 
     @tf.autograph.experimental.do_not_convert
     def element(number: tf.Tensor) -> Dict[str, tf.Tensor]:
         arrays = tf.numpy_function(lambda value: read(int(value)), [number], types)
-        shaped = {}
-        for feature, array in zip(spec.features, arrays):
-            shaped[feature.name] = tf.ensure_shape(array, (*leading, feature.length))
-        if weighted:
-            shaped[SAMPLE_WEIGHT] = tf.ensure_shape(arrays[-1], leading)
-        return shaped
+        return {
+            feature.name: tf.ensure_shape(array, (*leading, feature.length))
+            for feature, array in zip(spec.features, arrays)
+        }
 
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
