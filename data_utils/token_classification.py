@@ -200,7 +200,7 @@ def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterat
 def token_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
     """Return the features of sentences, with tags of ``classes`` kinds if ``labels`` is true."""
     tags = (Feature("labels", max_seq_length, TAGS, classes + 1),) if labels else ()
-    return fine_tuning_features("token_classification", max_seq_length, vocab_size, *tags)
+    return fine_tuning_features(max_seq_length, vocab_size, *tags)
 
 
 class Encoded(NamedTuple):

@@ -151,7 +151,7 @@ class SentenceEmbedding(FineTuning):
         """Return the features of a text; its label is that of its sample."""
         has_labels = labels and self._config.embedding.label is not None
         label = (Feature("labels", 1, SCORE),) if has_labels else ()
-        return fine_tuning_features(self.name, length, self._architecture.vocab_size, *label)
+        return fine_tuning_features(length, self._architecture.vocab_size, *label)
 
     def open_data(self) -> SampleReader:
         """Return the training samples, or generated ones."""

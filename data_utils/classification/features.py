@@ -49,7 +49,7 @@ def classification_features(
     label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
     if multi_label:
         label = Feature("labels", classes, LABEL, 2)
-    return fine_tuning_features("classification", max_seq_length, vocab_size, *((label,) if labels else ()))
+    return fine_tuning_features(max_seq_length, vocab_size, *((label,) if labels else ()))
 
 
 def text_features(

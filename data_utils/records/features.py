@@ -61,6 +61,7 @@ class FeatureSpec:
     Attributes:
         features: in the order of the batch's keys.
         vocab_size: rows of the model's embedding table.
+        manifest_format: required format of the manifest; empty for samples that are not read from records.
         manifest_settings: config field → required value of the manifest's setting with the last part of that name.
         other_formats: other formats that a data set may have → advice for such a data set.
         packed: whether rows have the features that locate their sequences.
@@ -68,7 +69,7 @@ class FeatureSpec:
 
     features: Tuple[Feature, ...]
     vocab_size: int
-    manifest_format: str
+    manifest_format: str = ""
     manifest_settings: Mapping[str, int] = field(default_factory=dict)
     other_formats: Mapping[str, str] = field(default_factory=dict)
     packed: bool = False
@@ -152,11 +153,10 @@ def packed_pretraining_features(
     )
 
 
-def fine_tuning_features(name: str, max_seq_length: int, vocab_size: int, *labels: Feature) -> FeatureSpec:
+def fine_tuning_features(max_seq_length: int, vocab_size: int, *labels: Feature) -> FeatureSpec:
     """Return the features of fine-tuning samples, one per row: the tokens and the labels.
 
     Args:
-        name: the task.
         labels: features of kind LABEL, TOKEN_INDEX, SCORE or TAGS; none for prediction.
     """
     tokens = (
@@ -164,7 +164,7 @@ def fine_tuning_features(name: str, max_seq_length: int, vocab_size: int, *label
         Feature("input_mask", max_seq_length, MASK, 2),
         Feature("segment_ids", max_seq_length, SEGMENTS, 2),
     )
-    return FeatureSpec(tokens + labels, vocab_size, manifest_format=name)
+    return FeatureSpec(tokens + labels, vocab_size)
 
 
 def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bool = False) -> FeatureSpec:

@@ -189,7 +189,7 @@ def _answer_characters(squad: SquadSet, number: int) -> Sequence[int]:
 def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
     """Return the features of windows, with the answer's first and last token if ``labels`` is true."""
     answers = [Feature(name, 1, TOKEN_INDEX, max_seq_length) for name in ("start_positions", "end_positions")]
-    return fine_tuning_features("squad", max_seq_length, vocab_size, *(answers if labels else ()))
+    return fine_tuning_features(max_seq_length, vocab_size, *(answers if labels else ()))
 
 
 class WindowReader:

@@ -102,7 +102,7 @@ def batch_of(root: Path, texts: int, samples_in_a_row: int) -> dict[str, np.ndar
     width = LENGTH * samples_in_a_row
     features = text_features(load_tokenizer(str(root / "vocab.txt"), True), rows, width, separate=True)
     arrays = {**features.arrays, "labels": np.repeat(content["scores"], texts)}
-    spec = fine_tuning_features(SENTENCE_EMBEDDING, width, 64, Feature("labels", 1, SCORE))
+    spec = fine_tuning_features(width, 64, Feature("labels", 1, SCORE))
     reader = make_rows(
         ArrayReader(spec, arrays), features.lengths, texts * samples_in_a_row, 0, cls_positions=True, texts=texts
     )

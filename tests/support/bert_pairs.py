@@ -99,7 +99,7 @@ def pair_of(
     with platform.scope():
         blocks, conversion = convert(task, source, a, platform, tail, replace)
     if shapes is None:
-        of_tokens = fine_tuning_features("squad", LENGTH, 1).shapes
+        of_tokens = fine_tuning_features(LENGTH, 1).shapes
         shapes = pretraining_shapes(LENGTH, MASKED) if task == PRETRAINING else of_tokens
     names = stages or [[block.name for block in blocks]]
     model = assemble(blocks, shapes, OUTPUTS[task], names, platform)
