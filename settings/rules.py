@@ -15,7 +15,7 @@ from utilities.secrets import mask
 
 Rule = Callable[[TrainingConfig, str], Iterator[FieldError]]  # yields the violations of a rule
 
-SHORTEST_SEQUENCE = 5  # tokens: [CLS] a [SEP] b [SEP]
+SHORTEST_SEQUENCE, SHORTEST_TEXT = 5, 3  # tokens: [CLS] a [SEP] b [SEP], and [CLS] a [SEP]
 
 
 def model_source(config: TrainingConfig, task: str) -> Iterator[FieldError]:
@@ -63,11 +63,12 @@ def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     if count is None or task != PRETRAINING:
         return
     sequences, predictions = "packing.max_sequences_per_pack", "packing.max_predictions_per_pack"
-    most = config.max_seq_length // SHORTEST_SEQUENCE
+    shortest = SHORTEST_SEQUENCE if config.use_next_sentence else SHORTEST_TEXT
+    most = config.max_seq_length // shortest
     if count > most:
         yield FieldError(
             [sequences, "max_seq_length"],
-            f"sequences have at least {SHORTEST_SEQUENCE} tokens: [CLS], two texts and two [SEP]",
+            f"sequences have at least {shortest} tokens, with [CLS] and [SEP]",
             f"set max_sequences_per_pack to at most {most}",
         )
     elif masked is not None and not count <= masked <= config.max_seq_length:
@@ -197,9 +198,9 @@ def _own_classes(config: TrainingConfig, own: ClassificationData, section: str) 
 
 def _texts_to_embed(config: TrainingConfig) -> Iterator[FieldError]:
     count, samples = len(config.embedding.text), config.packing.max_sequences_per_pack or 1
-    shortest = 3 * count  # tokens: [CLS] a [SEP]
+    shortest = SHORTEST_TEXT * count
     if config.max_seq_length < shortest:
-        reason = f"the {count} texts of a sample share a row, and each has at least 3 tokens"
+        reason = f"the {count} texts of a sample share a row, and each has at least {SHORTEST_TEXT} tokens"
         yield FieldError(["max_seq_length", "embedding.text"], reason, f"set max_seq_length to {shortest} or more")
     if config.embedding.label is not None:
         if count > 2:

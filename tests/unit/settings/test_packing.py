@@ -93,6 +93,7 @@ def test_plan_counts_packs(tmp_path: Path) -> None:
     [
         ({"packing/max_sequences_per_pack": 0}, ("packing.max_sequences_per_pack", "1 or more")),
         ({"packing/max_sequences_per_pack": 26}, ("packing.max_sequences_per_pack", "at most 25")),  # 128 // 5
+        ({"packing/max_sequences_per_pack": 43, "use_next_sentence": False}, ("at least 3 tokens", "at most 42")),
         ({"packing": {"max_sequences_per_pack": 4, "max_predictions_per_pack": 3}}, ("max_predictions_per_pack",)),
         ({"packing": {"max_sequences_per_pack": 4, "max_predictions_per_pack": 129}}, ("at most max_seq_length",)),
         ({"packing/max_sequence_per_pack": 3}, ("packing.max_sequence_per_pack", "max_sequences_per_pack")),
