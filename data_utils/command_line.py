@@ -110,17 +110,13 @@ def fraction(text: str) -> float:
     return value
 
 
+def natural(text: str, least: int = 0) -> int:
+    """Parse a whole number of at least ``least`` (an argparse type)."""
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least {least}")
+    return int(text)
+
+
 def positive(text: str) -> int:
     """Parse a whole number above 0 (an argparse type)."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return value
-
-
-def natural(text: str) -> int:
-    """Parse a whole number of at least 0 (an argparse type)."""
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is below 0")
-    return value
+    return natural(text, 1)

@@ -289,6 +289,12 @@ class TestCommand:
             error = capsys.readouterr().err.splitlines()[-1]
             assert error.startswith("error: ") and all(part in error for part in parts), error
 
+    @pytest.mark.parametrize("limit", ["many", "0", "-1", "2.5"])
+    def test_a_limit_that_is_not_a_whole_number(self, limit: str, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            self.run("--input", "in", "--output", "out", f"--max-sequences-per-pack={limit}")
+        assert f"{limit} is not a whole number of at least 1" in capsys.readouterr().err
+
     def test_report_picture_and_plan(self, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         output = tmp_path / "out"
         assert self.run("--input", source, "--output", output, "--max-sequences-per-pack", 3, "--workers", 1) == 0
