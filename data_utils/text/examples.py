@@ -311,8 +311,8 @@ def unit_bytes_from_options(options: argparse.Namespace) -> int | None:
     """Return ``--unit-megabytes`` in bytes."""
     if options.unit_megabytes is None:
         return None
-    if options.unit_megabytes <= 0:
-        raise UserError(f"--unit-megabytes {options.unit_megabytes}: must be above 0")
+    if not 0 < options.unit_megabytes < float("inf"):
+        raise UserError(f"--unit-megabytes {options.unit_megabytes}: must be a number above 0")
     return int(options.unit_megabytes * 2**20)
 
 

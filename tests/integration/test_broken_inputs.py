@@ -274,6 +274,7 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "sequences that are too short": (text.main, some_text("--max-seq-length", "4"), "--max-seq-length 4"),
     "no masked tokens": (text.main, some_text("--masked-lm-prob", "0"), "--masked-lm-prob"),
     "units of no size": (text.main, some_text("--unit-megabytes", "0"), "--unit-megabytes"),
+    "units that are not a number": (text.main, some_text("--unit-megabytes", "nan"), "--unit-megabytes nan"),
     "records in the output folder": (text.main, output_contains("old_000.tfrecord", some_text()), "--overwrite"),
     "a data set in the output folder": (text.main, output_contains("manifest.json", some_text()), "--overwrite"),
     "a data set that is a file": (text.main, output_is_a_file(some_text()), "a file, not a folder"),
