@@ -72,8 +72,8 @@ class Progress:
         if self.total:
             text += f" of {self._amount(self.total)}"
             if self.before < self.done < self.total and not ended:
-                text += f", {clock(elapsed * (self.total - self.done) / (self.done - self.before))} left"
-        text += f", {clock(elapsed)} elapsed"
+                text += f", {tqdm.format_interval(elapsed * (self.total - self.done) / (self.done - self.before))} left"
+        text += f", {tqdm.format_interval(elapsed)} elapsed"
         if self.before:
             text += f", {self._amount(self.before)} from before"
         print(f"{text}{', ' + self.note if self.note else ''}", file=sys.stderr, flush=True)
@@ -93,13 +93,6 @@ def make_parent(output: Path) -> None:
     if output.is_dir():
         raise UserError(f"--output {output}: is a folder; name a file")
     output.parent.mkdir(parents=True, exist_ok=True)
-
-
-def clock(seconds: float) -> str:
-    """Format seconds as h:mm:ss or m:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def fraction(text: str) -> float:
