@@ -86,10 +86,7 @@ def build_index(record_path: Path) -> np.ndarray:
 def save_index(boundaries: np.ndarray, target: Path) -> None:
     """Write an index so that ``target`` is never seen half-written."""
     with replacing(target) as file:
-        for begin in range(0, boundaries.size - 1, 1 << 16):
-            part = boundaries[begin : begin + (1 << 16) + 1]
-            pairs = zip(part[:-1].tolist(), np.diff(part).tolist())
-            file.write("".join(f"{offset} {length}\n" for offset, length in pairs).encode("ascii"))
+        np.savetxt(file, np.stack([boundaries[:-1], np.diff(boundaries)], axis=1), "%d")
 
 
 def _misfit(path: Path, record_path: Path, reason: str) -> UserError:
