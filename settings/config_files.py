@@ -193,8 +193,5 @@ def _json_hint(text: str, position: int) -> str:
 
 def display(path: Path) -> str:
     """Return a path for messages: relative to the current folder if it is inside."""
-    try:
-        relative = os.path.relpath(str(path))
-    except ValueError:  # another drive
-        return str(path)
+    relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
