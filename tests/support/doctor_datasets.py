@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from data_utils.packing.merge import pack_arrays
+from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
 from data_utils.records.manifest import write_manifest
 from data_utils.records.writer import encode_examples, frame_records, write_record_file
 from data_utils.tokenizer import SPECIAL_TOKENS, read_vocabulary
@@ -83,6 +84,5 @@ def write(
         else:
             sizes.update(max_predictions_per_seq=PREDICTIONS, masked_lm_prob=0.15)
         totals = {"records": len(batch["input_ids"])}
-        name = "bert-pretraining-packed" if is_packed else "bert-pretraining"
-        write_manifest(folder, sizes, facts, entries, totals, 4.0, name)
+        write_manifest(folder, sizes, facts, entries, totals, 4.0, PACKS_FORMAT if is_packed else SEQUENCES_FORMAT)
     return folder
