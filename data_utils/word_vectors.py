@@ -69,7 +69,7 @@ def original_tokens(rows: Rows, seed: int) -> tuple[np.ndarray, np.ndarray]:
     sequences: list[np.ndarray] = []
     for begin in range(0, rows.count, ROWS_AT_ONCE):
         count = min(ROWS_AT_ONCE, rows.count - begin)
-        batch = rows.read(samples_at(seed, 0, begin, count, rows.count))
+        batch = rows.read(samples_at(seed, begin, count, rows.count))
         tokens = batch["input_ids"]  # (N, S)
         row, masked = np.nonzero(batch["masked_lm_weights"])
         tokens[row, batch["masked_lm_positions"][row, masked]] = batch["masked_lm_ids"][row, masked]

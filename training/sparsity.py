@@ -115,7 +115,7 @@ def gradient_norms(
     def norms_at(update: int) -> List[np.ndarray]:
         start = select_batch(update, skipped) * config.samples_per_update
         size = config.global_batch.micro_batch_size
-        arrays = data.reader.read(samples_at(config.seed, 0, start, size, data.reader.count, config.data.shuffle))
+        arrays = data.reader.read(samples_at(config.seed, start, size, data.reader.count, config.data.shuffle))
         return gradients.block_norms(
             {feature.name: tf.constant(arrays[feature.name]) for feature in data.reader.spec.features}
         )

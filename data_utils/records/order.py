@@ -18,12 +18,11 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 _STEP = 0x9E3779B97F4A7C15  # 2**64 divided by the golden ratio
 
 
-def samples_at(seed: int, epoch: int, start: int, count: int, n: int, shuffle: bool = True) -> np.ndarray:
+def samples_at(seed: int, start: int, count: int, n: int, shuffle: bool = True) -> np.ndarray:
     """Return the samples at ``count`` consecutive positions, epoch after epoch without a gap.
 
     Args:
-        epoch: the epoch from whose beginning ``start`` is counted; 0 for a position in the whole run.
-        start: first position; positions from ``n`` on lie in later epochs.
+        start: first position in the whole run; positions from ``n`` on lie in later epochs.
         n: samples in an epoch, at least 1.
         shuffle: whether to shuffle; False gives 0 … n - 1 in every epoch.
 
@@ -31,18 +30,14 @@ def samples_at(seed: int, epoch: int, start: int, count: int, n: int, shuffle: b
         int64 ``(count,)``, samples in [0, n).
 
     Example:
-        >>> samples_at(seed=1, epoch=0, start=2, count=4, n=3, shuffle=False)
+        >>> samples_at(seed=1, start=2, count=4, n=3, shuffle=False)
         array([2, 0, 1, 2])
     """
-    assert n > 0 and start >= 0 and count >= 0 and epoch >= 0
-    position = np.arange(start, start + count, dtype=np.int64)
-    offset = position % n
+    assert n > 0 and start >= 0 and count >= 0
+    epoch, offset = np.divmod(np.arange(start, start + count, dtype=np.int64), n)
     if not shuffle or count == 0:
         return offset
-    epochs = np.unique(position // n) if count <= n else position // n
-    if epochs.size == 1:
-        return permute(offset, n, seed, epoch + epochs)
-    return permute(offset, n, seed, epoch + position // n)
+    return permute(offset, n, seed, epoch[:1] if epoch[0] == epoch[-1] else epoch)
 
 
 def select_batch(update: int, skipped: Sequence[int]) -> int:

@@ -69,7 +69,7 @@ def training_dataset(
 
     def read_update(update: int) -> List[np.ndarray]:
         start = select_batch(update, skipped) * share * replicas + share * replica
-        requested = samples_at(seed, 0, start, share, reader.count, shuffle)
+        requested = samples_at(seed, start, share, reader.count, shuffle)
         batch = reader.read(requested)
         shape = (micro_batches_per_update, micro_batch_size, -1)
         return [batch[feature.name].reshape(shape) for feature in reader.spec.features]

@@ -53,7 +53,7 @@ def sequences() -> np.ndarray:
 def test_masked_tokens_are_restored(tokens: np.ndarray, sequences: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = Rows(tokens, sequences)
     monkeypatch.setattr(word_vectors, "ROWS_AT_ONCE", 7)
-    order = samples_at(seed=3, epoch=0, start=0, count=len(tokens), n=len(tokens))
+    order = samples_at(seed=3, start=0, count=len(tokens), n=len(tokens))
     np.testing.assert_array_equal(original_tokens(rows, seed=3), (tokens[order], sequences[order]))
     monkeypatch.setattr(word_vectors, "TOKENS", 100)
     np.testing.assert_array_equal(original_tokens(rows, seed=3)[0], tokens[order[:14]])

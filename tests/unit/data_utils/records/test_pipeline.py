@@ -72,7 +72,7 @@ def test_samples_follow_the_order_function(reader: RecordReader) -> None:
 
     whole = numbers()
     seen = [number for batch in whole for number in batch]
-    assert seen == samples_at(9, 0, 0, 8 * 12, COUNT).tolist()
+    assert seen == samples_at(9, 0, 8 * 12, COUNT).tolist()
     assert sorted(seen[:COUNT]) == sorted(seen[COUNT : 2 * COUNT]) == list(range(COUNT))
     assert seen[:COUNT] != seen[COUNT : 2 * COUNT]
     in_file_order = [number for batch in numbers(shuffle=False) for number in batch]
