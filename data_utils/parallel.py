@@ -15,8 +15,8 @@ import itertools
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -201,15 +201,13 @@ class Pool:
 
     def _check_workers(self) -> None:
         """Check at once, rather than fail after hours, that all workers run this version and see the files."""
-        markers = [folder / f"{MARKER_PREFIX}{uuid.uuid4().hex}" for folder in self._folders]
-        paths = [str(path.absolute()) for path in (*markers, *self._files)]
-        try:
-            for marker in markers:
-                marker.touch()
+        with contextlib.ExitStack() as stack:
+            markers = [
+                stack.enter_context(tempfile.NamedTemporaryFile(prefix=MARKER_PREFIX, dir=folder.absolute()))
+                for folder in self._folders
+            ]
+            paths = [*(marker.name for marker in markers), *(str(path.absolute()) for path in self._files)]
             answers = self._client.run(_worker_facts, paths, on_error="return")
-        finally:
-            for marker in markers:
-                marker.unlink(missing_ok=True)
         for worker, answer in answers.items():
             name = f"--scheduler {self._scheduler}: worker {worker}"
             if isinstance(answer, Exception):
