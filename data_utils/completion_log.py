@@ -39,19 +39,17 @@ class CompletionLog(NamedTuple):
 
     records: Path  # folder of the completion records
     files: Path  # folder of the files that the units write
-    settings: str  # digest of everything that determines their content
     read_back: bool = True  # whether to verify checksums; False for files that are verified when they are used
 
     @classmethod
     def begin(cls, files: Path, step: str, settings: Mapping[str, Any], read_back: bool = True) -> CompletionLog:
         """Open the log of a step that writes into ``files``; completion records of other settings are deleted."""
-        digest = json_digest(settings)
-        records = files / WORK_FOLDER / f"{step}-{digest[:12]}"
+        records = files / WORK_FOLDER / f"{step}-{json_digest(settings)[:12]}"
         for stale in (files / WORK_FOLDER).glob(f"{step}-*"):
             if stale != records:
                 shutil.rmtree(stale)
         records.mkdir(parents=True, exist_ok=True)
-        return cls(records, files, digest, read_back)
+        return cls(records, files, read_back)
 
     def finish(self, unit: int, names: Sequence[str], facts: Mapping[str, Any]) -> Dict[str, Any]:
         """Record that a unit's files are on disk; return the ``facts`` as read from JSON, like ``done``.
@@ -61,7 +59,7 @@ class CompletionLog(NamedTuple):
         """
         try:
             entries = [{"name": name, **_size_and_checksum(self.files / name)} for name in names]
-            text = json.dumps({"settings": self.settings, "files": entries, "facts": dict(facts)}, ensure_ascii=False)
+            text = json.dumps({"files": entries, "facts": dict(facts)}, ensure_ascii=False)
             write_atomically(self.path(unit), text.encode())
         except FileNotFoundError as error:
             raise UserError(
@@ -73,7 +71,7 @@ class CompletionLog(NamedTuple):
         """Return the facts of a unit whose files are all present; None for a unit that must still be done."""
         try:
             record = json.loads(self.path(unit).read_text(encoding="utf-8"))
-            if record["settings"] == self.settings and all(map(self._is_there, record["files"])):
+            if all(map(self._is_there, record["files"])):
                 return record["facts"]
         except (OSError, ValueError, KeyError, TypeError):
             pass

@@ -45,7 +45,7 @@ def test_two_commands_in_one_folder(tmp_path: Path) -> None:
         completion_log.finish(0, [], {})
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": 1}', "\x00"])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"files": 1}', "\x00"])
 def test_an_unreadable_entry_is_ignored(tmp_path: Path, content: str) -> None:
     completion_log = CompletionLog.begin(tmp_path, "step", {})
     completion_log.finish(0, [], {})
