@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import List, Optional, Union
 
 from data_utils.command_line import natural, positive
-from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset, pack_held_out
+from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset
 from data_utils.packing.plan import ALGORITHMS, UNLIMITED, read_plan
 from data_utils.packing.report import PICTURE_NAME, before_and_after, check_picture, draw_packing
 from data_utils.parallel import add_pool_options, make_pool, with_absolute_paths
@@ -44,7 +44,6 @@ def _action(options: argparse.Namespace) -> None:
             pool,
             options.overwrite,
         )
-        pack_held_out(options.input, options.output, pool, options.overwrite)
     plan = read_plan(options.output)
     content = json.loads(manifest.read_text(encoding="utf-8"))
     settings = content["settings"]

@@ -66,7 +66,7 @@ def pack_dataset(
     pool: Optional[Pool] = None,
     overwrite: bool = False,
 ) -> Path:
-    """Pack a data set.
+    """Pack a data set, and its held-out records into packs of the same sizes, in the folder ``validation`` within.
 
     Args:
         input_folder: pre-training records, with or without manifest and index files.
@@ -103,10 +103,30 @@ def pack_dataset(
             "seed": seed,
         },
     }
+    pool = pool or Pool()
     if prepare_dataset_folder(output, recipe, overwrite):
         print(f"packing: {output} is complete already", file=sys.stderr)
-        return output / MANIFEST_NAME
-    pool = pool or Pool()
+    else:
+        _make_packs(source, output, recipe, pool)
+    if (input_folder / VALIDATION_FOLDER / MANIFEST_NAME).exists():
+        manifest = load_manifest(output)
+        assert manifest is not None, "it was just written"
+        pack_dataset(
+            input_folder / VALIDATION_FOLDER,
+            output / VALIDATION_FOLDER,
+            manifest.settings["max_sequences_per_pack"],
+            max_seq_length=manifest.settings["max_seq_length"],
+            max_predictions_per_pack=manifest.settings["max_predictions_per_pack"],
+            pool=pool,
+            overwrite=overwrite,
+        )
+    return output / MANIFEST_NAME
+
+
+def _make_packs(source: Source, output: Path, recipe: Mapping[str, Any], pool: Pool) -> None:
+    """Plan the packs of a recipe and write them, up to the manifest."""
+    choices = recipe["packs"]
+    max_length, limit, seed = choices["max_seq_length"], choices["max_sequences_per_pack"], choices["seed"]
     lengths, masked_positions = survey(source, output, pool)
     counts = histogram(lengths, max_length)
     if counts.size > max_length:
@@ -114,16 +134,16 @@ def pack_dataset(
         longer = int(counts[max_length:].sum())
         problem = f"{longer:,} records are longer, up to {counts.size} tokens"
         raise UserError(f"--max-seq-length {max_length}: {problem}; give that or more")
-    plan = plan_packing(counts, max_length, max_sequences_per_pack, algorithm)
+    plan = plan_packing(counts, max_length, limit, choices["algorithm"])
     write_plan(output, plan)
     list_path = (output / WORK_FOLDER / "by_length.npy").absolute()
     list_by_length(lengths, counts, seed, list_path)
     assignment = assign(plan, list_path, seed)
-    sequences = plan.max_sequences_in_a_pack if isinstance(max_sequences_per_pack, str) else max_sequences_per_pack
+    sequences = plan.max_sequences_in_a_pack if isinstance(limit, str) else limit
     needed, held_out = most_in_a_pack(assignment, masked_positions), most_held_out(source, max_length, sequences)
     try:
         predictions = choose_max_predictions(
-            source.shape, max_length, sequences, needed, held_out, max_predictions_per_pack
+            source.shape, max_length, sequences, needed, held_out, choices["max_predictions_per_pack"]
         )
     except UserError:
         clear_work(output)
@@ -131,27 +151,7 @@ def pack_dataset(
     sizes = Sizes(max_length, predictions, sequences)
     entries = _write(source, output, recipe, plan, assignment, sizes, pool)
     total = int(masked_positions.sum(dtype=np.int64))
-    _finish(source, output, plan, sizes, entries, {"algorithm": algorithm, "seed": seed}, total)
-    return output / MANIFEST_NAME
-
-
-def pack_held_out(input_folder: Path, output: Path, pool: Pool, overwrite: bool = False) -> None:
-    """Pack the held-out records of a data set into packs of the same sizes as those in ``output``.
-
-    Args:
-        input_folder: the data set; without held-out records, nothing is done.
-        output: the folder of its packs.
-        pool, overwrite: see :func:`pack_dataset`.
-    """
-    held_out, manifest = input_folder / VALIDATION_FOLDER, load_manifest(output)
-    if manifest is None or not (held_out / MANIFEST_NAME).exists():
-        return
-    names = ("max_sequences_per_pack", "max_seq_length", "max_predictions_per_pack")
-    sequences, length, predictions = (manifest.settings[name] for name in names)
-    pack_dataset(
-        held_out, output / VALIDATION_FOLDER, sequences, DEFAULT_ALGORITHM, length, predictions, DEFAULT_SEED, pool,
-        overwrite,
-    )  # fmt: skip
+    _finish(source, output, plan, sizes, entries, {name: choices[name] for name in ("algorithm", "seed")}, total)
 
 
 def most_held_out(source: Source, max_length: int, sequences: int) -> int:

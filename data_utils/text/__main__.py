@@ -15,6 +15,9 @@ from typing import Any
 
 from data_utils.command_line import positive
 from data_utils.completion_log import CompletionLog, check_dataset_folder, prepare_dataset_folder
+from data_utils.packing.dataset import pack_dataset
+from data_utils.packing.plan import read_plan
+from data_utils.packing.report import before_and_after
 from data_utils.parallel import Pool, make_pool, with_absolute_paths
 from data_utils.text.examples import (
     add_example_options,
@@ -90,13 +93,8 @@ def _prepare(
 
 
 def _pack(options: argparse.Namespace, pool: Pool) -> None:
-    from data_utils.packing.dataset import pack_dataset, pack_held_out  # loads SciPy
-    from data_utils.packing.plan import read_plan
-    from data_utils.packing.report import before_and_after
-
     folder = options.output / PACKED_FOLDER
     pack_dataset(options.output, folder, options.pack, pool=pool, overwrite=options.overwrite)
-    pack_held_out(options.output, folder, pool, options.overwrite)
     print(f"{folder}:\n{before_and_after(read_plan(folder), options.max_seq_length)}")
 
 

@@ -170,7 +170,6 @@ def test_too_few_masked_positions_for_held_out_records(source: Path, tmp_path: P
     for given in (12, None):
         folder = output if given else tmp_path / "chosen"
         pack_dataset(source, folder, 3, max_predictions_per_pack=given)
-        dataset.pack_held_out(source, folder, Pool())
         packs = packs_in(folder / "validation" / "manifest.json")
         assert [(pack["masked_lm_weights"] > 0).sum() for pack in packs] == [12, 12]
 
