@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from functools import partial
 from pathlib import Path
-from typing import Deque, Dict, Mapping, NamedTuple, Optional, Union
+from typing import Deque, Dict, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
@@ -29,20 +29,6 @@ FAIL, SKIP = "fail", "skip"  # choices for a record that cannot be used
 _CHUNK = 128  # so that the arrays stay in the processor's cache while they are decoded and checked
 _FILES_CHECKED_AT_START = 8
 _REPORTED = 10  # corrupt records that are logged one by one; further ones are only counted
-
-
-class _Batch(NamedTuple):
-    """Records that were read together.
-
-    Attributes:
-        arrays: the good records, name → ``(rows, L)``.
-        rows: their indices among all requested records.
-        errors: the errors of the other records, by index.
-    """
-
-    arrays: Dict[str, np.ndarray]
-    rows: np.ndarray
-    errors: Dict[int, RecordError]
 
 
 class RecordReader:
@@ -130,22 +116,26 @@ class RecordReader:
 
     def _check_first_records(self) -> None:
         """Reject data of another kind; single bad records are left to :meth:`read`, which may skip them."""
-        batch = self._read_each(self._files.first_records(_FILES_CHECKED_AT_START))
-        if batch.errors and (not self._skips or not batch.rows.size):
-            raise batch.errors[min(batch.errors)]
+        positions = self._files.first_records(_FILES_CHECKED_AT_START)
+        _, errors = self._read_each(positions)
+        if errors and (not self._skips or len(errors) == len(positions)):
+            raise errors[min(errors)]
 
     def _read_chunk(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
         while True:
             positions = self._corrupt.passed_over(positions)
-            batch = self._read_each(positions)
-            if not batch.errors:
-                return batch.arrays
+            arrays, errors = self._read_each(positions)
+            if not errors:
+                return arrays
             if not self._skips:
-                raise batch.errors[min(batch.errors)]
-            self._corrupt.add({int(positions[row]): error for row, error in batch.errors.items()})
+                raise errors[min(errors)]
+            self._corrupt.add({int(positions[row]): error for row, error in errors.items()})
 
-    def _read_each(self, positions: np.ndarray) -> _Batch:
-        """Return the good records at these positions, and all errors, or some of them if an error ends the run."""
+    def _read_each(self, positions: np.ndarray) -> Tuple[Dict[str, np.ndarray], Dict[int, RecordError]]:
+        """Return the good records at these positions, and the errors of the others by index.
+
+        If an error ends the run, only some errors are returned, and perhaps no records.
+        """
         errors: Dict[int, RecordError] = {}
         payloads: Dict[int, bytes] = {}
         for row, payload in enumerate(self._files.fetch_each(positions)):
@@ -154,13 +144,13 @@ class RecordReader:
             else:
                 payloads[row] = payload
         if errors and not self._skips:
-            return _Batch({}, np.empty(0, int), errors)
+            return {}, errors
         arrays, problems = good_records(list(payloads.values()), self._decoder.decode, self._find_problem)
         rows = list(payloads)
         errors.update(
             {rows[index]: self._record_error(positions, rows[index], problem) for index, problem in problems.items()}
         )
-        return _Batch(arrays, np.array([row for row in rows if row not in errors], int), errors)
+        return arrays, errors
 
     def _record_error(self, positions: np.ndarray, row: int, problem: Problem) -> RecordError:
         path, record = self._files.locate(int(positions[row]))
