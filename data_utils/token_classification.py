@@ -20,8 +20,7 @@ from tokenizers import Tokenizer
 from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 from utilities.errors import UserError
-from utilities.files import parse_json
-from utilities.tables import read_lines, read_text
+from utilities.tables import json_rows, read_lines
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 FILES: Mapping[str, Tuple[str, ...]] = {  # the first that exists is read
@@ -68,8 +67,7 @@ def read_sentences(dataset_dir: str, split: str) -> Sentences:
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         raise UserError(f"dataset_dir: {dataset_dir} has no {' or '.join(FILES[split])}; copy the {split} data there")
-    lines = read_text(path).split("\n")
-    sentences = _from_json(path, lines) if path.suffix == ".json" else _from_columns(path, lines)
+    sentences = _from_json(path) if path.suffix == ".json" else _from_columns(path)
     if not sentences.words:
         raise UserError(f"{path}: contains no sentences; copy the data set's own file again")
     if split != TEST and sentences.tags is None:
@@ -77,12 +75,12 @@ def read_sentences(dataset_dir: str, split: str) -> Sentences:
     return sentences
 
 
-def _from_columns(path: Path, lines: Sequence[str]) -> Sentences:
+def _from_columns(path: Path) -> Sentences:
     """Read a word and its tag, the last column, from each line; an empty line ends a sentence."""
     words: List[List[str]] = [[]]
     tags: List[List[str]] = [[]]
     width = 0
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(path), 1):
         columns = _columns(line)
         if columns[0] in ("", _DOCUMENT):
             words.append([])
@@ -155,19 +153,14 @@ def _is_tag(text: str) -> bool:
     return text == OUTSIDE or (text[:1] in "BIES" and text[1:2] == "-" and len(text) > 2)
 
 
-def _from_json(path: Path, lines: Sequence[str]) -> Sentences:
+def _from_json(path: Path) -> Sentences:
     """Read a text and its entities from each line, as tags ``B-…`` and ``I-…`` of the characters."""
     words: List[List[str]] = []
     tags: List[List[str]] = []
     ids: List[Any] = []
     overlapping = unlabelled = 0
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = parse_json(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: line {number}: is not JSON ({error}); {_FIX}") from error
+    for number, row in json_rows(path):
+        assert row is not None, "only broken lines have no row"
         try:
             text, spans = row["text"], list(_spans(row.get("label") or {}))
             if not (isinstance(text, str) and text and all(0 <= first <= last < len(text) for _, first, last in spans)):
