@@ -9,11 +9,14 @@ N rows · S tokens of a row · V word pieces · K contexts: the most frequent pi
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from data_utils.records.order import samples_at
+
+if TYPE_CHECKING:
+    from data_utils.records.pipeline import SampleReader
 
 ROWS_AT_ONCE = 16_384
 TOKENS = 16_000_000  # that are counted at most
@@ -23,16 +26,7 @@ SMOOTHING = 0.75  # exponent of the frequencies of contexts
 OVERSAMPLING, POWER_ITERATIONS = 32, 2  # of the randomized decomposition
 
 
-class Rows(Protocol):
-    """A data set of pre-training rows, such as :class:`data_utils.records.reader.RecordReader`."""
-
-    @property
-    def count(self) -> int: ...
-
-    def read(self, positions: np.ndarray) -> dict[str, np.ndarray]: ...
-
-
-def word_vectors(rows: Rows, vocab_size: int, size: int, seed: int) -> np.ndarray:
+def word_vectors(rows: SampleReader, vocab_size: int, size: int, seed: int) -> np.ndarray:
     """Return a vector of each word piece, from random rows of a data set.
 
     Args:
@@ -59,7 +53,7 @@ def word_vectors(rows: Rows, vocab_size: int, size: int, seed: int) -> np.ndarra
     return vectors.astype(np.float32)
 
 
-def original_tokens(rows: Rows, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def original_tokens(rows: SampleReader, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the tokens of random rows before they were masked.
 
     Returns:
