@@ -127,8 +127,9 @@ def duration_rows(run: Planned, throughput: float) -> Iterator[Tuple]:
 
 def suggestion_lines(run: Planned, ipus: int, limit: float) -> Iterator[str]:
     """Yield a partition, and the config fragment that selects it."""
-    suggestion = suggest(run, ipus, limit)
+    suggested = suggest(run, ipus, limit)
+    fullest = max(ipu.total for ipu in ipu_memory(suggested))
     yield ""
     yield f"Suggested for {ipus} IPUs"
-    yield f"  balance {balance(suggestion.run):.0%}; the fullest IPU uses {_mega(suggestion.memory)} MB"
-    yield from ("  " + line for line in json.dumps(fragment(suggestion), indent=2).splitlines())
+    yield f"  balance {balance(suggested):.0%}; the fullest IPU uses {_mega(fullest)} MB"
+    yield from ("  " + line for line in json.dumps(fragment(suggested), indent=2).splitlines())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Tuple
+import functools
+from typing import Dict, List, Tuple
 
 from model.architecture import EMB, HID
 from model.tasks import expected_blocks
@@ -10,22 +11,8 @@ from planning.estimates import IN_PROCESSOR_MEMORY, Planned, flops_by_ipu, ipu_m
 from utilities.errors import UserError
 
 
-class Suggestion(NamedTuple):
-    """The best partition.
-
-    Attributes:
-        run: the config with the suggested stages.
-        bottleneck: operations of the busiest IPU's forward pass on one sample.
-        memory: bytes on the fullest IPU.
-    """
-
-    run: Planned
-    bottleneck: int
-    memory: float
-
-
-def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Suggestion:
-    """Return the partition over ``ipus`` with the least work on the busiest IPU and at most ``limit`` bytes on each.
+def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Planned:
+    """Return the run partitioned over ``ipus`` with the least work on the busiest and at most ``limit`` bytes on each.
 
     The first and last stage share IPU 0, because the embedding is tied to the heads. Encoder layers are split in order.
 
@@ -33,15 +20,17 @@ def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Sugg
         UserError: no partition fits.
     """
     layers = run.architecture.num_hidden_layers
-    options: Dict[Tuple[int, int], Tuple[int, float]] = {}
+    if ipus > layers + 1:
+        raise UserError(
+            f"--suggest {ipus}: {layers} encoder layers take at most {layers + 1} IPUs, of which the first may have the"
+            " embedding and the heads alone; give fewer IPUs"
+        )
 
+    @functools.lru_cache(maxsize=None)
     def cost(ipu: int, count: int) -> Tuple[int, float]:
         """Return operations and bytes of an IPU with ``count`` layers; the other IPUs' layers change neither."""
-        key = (ipu, count)
-        if key not in options:
-            split = partitioned(run, [count if other == ipu else 1 for other in range(ipus)])
-            options[key] = flops_by_ipu(split)[ipu], ipu_memory(split)[ipu].total
-        return options[key]
+        split = partitioned(run, [count if other == ipu else 1 for other in range(ipus)])
+        return flops_by_ipu(split)[ipu], ipu_memory(split)[ipu].total
 
     # best[n], after i IPUs: the partition of the first n layers over those IPUs with the smallest bottleneck
     best: Dict[int, Tuple[int, float, List[int]]] = {}
@@ -65,8 +54,7 @@ def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Sugg
             f"--suggest {ipus}: no partition of {layers} encoder layers over {ipus} IPUs keeps each within"
             f" {limit / 1e6:,.0f} MB; give more IPUs, lower global_batch.micro_batch_size, or set enable_recomputation"
         )
-    bottleneck, fullest, counts = best[layers]
-    return Suggestion(partitioned(run, counts), bottleneck, fullest)
+    return partitioned(run, best[layers][2])
 
 
 def partitioned(run: Planned, counts: List[int]) -> Planned:
@@ -83,7 +71,7 @@ def partitioned(run: Planned, counts: List[int]) -> Planned:
     return run._replace(config=config, stages=[first, *middle, tail], devices=[*range(len(counts)), 0])
 
 
-def fragment(suggestion: Suggestion) -> Dict[str, object]:
-    """Return the config fragment that selects the suggested partition."""
-    stages = [" ".join(stage) for stage in suggestion.run.stages]
-    return {"ipu_config": {"pipeline_stages": stages, "pipeline_device_mapping": list(suggestion.run.devices)}}
+def fragment(run: Planned) -> Dict[str, object]:
+    """Return the config fragment that selects the partition of a run."""
+    stages = [" ".join(stage) for stage in run.stages]
+    return {"ipu_config": {"pipeline_stages": stages, "pipeline_device_mapping": list(run.devices)}}

@@ -151,21 +151,27 @@ def test_suggestion_is_the_best_of_all_partitions(ipus, layers):
         split = partitioned(run, list(counts))
         if max(ipu.total for ipu in ipu_memory(split)) > IN_PROCESSOR_MEMORY:
             continue
-        flops = stage_flops(split)
-        busiest = max(
-            sum(f for f, device in zip(flops, split.devices) if device == ipu) for ipu in range(max(split.devices) + 1)
-        )
-        best = busiest if best is None else min(best, busiest)
-    suggestion = suggest(run, ipus)
-    assert suggestion.bottleneck == best
-    assert suggestion.memory <= IN_PROCESSOR_MEMORY
-    assert 0 < balance(suggestion.run) <= 1
-    assert suggestion.run.devices == ([*range(ipus), 0] if ipus > 1 else [0]), "heads are on IPU 0, as published"
+        best = busiest(split) if best is None else min(best, busiest(split))
+    suggested = suggest(run, ipus)
+    assert busiest(suggested) == best
+    assert all(ipu.fits for ipu in ipu_memory(suggested))
+    assert 0 < balance(suggested) <= 1
+    assert suggested.devices == ([*range(ipus), 0] if ipus > 1 else [0]), "heads are on IPU 0, as published"
+
+
+def busiest(run):
+    """Return the operations of the busiest IPU."""
+    pairs = list(zip(stage_flops(run), run.devices))
+    return max(sum(flops for flops, device in pairs if device == ipu) for ipu in set(run.devices))
 
 
 def test_missing_partition_is_refused():
     with pytest.raises(UserError, match=r"--suggest 1: no partition of 24 encoder layers"):
         suggest(planned(LARGE), 1)
+    two_layers = planned(BASE, "--bert-config.num-hidden-layers", "2", *ONE_STAGE)
+    assert suggest(two_layers, 3).devices == [0, 1, 2, 0]
+    with pytest.raises(UserError, match=r"--suggest 4: 2 encoder layers take at most 3 IPUs.*; give fewer IPUs"):
+        suggest(two_layers, 4)
 
 
 def test_duration_of_a_packed_run_follows_its_samples():
