@@ -23,7 +23,7 @@ MICRO_BATCHES = 8  # drawn
 
 
 def draw(loaded: LoadedConfig, path: Path) -> None:
-    """Write the picture as SVG, PNG or PDF.
+    """Write the picture as SVG, PNG or PDF, as its name ends; PNG if it has no ending.
 
     Raises:
         UserError: the model must be loaded to know its sizes, or the file cannot be written.
@@ -43,7 +43,7 @@ def draw(loaded: LoadedConfig, path: Path) -> None:
     _draw_memory(lower, ipu_memory(run))
     figure.tight_layout()
     try:
-        figure.savefig(path)
+        figure.savefig(path, format=path.suffix[1:] or "png")  # without a format, matplotlib may change the name
     except (OSError, ValueError) as error:
         raise UserError(f"--picture {path}: {error}; name a file that ends in .svg, .png or .pdf") from error
     finally:

@@ -26,6 +26,7 @@ from planning.estimates import (
     streaming_memory,
 )
 from planning.lines import planner_lines
+from planning.picture import draw
 from planning.suggest import partitioned, suggest
 from settings.derived import derive_architecture
 from settings.loading import load_config
@@ -178,6 +179,11 @@ def test_duration_of_a_packed_run_follows_its_samples():
     flags = ["--config", str(BASE), "--generated-dataset", "true", "--packing.max-sequences-per-pack", "3"]
     lines = "\n".join(planner_lines(load_config("pretraining", flags), throughput=1000))
     assert "128.1 hours" in lines and "for 2,355 updates" in lines  # 461,242,368 samples, 3 × 65,280 in an update
+
+
+def test_picture_has_the_name_that_was_given(tmp_path):
+    draw(load_config("pretraining", ["--config", str(BASE), "--generated-dataset", "true"]), tmp_path / "plan")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan"]
 
 
 def test_command_prints_a_suggestion_and_draws_a_picture(tmp_path):
