@@ -47,19 +47,6 @@ class Table(NamedTuple):
     rows: List[Row]
 
 
-def read_runs(folders: Sequence[Path]) -> List[RunData]:
-    """Read the runs to compare.
-
-    Raises:
-        UserError: a folder does not exist, or contains no run.
-    """
-    runs = [read_run_folder(folder) for folder in folders]
-    for run in runs:
-        if not (run.periods or run.scores or run.config):
-            raise UserError(f"{run.folder} contains no run (no metrics.jsonl, scores.json or resolved_config.json)")
-    return runs
-
-
 def run_labels(runs: Sequence[RunData]) -> List[str]:
     """Return a short name for each run: its folder, with as many parent folders as make the names unique."""
     paths = [run.folder.resolve() for run in runs]
@@ -266,7 +253,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
 def _compare(options: argparse.Namespace) -> None:
     if len(options.runs) < 2:
         raise UserError("one run cannot be compared; name two or more")
-    runs = read_runs(options.runs)
+    runs = [read_run_folder(folder) for folder in options.runs]
     try:
         print("\n".join(lines(runs)).lstrip("\n"))
         if options.output is not None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.compare import comparison_tables, differences, lines, main, read_runs, render, run_labels
+from reports.compare import comparison_tables, differences, lines, main, render, run_labels
+from reports.run_files import RunData, read_run_folder
 from tests.support.html_pages import HOSTILE, Page, assert_self_contained
 from tests.support.run_folders import make_run, period
 
@@ -33,6 +34,10 @@ def two(tmp_path) -> list[Path]:
     first = run(tmp_path / "first", 0.1, 8, 0.0, scores={"f1": 80.0}, environment={"cpu": "Zen 3", "gpus": []})
     second = run(tmp_path / "second", 0.2, 4, 0.5, scores={"f1": 81.5}, environment={"cpu": "Zen 4", "gpus": []})
     return [first, second]
+
+
+def read_runs(folders: list[Path]) -> list[RunData]:
+    return [read_run_folder(folder) for folder in folders]
 
 
 def rows(folders) -> dict[str, dict[str, tuple]]:
@@ -125,6 +130,8 @@ def test_a_page_of_runs_that_have_measured_nothing(tmp_path):
     config = {"config": {"name": "same"}, "origins": {}, "derived": {}}
     runs = [make_run(tmp_path / name, [], resolved_config=config) for name in ("a", "b")]
     assert "2 runs compared" in render(read_runs(runs))
+    (runs[0] / "resolved_config.json").write_text("{")
+    assert [line.partition(" could")[0] for line in lines(read_runs(runs))] == ["a: resolved_config.json"]
 
 
 @pytest.mark.parametrize("case", ["one", "missing", "no run", "unwritable"])
