@@ -1,4 +1,4 @@
-"""Writes the page of SQuAD answers in their contexts, marked right or wrong, with the model's confidence."""
+"""Renders the page of SQuAD answers in their contexts, marked right or wrong, with the model's confidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tupl
 
 from reports.html import Markup, card, element, join, page, table, verbatim
 from reports.page import STYLE
-from utilities.files import write_atomically
 
 ANSWERS_STYLE = Path(__file__).with_name("answers.css")
 RIGHT, PARTLY, WRONG, UNMARKED = "right", "partly", "wrong", "unmarked"
@@ -53,20 +52,14 @@ class Answered(NamedTuple):
         return RIGHT if self.exact_match else PARTLY if self.f1 else WRONG
 
 
-def write_answers(path: Path, title: str, answered: Sequence[Answered], scores: Mapping[str, float]) -> Path:
-    """Write the page, and return its path.
+def answers_page(title: str, answered: Sequence[Answered], scores: Mapping[str, float]) -> str:
+    """Return the page as HTML.
 
     Args:
-        path: the HTML file.
         title: its heading.
         answered: the questions in the order of the file; those of an article are adjacent.
         scores: the scores of all questions, in percent.
     """
-    return write_atomically(path, render(title, answered, scores))
-
-
-def render(title: str, answered: Sequence[Answered], scores: Mapping[str, float]) -> str:
-    """Return the page as HTML."""
     style = STYLE.read_text(encoding="utf-8") + ANSWERS_STYLE.read_text(encoding="utf-8")
     articles = [_article(name, list(group)) for name, group in groupby(answered, key=lambda each: each.article)]
     return page(

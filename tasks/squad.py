@@ -28,7 +28,7 @@ from data_utils.tokenizer import UNKNOWN
 from model.architecture import Architecture
 from model.losses import SpanObjective
 from model.tasks import SQUAD
-from reports.answers import Answered, write_answers
+from reports.answers import Answered, answers_page
 from settings.schema import TrainingConfig
 from tasks.fine_tuning import FineTuning
 from training.evaluation import Predictor
@@ -99,8 +99,9 @@ class Squad(FineTuning):
         if unscored:
             logger.warning("%s: %s questions have no answers to compare with", squad.origin, f"{unscored:,}")
         title = f"{self._config.name}: answers to {Path(squad.origin).name}"
-        page = write_answers(folder / PAGE, title, answered(squad, answers, scores_by_question), scores)
-        logger.info("predictions: %s and %s; in their contexts: %s", folder / PREDICTIONS, N_BEST, page)
+        page = answers_page(title, answered(squad, answers, scores_by_question), scores)
+        path = write_atomically(folder / PAGE, page)
+        logger.info("predictions: %s and %s; in their contexts: %s", folder / PREDICTIONS, N_BEST, path)
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from reports.answers import Answered, render
+from reports.answers import Answered, answers_page
 from tests.support.html_pages import Page, assert_self_contained
 
 CONTEXT = "Oslo is the capital of Norway. " + "It lies on a fjord. " * 30 + "Bergen is the second city."
@@ -38,7 +38,7 @@ ROWS = [
 
 
 def test_every_question_has_its_verdict_and_its_answer_marked_in_the_context() -> None:
-    source = render("squad", ROWS, SCORES)
+    source = answers_page("squad", ROWS, SCORES)
     assert_self_contained(source)
     assert not re.search(r"src=|https?://", source)
     page = Page(source)
@@ -57,11 +57,11 @@ def test_texts_of_a_data_set_are_not_masked() -> None:
     """Other pages mask what looks like a secret, but here that would falsify an answer."""
     text = "password: 0123456789abcdef0123456789abcdef01234567"
     row = Answered(text, text, text, (0, len(text)), [text], None, 0.5, 0, 0.5)
-    assert render("squad", [row], SCORES).count(text) == 4
+    assert answers_page("squad", [row], SCORES).count(text) == 4
 
 
 def test_scores_by_confidence() -> None:
-    page = Page(render("squad", ROWS, SCORES))
+    page = Page(answers_page("squad", ROWS, SCORES))
     assert page.elements("td") == [
         *("0% to 20%", "1", "0.0", "0.0"),
         *("40% to 60%", "1", "0.0", "50.0"),
@@ -72,7 +72,7 @@ def test_scores_by_confidence() -> None:
 def test_texts_cannot_become_markup() -> None:
     evil = "<script>alert('x')</script> & \"<b>"
     row = Answered(evil, evil, evil, (0, 8), [evil], (9, 14), 0.5, 0, 0.0)
-    page = Page(render(evil, [row], SCORES))
+    page = Page(answers_page(evil, [row], SCORES))
     assert not {"script", "b"} & set(page.tags)
     assert page.elements("h1") == [evil]
     assert evil in "".join(page.elements("article", "question"))
@@ -80,12 +80,12 @@ def test_texts_cannot_become_markup() -> None:
 
 def test_questions_without_expected_answers() -> None:
     rows = [row._replace(expected=[], expected_at=None, exact_match=None, f1=None) for row in ROWS]
-    page = Page(render("squad", rows, {}))
+    page = Page(answers_page("squad", rows, {}))
     assert len(page.elements("article", "unmarked")) == 4
     assert page.elements("td") == []
     assert "input" not in page.tags
 
 
 def test_an_empty_answer_and_an_empty_list() -> None:
-    assert len(Page(render("squad", [ROWS[0]._replace(answer=(0, 0))], SCORES)).elements("article")) == 1
-    assert Page(render("squad", [], {})).elements("article") == []
+    assert len(Page(answers_page("squad", [ROWS[0]._replace(answer=(0, 0))], SCORES)).elements("article")) == 1
+    assert Page(answers_page("squad", [], {})).elements("article") == []
