@@ -27,6 +27,7 @@ from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from execution.software.cluster.lifeline import LIFELINE, SECONDS_TO_STOP, lifeline_variable
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
+from utilities.commands import make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import EXIT_USER_ERROR, UserError
 
@@ -36,13 +37,13 @@ THREADS_FLAG = "--execution.threads"
 GPUS, GPUS_OF_PROCESS = "/proc/driver/nvidia/gpus", "CUDA_VISIBLE_DEVICES"
 
 
-def parse(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
-    """Parse the launcher's own arguments and the command to start.
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Start the processes and wait for them.
 
-    Raises:
-        UserError: an argument is not usable.
+    Returns:
+        The exit status of the first process that failed, 2 if a signal ended it; 0 if none failed.
     """
-    parser = argparse.ArgumentParser(prog="python -m execution.launch", description=(__doc__ or "").partition("\n")[0])
+    parser = make_parser("execution.launch", (__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--processes", "--replicas", type=int, required=True, metavar="N", help="number of processes to start"
     )
@@ -51,29 +52,23 @@ def parse(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
         help="CPU threads of each process (execution.threads); by default the cores are shared evenly",
     )  # fmt: skip
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM …", help="program and its arguments")
-    options = parser.parse_args(argv)
-    options.command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    return run_main(parser, launch, argv)
+
+
+def launch(options: argparse.Namespace) -> int:
+    """Start the program that the options name; see :func:`main`.
+
+    Raises:
+        UserError: an option is not usable.
+    """
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if options.processes < 1:
         raise UserError(f"--processes {options.processes}: give a number of processes, 1 or more")
     if options.threads_per_process is not None and options.threads_per_process < 1:
         raise UserError(f"--threads-per-process {options.threads_per_process}: give a number of threads, 1 or more")
-    if not options.command:
+    if not command:
         raise UserError("no program to start; give one after --: … -- run_pretraining.py --config …")
-    return options
-
-
-def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Start the processes and wait for them.
-
-    Returns:
-        The exit status of the first process that failed, 2 if a signal ended it; 0 if none failed.
-    """
-    try:
-        options = parse(argv)
-        return run(options.command, options.processes, options.threads_per_process)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_USER_ERROR
+    return run(command, options.processes, options.threads_per_process)
 
 
 def run(command: Sequence[str], processes: int, threads: Optional[int] = None) -> int:
