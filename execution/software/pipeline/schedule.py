@@ -28,8 +28,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
-from utilities.errors import UserError
-
 FORWARD, BACKWARD = "forward", "backward"
 Job = Tuple[str, int]  # FORWARD or BACKWARD, and the stage
 
@@ -67,11 +65,7 @@ class Schedule:
 
 
 def make_schedule(name: str, stages: int) -> Schedule:
-    """Return the schedule of this name in ``ipu_config.pipeline_schedule``, for one or more stages.
-
-    Raises:
-        UserError: there is no such schedule.
-    """
+    """Return the schedule of this name in ``ipu_config.pipeline_schedule``, for one or more stages."""
     last = stages - 1
     if name == "sequential":
         one_by_one = [(FORWARD, s) for s in range(last)] + [(BACKWARD, s) for s in range(last, -1, -1)]
@@ -81,17 +75,16 @@ def make_schedule(name: str, stages: int) -> Schedule:
         backward = tuple(2 * last - s for s in range(stages))
         phases = tuple((FORWARD, s) for s in range(last)), tuple((BACKWARD, s) for s in range(stages))
         return Schedule(forward, backward, tuple(phase for phase in phases if phase))
-    if name == "interleaved":
-        # In half iterations: forward of micro batch m at 2m + s, backward at 2m + 2S - 1 - s.
-        starts = {(FORWARD, s): s for s in range(last)}
-        starts.update({(BACKWARD, s): 2 * stages - 1 - s for s in range(stages)})
-        halves = (tuple(job for job, start in starts.items() if start % 2 == half) for half in (0, 1))
-        return Schedule(
-            tuple(s // 2 for s in range(stages)),
-            tuple((2 * stages - 1 - s) // 2 for s in range(stages)),
-            tuple(half for half in halves if half),
-        )
-    raise UserError(f"ipu_config.pipeline_schedule is {name!r}; use grouped, interleaved or sequential")
+    assert name == "interleaved", name
+    # In half iterations: forward of micro batch m at 2m + s, backward at 2m + 2S - 1 - s.
+    starts = {(FORWARD, s): s for s in range(last)}
+    starts.update({(BACKWARD, s): 2 * stages - 1 - s for s in range(stages)})
+    halves = (tuple(job for job, start in starts.items() if start % 2 == half) for half in (0, 1))
+    return Schedule(
+        tuple(s // 2 for s in range(stages)),
+        tuple((2 * stages - 1 - s) // 2 for s in range(stages)),
+        tuple(half for half in halves if half),
+    )
 
 
 # Simulation
