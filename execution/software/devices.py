@@ -1,4 +1,4 @@
-"""Configures the devices and threads of this process, and assigns pipeline stages and optimizer state to devices.
+"""Configures the devices and threads of this process, and assigns pipeline stages to devices.
 
 All functions must be called before TensorFlow computes anything.
 """
@@ -82,12 +82,3 @@ def stage_devices(device_mapping: Sequence[int], devices: Sequence[str]) -> List
         ['/GPU:0', '/GPU:1', '/GPU:0', '/GPU:0']
     """
     return [devices[ipu % len(devices)] for ipu in device_mapping]
-
-
-def state_device(offchip: bool) -> Optional[str]:
-    """Return the name of the device of the optimizer's state; None: the device of each weight.
-
-    Args:
-        offchip: whether the config asks for host memory, which matters only if the weights are on a GPU.
-    """
-    return "/CPU:0" if offchip and on_gpu() else None

@@ -67,7 +67,7 @@ class SoftwarePlatform(Platform):
         parallel_micro_batches: number of micro batches that are computed at the same time on one device.
         numerics: number formats.
         processes: the processes that share each update; they must have joined.
-        sharded: whether each process keeps only a shard of the optimizer's moments.
+        sharded: whether each of several processes keeps only a shard of the optimizer's moments.
         state_device: name of the device that holds the moments; None: the device of each weight.
         programs: the compiled programs of earlier runs; None: they are not kept.
     """
@@ -98,7 +98,10 @@ class SoftwarePlatform(Platform):
         self.pipelined = layout.is_spread
         self.on_gpu = on_gpu()
         self._processes = processes
-        self._shards = make_shards(processes) if sharded else None
+        self._shards: Optional[Shards] = None
+        if sharded and processes.collectives is not None:
+            collectives = processes.collectives
+            self._shards = Shards(processes.count, processes.index, collectives.all_reduce_sum, collectives.all_gather)
         self._state_device = state_device
         self._programs = programs
         self._dropout_seeds = DropoutSeeds()
@@ -290,11 +293,3 @@ def batch_by_batch(model: keras.Model) -> Iterator[None]:
         yield
     finally:
         model.steps_per_execution = before
-
-
-def make_shards(processes: Processes) -> Optional[Shards]:
-    """Return one shard of the optimizer's state for each process; None for a single process."""
-    collectives = processes.collectives
-    if collectives is None:
-        return None
-    return Shards(processes.count, processes.index, collectives.all_reduce_sum, collectives.all_gather)
