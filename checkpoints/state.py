@@ -45,12 +45,9 @@ class TrainingState:
         optimizer: the optimizer, whose moments and counter are saved with the weights.
         variables: the variables with which the optimizer was built; its moments are saved in their order.
         others: other trackable objects that training changes, by name, such as an adaptive loss scale.
-
-    Attributes:
-        parts: access to moments that are sharded over processes; None if they are not.
+        parts: access to moments that are sharded over processes, all of which must then copy the state at the same
+            step; None if they are not.
     """
-
-    parts: Optional[Parts] = None
 
     def __init__(
         self,
@@ -58,15 +55,12 @@ class TrainingState:
         optimizer: keras.optimizers.Optimizer,
         variables: Sequence[tf.Variable] = (),
         others: Optional[Mapping[str, Any]] = None,
+        parts: Optional[Parts] = None,
     ) -> None:
         self._weights = by_name(blocks)
         self._order = variable_names(variables, self._weights)
         self._optimizer = {**(others or {}), "optimizer": optimizer}
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether all processes must call :meth:`copy` at the same step."""
-        return self.parts is not None
+        self.parts = parts
 
     def copy(self) -> StateCopy:
         """Copy the present values, unsharded, to host memory."""

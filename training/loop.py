@@ -117,9 +117,8 @@ class TrainingLoop:
         optimizer = platform.optimizer(settings)
         update = update_settings(config, session.processes, plan.micro_batches)
         platform.compile(model, optimizer, session.task.objective, update, plan.updates_per_execution)
-        state = TrainingState(blocks, platform.state(optimizer), model.trainable_variables, platform.other_state())
-        state.parts = platform.parts(optimizer)
-        return state
+        state, others, parts = platform.state(optimizer), platform.other_state(), platform.parts(optimizer)
+        return TrainingState(blocks, state, model.trainable_variables, others, parts)
 
     def _dataset(self, position: Position) -> Any:
         """Return the data from a position to the end of the run as a ``tf.data`` data set."""

@@ -109,8 +109,8 @@ def compiled(case: Case, processes: Processes) -> Training:
     share = MICRO_BATCHES // processes.count
     update = Update(share, virtual_replicas=4 / processes.count, reduction=case.reduction)
     on.compile(pair.model, optimizer, PretrainingObjective(), update, updates_per_execution=2)
-    state = TrainingState(pair.blocks, on.state(optimizer), pair.model.trainable_variables)
-    state.parts = on.parts(optimizer)
+    variables, parts = pair.model.trainable_variables, on.parts(optimizer)
+    state = TrainingState(pair.blocks, on.state(optimizer), variables, parts=parts)
     state.restore_on_all(None, processes)
     return Training(pair, optimizer, state)
 
