@@ -147,7 +147,7 @@ def refuse_random_weights(start: InitialWeights, allowed: bool) -> None:
     Raises:
         UserError: the model has weights that the checkpoint lacks.
     """
-    missing = start.report().missing if isinstance(start, Pretrained) else []
+    missing = start.report.missing if isinstance(start, Pretrained) else []
     if missing and not allowed:
         raise UserError(
             f"{start.origin} lacks {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}, so its"

@@ -121,7 +121,7 @@ def _write_hdf5(folder: Path, head: Head) -> List[str]:
     written = open_pretrained(str(folder), CHECKPOINT)
     written.initialize_source(model)
     model.save_weights(str(folder / HDF5))
-    missing = written.report().missing
+    missing = written.report.missing
     return [f"`{HDF5}` has random numbers for {name}, which the checkpoint lacks." for name in missing]
 
 

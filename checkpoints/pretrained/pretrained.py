@@ -77,6 +77,7 @@ class Pretrained:
         key: config key or flag that named it, for messages.
         allow_missing: let encoder weights that are missing start from random numbers.
         changes: log lines about changes of the weights since.
+        report: the report of the last :meth:`initialize_source`.
     """
 
     origin: str
@@ -93,11 +94,7 @@ class Pretrained:
     key: str = "pretrained_ckpt_path"
     allow_missing: bool = False
     changes: List[str] = dataclasses.field(default_factory=list)
-    _report: LoadReport = dataclasses.field(default_factory=LoadReport, init=False, repr=False)
-
-    def report(self) -> LoadReport:
-        """Return the report of the last :meth:`initialize_source`."""
-        return self._report
+    report: LoadReport = dataclasses.field(default_factory=LoadReport, init=False, repr=False)
 
     def initialize_source(self, source: keras.Model) -> None:
         """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.
@@ -125,7 +122,7 @@ class Pretrained:
             else:
                 report.neutral.append(name)
         report.log(self.origin)
-        self._report = report
+        self.report = report
 
     def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
         """Do nothing, because the weights came with the source model."""

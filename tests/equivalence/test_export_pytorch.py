@@ -117,7 +117,7 @@ def test_logits_of_what_pytorch_saved(task, theirs):
     start = open_pretrained(str(theirs / task / "safetensors"), "bert_model_name")
     expected = dict(np.load(theirs / f"{task}.npz"))
     assert_close(outputs_of(loaded(task, start), samples()), expected)
-    assert (start.report().missing, start.report().extra) == ([], [])
+    assert (start.report.missing, start.report.extra) == ([], [])
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -35,7 +35,7 @@ def test_logits_equal_hugging_face(task, sources, tmp_path):
     start = open_pretrained(str(FORMATS["safetensors"](sources[task], tmp_path / "model")), "bert_model_name")
     data = batch(architecture())
     assert_close(outputs_of(loaded(task, start), data), source_outputs(task, sources[task], data))
-    report = start.report()
+    report = start.report
     assert (report.missing, report.extra, report.padded, report.neutral) == ([], [], [], [])
     assert report.loaded == len(sources[task].weights)
 
@@ -107,7 +107,7 @@ def test_a_model_trained_without_some_parts_runs_in_layers_that_have_them_all(re
     start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
     model = loaded(PRETRAINING, start, replace, **dict.fromkeys(options, True))
     assert_close(outputs_of(model, data), outputs_of(saved.model, data))
-    assert "bert.encoder.layer.1.attention.self.key.bias" in start.report().neutral
+    assert "bert.encoder.layer.1.attention.self.key.bias" in start.report.neutral
 
 
 @pytest.mark.parametrize("task", TASKS[1:])
@@ -119,11 +119,11 @@ def test_fine_tuning_starts_from_pretraining(task, tmp_path):
     before = pytorch_arrays(fresh)
     start.initialize_source(fresh)
     after, pretrained = pytorch_arrays(fresh), pytorch_arrays(saved.source)
-    missing = set(start.report().missing)
+    missing = set(start.report.missing)
     assert missing == {name for name in after if name.startswith(("qa_outputs.", "classifier."))}
     for name in after:
         if name.endswith(".bias") and "attention" in name and "LayerNorm" not in name:
             assert not after[name].any()  # pre-training had no such bias
         else:
             np.testing.assert_array_equal(after[name], before[name] if name in missing else pretrained[name])
-    assert "cls.seq_relationship.weight" in start.report().extra
+    assert "cls.seq_relationship.weight" in start.report.extra

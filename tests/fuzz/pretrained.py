@@ -96,7 +96,7 @@ class Pretrained:
         except UserError as error:
             check_line(shown_line(str(error)), lambda line: str(self._folder) in line or "pretrained_ckpt_path" in line)
             return REFUSED
-        self._check(start.report().missing, kind, len(mutations))
+        self._check(start.report.missing, kind, len(mutations))
         return ACCEPTED
 
     def _attack(self, mutation: Damage) -> None:

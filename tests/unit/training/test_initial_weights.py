@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints.pretrained.pretrained import LoadReport, Pretrained
+from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.records.features import PACKS_FORMAT
 from data_utils.records.manifest import write_manifest
 from model.architecture import Architecture
@@ -104,11 +104,8 @@ def test_different_sizes_and_too_long_sequences_are_refused(tmp_path):
 
 
 def test_evaluation_of_random_weights_is_refused():
-    class Filled(Pretrained):
-        def report(self) -> LoadReport:
-            return LoadReport(missing=["qa_outputs.bias", "qa_outputs.weight"])
-
-    start = Filled("runs/mine", weights={}, architecture={})
+    start = Pretrained("runs/mine", weights={}, architecture={})
+    start.report.missing = ["qa_outputs.bias", "qa_outputs.weight"]
     with pytest.raises(UserError, match=r"runs/mine lacks qa_outputs\.bias and 1 more, so its scores would be random"):
         refuse_random_weights(start, allowed=False)
     refuse_random_weights(start, allowed=True)

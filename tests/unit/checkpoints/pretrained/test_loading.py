@@ -51,8 +51,8 @@ def load(folder, task=PRETRAINING, allow=False, classes=3, **changes) -> tuple[d
 def test_missing_heads_start_from_random_numbers_and_are_listed(source, tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         _, start = load(safetensors(source, tmp_path / "m"), CLASSIFICATION)
-    assert start.report().missing == ["classifier.bias", "classifier.weight"]
-    assert start.report().extra == sorted(name for name in pytorch_arrays(source) if name.startswith("cls."))
+    assert start.report.missing == ["classifier.bias", "classifier.weight"]
+    assert start.report.extra == sorted(name for name in pytorch_arrays(source) if name.startswith("cls."))
     assert "classifier.weight: not in the checkpoint" in caplog.text
     assert "cls.seq_relationship.bias: in the checkpoint, but not in the model" in caplog.text
 
@@ -81,14 +81,14 @@ def test_a_checkpoint_that_does_not_fit_is_refused(change, sizes, message, sourc
 def test_missing_encoder_weights_start_from_random_numbers_if_allowed(source, tmp_path):
     arrays = dropped("bert.encoder.layer.1.output")(pytorch_arrays(source))
     loaded, start = load(safetensors(source, tmp_path / "m", arrays), allow=True)
-    assert DENSE in start.report().missing and loaded[DENSE].std() > 0
+    assert DENSE in start.report.missing and loaded[DENSE].std() > 0
 
 
 def test_a_head_of_another_size_starts_from_random_numbers(tmp_path):
     folder = safetensors(hugging_face(CLASSIFICATION), tmp_path / "m")
     _, start = load(folder, CLASSIFICATION, classes=2)
-    assert start.report().missing == ["classifier.bias", "classifier.weight"]
-    assert "classifier.weight of shape [3, 32], not [2, 32]" in start.report().extra
+    assert start.report.missing == ["classifier.bias", "classifier.weight"]
+    assert "classifier.weight of shape [3, 32], not [2, 32]" in start.report.extra
 
 
 class TestVocabulary:
@@ -100,14 +100,14 @@ class TestVocabulary:
         for name in (TABLE, BIAS):
             np.testing.assert_array_equal(arrays[name][:120], expected[name])
             assert arrays[name].shape[0] == 128 and not arrays[name][120:].any()
-        assert sorted(start.report().padded) == [f"{n}: 120 → 128 word pieces, zeros added" for n in (TABLE, BIAS)]
+        assert sorted(start.report.padded) == [f"{n}: 120 → 128 word pieces, zeros added" for n in (TABLE, BIAS)]
 
     def test_unused_rows_are_cut(self, source, tmp_path):
         folder = safetensors(source, tmp_path / "m")
         write_vocabulary(folder, 112)
         arrays, start = load(folder, vocab_size=112)
         np.testing.assert_array_equal(arrays[TABLE], pytorch_arrays(source)[TABLE][:112])
-        assert len(start.report().padded) == 2 and "120 → 112" in start.report().padded[0]
+        assert len(start.report.padded) == 2 and "120 → 112" in start.report.padded[0]
         write_vocabulary(folder, 113)
         with pytest.raises(UserError, match="has 113 word pieces"):
             load(folder, vocab_size=112)
