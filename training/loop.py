@@ -115,7 +115,7 @@ class TrainingLoop:
             logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, *betas(config, factor))
         settings = optimizer_settings(config, plan.updates, plan.packing_factor, hidden_matrices(blocks))
         optimizer = platform.optimizer(settings)
-        update = update_settings(config, session.processes, plan.micro_batches)
+        update = update_settings(config, session.processes)
         platform.compile(model, optimizer, session.task.objective, update, plan.updates_per_execution)
         state, others, parts = platform.state(optimizer), platform.other_state(), platform.parts(optimizer)
         return TrainingState(blocks, state, model.trainable_variables, others, parts)

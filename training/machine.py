@@ -114,18 +114,14 @@ def optimizer_settings(
     )
 
 
-def update_settings(config: TrainingConfig, processes: Processes, micro_batches: int) -> Update:
-    """Return how the micro batches of an update are combined.
-
-    Args:
-        micro_batches: micro batches of an update over all processes.
-    """
+def update_settings(config: TrainingConfig, processes: Processes) -> Update:
+    """Return how the micro batches of an update are combined."""
     options = config.optimizer_opts
     scale, reduction = options.loss_scaling, options.gradient_accumulation_reduction
     assert reduction is not None, "set by settings.derived.derive"
     replicas = config.global_batch.replicas
     return Update(
-        micro_batches=micro_batches // processes.count,
+        micro_batches=config.global_batch.micro_batches // processes.count,
         virtual_replicas=replicas if processes.is_single else replicas / processes.count,
         reduction=reduction,
         loss_scale=INITIAL_SCALE if scale == "auto" else scale or 1.0,

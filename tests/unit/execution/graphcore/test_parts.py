@@ -110,7 +110,7 @@ def loaded(*flags: str) -> TrainingConfig:
 @pytest.mark.parametrize("reduction", ["mean", "running_mean", "sum"])
 def test_updates_use_the_reduction_of_the_config(reduction: str) -> None:
     config = loaded("--optimizer-opts.gradient-accumulation-reduction", reduction)
-    assert update_settings(config, SINGLE_PROCESS, micro_batches=4).reduction == reduction
+    assert update_settings(config, SINGLE_PROCESS).reduction == reduction
 
 
 def test_evaluation_uses_the_batch_size_of_the_model(caplog: pytest.LogCaptureFixture) -> None:
