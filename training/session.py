@@ -59,7 +59,7 @@ class Plan(NamedTuple):
     updates: int
     updates_per_execution: int
     micro_batches: int
-    packing_factor: float = 1
+    packing_factor: float
 
 
 class TrainingData(NamedTuple):
@@ -84,16 +84,6 @@ def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
         UserError: the data does not match the config, or is not enough for one update.
     """
     reader = task.open_data()
-    plan, facts = plan_training(config, reader), task.dataset_facts(reader)
-    return TrainingData(reader, plan, facts, identify_samples(reader))
-
-
-def plan_training(config: TrainingConfig, reader: SampleReader) -> Plan:
-    """Derive the number of updates and their grouping.
-
-    Raises:
-        UserError: the data is not enough for one update.
-    """
     factor = sequences_per_pack(reader)
     updates = training_steps(config, reader.count, factor)
     if not updates:
@@ -102,9 +92,10 @@ def plan_training(config: TrainingConfig, reader: SampleReader) -> Plan:
             f" data set has {reader.count * factor:,.0f}); lower global_batch.grad_acc_steps_per_replica, or raise"
             " num_epochs or total_num_train_samples"
         )
-    return Plan(
+    plan = Plan(
         updates=updates,
         updates_per_execution=min(config.global_batches_per_log, updates),
         micro_batches=config.global_batch.micro_batches,
         packing_factor=factor,
     )
+    return TrainingData(reader, plan, task.dataset_facts(reader), identify_samples(reader))
