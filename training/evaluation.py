@@ -239,7 +239,6 @@ class EvaluateWhileTraining(UpdateCounter):
         is_best = find_best_step(self._records, self._metric) == self.step
         samples = round(self.step * session.config.samples_per_update * self._plan.packing_factor)
         evaluation = Evaluation(self.step, self._plan.updates, samples, scores, is_best)
-        session.run.add_evaluation(evaluation)
         for listener in session.listeners:
             listener.evaluated(evaluation)
         if is_best:

@@ -15,14 +15,13 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from keras_extensions.callbacks.reporting import Evaluation
 from keras_extensions.callbacks.safeguards import total_loss
 from reports.run_files import is_measurement, is_number
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
 from utilities.environment import environment_facts, program_version
 from utilities.errors import UserError
-from utilities.files import append_json_line, read_json_object, read_steps, write_atomically
+from utilities.files import read_json_object, read_steps, write_atomically
 from utilities.history import BEGIN, History
 from utilities.secrets import mask_value
 
@@ -115,17 +114,6 @@ class RunFolder:
         if path.exists():
             kept = [record for record in self.metrics() if record["step"] <= step]
             write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
-
-    def add_evaluation(self, evaluation: Evaluation) -> None:
-        """Append an evaluation to metrics.jsonl."""
-        scores = {name: value if math.isfinite(value) else None for name, value in evaluation.scores.items()}
-        record = {
-            "step": evaluation.step,
-            "total_steps": evaluation.total_steps,
-            "samples": evaluation.samples,
-            "evaluation": scores,
-        }
-        append_json_line(self.path / METRICS, record)
 
     def evaluations(self, metric: str) -> List[Tuple[int, float]]:
         """Return step and score of each evaluation in metrics.jsonl; NaN if it has no such score."""

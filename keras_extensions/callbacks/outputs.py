@@ -20,11 +20,12 @@ FIRST_REPORT_SECONDS = 30.0  # shorter runs get their report only at the end
 
 
 class MetricsFile(Listener):
-    """Appends every period to metrics.jsonl at once, so that a killed run loses no line.
+    """Appends every period and every evaluation to metrics.jsonl at once, so that a killed run loses no line.
 
-    A line is a JSON object with ``step``, ``total_steps``, ``samples``, ``seconds``, ``throughput`` (samples per
-    second), with packing also ``packs_per_second`` and ``tokens_per_second``, then ``compiling`` (whether these include
-    compilation), ``learning_rate`` and the object ``metrics``. NaN and infinity become null.
+    The line of a period is a JSON object with ``step``, ``total_steps``, ``samples``, ``seconds``, ``throughput``
+    (samples per second), with packing also ``packs_per_second`` and ``tokens_per_second``, then ``compiling`` (whether
+    these include compilation), ``learning_rate`` and the object ``metrics``; that of an evaluation has the object
+    ``evaluation`` after the first three. NaN and infinity become null.
 
     A resumed run appends to the same file.
 
@@ -49,6 +50,15 @@ class MetricsFile(Listener):
             "compiling": period.compiling,
             LEARNING_RATE: _finite(period.learning_rate),
             "metrics": {name: _finite(value) for name, value in period.metrics.items()},
+        }
+        append_json_line(self.path, record)
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        record = {
+            "step": evaluation.step,
+            "total_steps": evaluation.total_steps,
+            "samples": evaluation.samples,
+            "evaluation": {name: _finite(value) for name, value in evaluation.scores.items()},
         }
         append_json_line(self.path, record)
 

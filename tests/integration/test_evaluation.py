@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from checkpoints.export.hf_folder import export
+from keras_extensions.callbacks.outputs import MetricsFile
 from tests.support.record_samples import VOCABULARY, write_manifest
 from tests.support.runs import (
     Killed,
@@ -31,7 +32,6 @@ from tests.support.runs import (
     write_dataset,
 )
 from training.evaluation import Record, find_best_step
-from training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -124,15 +124,15 @@ def test_evaluation_without_training(root: Path, config: Path, dataset: Path, wh
 
 def killed_within_evaluation(monkeypatch: Any, step: int, config: Path, root: Path, *arguments: str) -> None:
     """Train until the run is killed before the evaluation at ``step`` is written."""
-    original = RunFolder.add_evaluation
+    original = MetricsFile.evaluated
 
-    def add(run: RunFolder, evaluation: Any) -> None:
+    def write(file: MetricsFile, evaluation: Any) -> None:
         if evaluation.step == step:
             kill()
-        original(run, evaluation)
+        original(file, evaluation)
 
     with monkeypatch.context() as patch, contextlib.suppress(Killed):
-        patch.setattr(RunFolder, "add_evaluation", add)
+        patch.setattr(MetricsFile, "evaluated", write)
         ended = train(config, root / "runs", *arguments)
         raise AssertionError(f"the run was not killed: {ended.errors}")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from keras_extensions.callbacks.outputs import FIRST_REPORT_SECONDS, LiveReport, MetricsFile
-from keras_extensions.callbacks.reporting import Period
+from keras_extensions.callbacks.reporting import Evaluation, Period
 from training.monitoring import report_command
 from utilities.files import PROJECT
 
@@ -56,15 +56,17 @@ def test_metrics_file_appends_after_an_incomplete_line(tmp_path):
     file.begin(2, 6)
     file.period(Period(4, 6, 2, 32, 4.0, 4.0, True, None, None, {"mlm_loss": float("nan")}))
     file.period(Period(6, 6, 2, 48, 6.0, 8.0, False, 0.0, None, {"loss": 4.2, "mlm_loss": 3.5}))
+    file.evaluated(Evaluation(6, 6, 48, {"f1": 50.0, "recall": float("nan")}, True))
     file.end()
     lines = path.read_text().splitlines()
     assert lines[:2] == ['{"step": 1}', '{"step": 2, "met']
-    first, second = (json.loads(line) for line in lines[2:])
+    first, second, third = (json.loads(line) for line in lines[2:])
     assert first["metrics"]["mlm_loss"] is None, "JSON has no NaN"
     assert second == {
         "step": 6, "total_steps": 6, "samples": 48, "seconds": 6.0, "throughput": 8.0, "compiling": False,
         "learning_rate": None, "metrics": {"loss": 4.2, "mlm_loss": 3.5},
     }  # fmt: skip
+    assert third == {"step": 6, "total_steps": 6, "samples": 48, "evaluation": {"f1": 50.0, "recall": None}}
 
 
 def test_report_is_refreshed_at_intervals(tmp_path):
