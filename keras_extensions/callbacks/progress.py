@@ -26,18 +26,16 @@ class Progress(Listener):
     """Logs one line per period and, on a terminal, draws a progress bar.
 
     Args:
-        terminal: whether to draw the bar; None: only if ``stream`` is a terminal.
         stream: stream to draw it on; None: standard error.
     """
 
-    def __init__(self, terminal: Optional[bool] = None, stream: Optional[TextIO] = None) -> None:
+    def __init__(self, stream: Optional[TextIO] = None) -> None:
         self.stream = stream or sys.stderr
-        self.terminal = is_terminal(self.stream) if terminal is None else terminal
         self._bar: Optional[tqdm] = None
         self._last: Optional[Period] = None
 
     def begin(self, first_step: int, total_steps: int) -> None:
-        if self.terminal:
+        if is_terminal(self.stream):
             self._bar = tqdm(
                 total=total_steps,
                 initial=first_step,
@@ -114,9 +112,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 @contextlib.contextmanager
-def run_log(
-    log_file: Path, level: str = "INFO", terminal: Optional[bool] = None, stream: Optional[TextIO] = None
-) -> Iterator[None]:
+def run_log(log_file: Path, level: str = "INFO", stream: Optional[TextIO] = None) -> Iterator[None]:
     """Within the block, send log records with secrets masked to a file and to the console.
 
     Other handlers of the same console are removed until the block ends, because lines would appear twice. On a
@@ -125,11 +121,10 @@ def run_log(
     Args:
         log_file: file to append to; its folder must exist.
         level: name of the lowest level to log.
-        terminal: whether the console is a terminal; None: if ``stream`` is one.
         stream: the console; None: standard error.
     """
     stream = stream or sys.stderr
-    terminal = is_terminal(stream) if terminal is None else terminal
+    terminal = is_terminal(stream)
     file_handler = _LogFile(log_file, encoding="utf-8")
     file_handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(message)s"))
     console: logging.Handler = _AboveTheBar(stream) if terminal else logging.StreamHandler(stream)

@@ -112,7 +112,7 @@ def test_message_is_one_printable_line():
 
 def test_logs_and_tracebacks_contain_no_secret(tmp_path):
     console = io.StringIO()
-    with run_log(tmp_path / "train.log", terminal=False, stream=console):
+    with run_log(tmp_path / "train.log", stream=console):
         logging.getLogger("x").warning("reading %s", f"https://me:{HUGGING_FACE}@host")
         try:
             raise RuntimeError(f"refused: {HUGGING_FACE}")

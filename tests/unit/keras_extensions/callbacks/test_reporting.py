@@ -87,7 +87,7 @@ def test_rates_of_packs_sequences_and_tokens(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     clock, seen = Clock(), Collected()
     rows = Rows("packs", 8, "sequences_per_pack", {"tokens": "tokens_per_pack"})
-    listeners = [seen, Progress(terminal=False), MetricsFile(tmp_path / "metrics.jsonl")]
+    listeners = [seen, Progress(io.StringIO()), MetricsFile(tmp_path / "metrics.jsonl")]
     reporting = Reporting(4, 8 * 2.4, listeners, steps_per_period=2, rows=rows, clock=clock)
     values = {"mlm_loss": 7.0, "sequences_per_pack": 2.5, "tokens_per_pack": 100.0}
     drive(reporting, clock, [(2, 30, values), (2, 4, values)])
@@ -125,12 +125,17 @@ def test_incomplete_last_period_is_reported():
     assert [(p.step, p.updates) for p in seen.periods] == [(4, 4), (7, 3)]
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_log_file_has_one_parsable_line_per_period(tmp_path, terminal):
-    clock, console = Clock(), io.StringIO()
+    clock, console = Clock(), Terminal() if terminal else io.StringIO()
     log_file = tmp_path / "train.log"
-    with run_log(log_file, terminal=terminal, stream=console):
-        reporting = Reporting(6, 8, [Progress(terminal, console)], clock=clock)
+    with run_log(log_file, stream=console):
+        reporting = Reporting(6, 8, [Progress(console)], clock=clock)
         drive(reporting, clock, [(2, 9.0, metrics(m)) for m in (7.1234, 6.5, 0.25)])
         logging.getLogger("somebody").warning("disk is nearly full")
     text = log_file.read_text(encoding="utf-8")
@@ -153,7 +158,7 @@ def test_log_file_has_one_parsable_line_per_period(tmp_path, terminal):
 def test_log_level_is_set_and_restored(tmp_path):
     root = logging.getLogger()
     before = root.level, list(root.handlers)
-    with run_log(tmp_path / "train.log", level="WARNING", terminal=False, stream=io.StringIO()):
+    with run_log(tmp_path / "train.log", level="WARNING", stream=io.StringIO()):
         logging.getLogger("x").info("quiet")
     assert (root.level, root.handlers) == before
     assert (tmp_path / "train.log").read_text() == ""
@@ -164,7 +169,7 @@ def test_existing_console_handler_does_not_duplicate_lines(tmp_path):
     handler = logging.StreamHandler(console)
     root.addHandler(handler)
     try:
-        with run_log(tmp_path / "train.log", terminal=False, stream=console):
+        with run_log(tmp_path / "train.log", stream=console):
             logging.getLogger("x").warning("once")
         assert handler in root.handlers
     finally:
