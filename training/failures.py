@@ -100,7 +100,8 @@ def process_failures(
             instead = Stopped(stop.signal)
             instead.is_reported = processes.is_chief
             raise instead from None
-        raise ProcessLostError(lost, processes.index, current.name if current else "") from error
+        run = processes.run_name or (current.name if current else "")  # of several seeds, that of all
+        raise ProcessLostError(lost, processes.index, run) from error
 
 
 def out_of_memory(error: Exception) -> str:

@@ -26,7 +26,7 @@ from training.resume import check_same_config
 from training.run_folder import RESTORE, RunFolder
 from training.task import MakeTask
 from training.trainer import Result, train
-from utilities.errors import ProcessLostError, Stopped, UserError
+from utilities.errors import Stopped, UserError
 from utilities.files import read_json_object, write_atomically
 
 logger = logging.getLogger(__name__)
@@ -131,15 +131,12 @@ def train_seed(
 
     Raises:
         Stopped: the run was asked to stop; the exception names the run of all seeds.
-        ProcessLostError: another process is gone; the exception names the run of all seeds.
     """
     try:
         return train(loaded, make_task, started, processes).scores
     except Stopped as stop:
         stop.run = folder.path.name
         raise
-    except ProcessLostError as error:
-        raise ProcessLostError(error.lost, error.index, folder.path.name) from error
     finally:
         free_models()
 

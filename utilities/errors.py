@@ -32,8 +32,6 @@ class ProcessLostError(UserError):
             f"; resume from the last checkpoint with --name {run} --resume, with any number of processes" if run else ""
         )
         super().__init__(f"{lost}, so process {index} stops, too{again}")
-        self.lost = lost
-        self.index = index
 
 
 class Stopped(KeyboardInterrupt):

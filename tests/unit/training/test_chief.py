@@ -126,8 +126,10 @@ def test_parallel_micro_batches_are_those_of_one_process():
     assert in_parallel(True) == [2, 2] and in_parallel(False) == [1, 1]
 
 
-def test_lost_process_is_reported_in_one_line(monkeypatch):
+@pytest.mark.parametrize(("run_name", "named"), [(None, "mine"), ("all-seeds", "all-seeds")])
+def test_lost_process_is_reported_in_one_line(run_name, named, monkeypatch):
     def end(processes: Processes) -> None:
+        processes.run_name = run_name
         current = CurrentRun()
         current.folder = RunFolder(Path("runs/mine"))
         with process_failures(processes, StopRequest(), current):
@@ -137,4 +139,4 @@ def test_lost_process_is_reported_in_one_line(monkeypatch):
     monkeypatch.setattr("execution.software.cluster.heartbeat.probe", lambda address: "refuses")
     lost = run_as_processes(2, end)[1]
     assert isinstance(lost, ProcessLostError) and "process 0 (host0:1) has ended" in str(lost)
-    assert "--name mine --resume" in str(lost) and "\n" not in str(lost)
+    assert f"--name {named} --resume" in str(lost) and "\n" not in str(lost)
