@@ -14,7 +14,7 @@ from keras_extensions.callbacks.outputs import LiveReport, MetricsFile, TensorBo
 from keras_extensions.callbacks.progress import Progress
 from keras_extensions.callbacks.reporting import Listener, Period
 from keras_extensions.callbacks.wandb_run import WandbRun
-from reports.reference import ABOVE, BELOW, ON_TRACK, REFERENCE_NAME, Band, BandMonitor, load_reference
+from reports.reference import ABOVE, BELOW, ON_TRACK, REFERENCE_NAME, Band, BandMonitor
 from reports.run_files import read_run_folder
 from settings.schema import TrainingConfig
 from training.run_folder import METRICS, RunFolder
@@ -26,19 +26,11 @@ from utilities.secrets import mask_value
 logger = logging.getLogger(__name__)
 
 
-def configured_reference(config: TrainingConfig) -> Optional[Band]:
-    """Load the reference that the run's loss is compared with; None if the config names none.
-
-    Raises:
-        UserError: the file is not a reference.
-    """
-    if config.reference_curve is None:
-        return None
-    return load_reference(Path(config.reference_curve), config.reference_tolerance)
-
-
 def make_listeners(config: TrainingConfig, run: RunFolder, reference: Optional[Band]) -> List[Listener]:
-    """Return the listeners that the config selects; progress and metrics.jsonl are always included."""
+    """Return the listeners that the config selects; progress and metrics.jsonl are always included.
+
+    ``reference`` is the band that the run's loss is compared with; None: it is not compared.
+    """
     listeners: List[Listener] = [Progress(), MetricsFile(run.path / METRICS)]
     if config.tensorboard:
         listeners.append(TensorBoardScalars(run.path / "tensorboard"))

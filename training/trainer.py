@@ -17,6 +17,7 @@ from keras_extensions.callbacks.signals import stop_on_signals
 from model.architecture import Architecture
 from planning.estimates import sparsity_figures
 from reports.page import write_report
+from reports.reference import load_reference
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
 from training.chief import check_processes, on_chief, process_log, shared_position, shared_run_folder
@@ -35,7 +36,7 @@ from training.initial_weights import (
 )
 from training.loop import TrainingLoop
 from training.machine import configured_platform, warn_of_ignored_settings
-from training.monitoring import configured_reference, make_listeners
+from training.monitoring import make_listeners
 from training.resume import (
     Position,
     check_same_data,
@@ -90,7 +91,8 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
     with stop_on_signals() as stop, run_failures(processes, stop) as current, FolderLocks() as locks:
         # Machine
         version = program_version()  # starts git, before there are servers whose sockets it would inherit
-        reference = configured_reference(config)
+        curve = config.reference_curve
+        reference = None if curve is None else load_reference(Path(curve), config.reference_tolerance)
         platform = configured_platform(config, processes)
 
         # Start or resume
