@@ -25,19 +25,17 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from utilities.errors import UserError
+from utilities.files import sha256
 
 logger = logging.getLogger(__name__)
 
 DESCRIPTION = "checkpoint.json"
-BEST = (
-    "best.json"  # in the folder of all checkpoints: the step of the best one, if the run was evaluated while it trained
-)
+BEST = "best.json"  # in the folder of all checkpoints: the step of the best one, if there were evaluations in training
 WEIGHTS = "weights"
 OPTIMIZER = "optimizer"
 VOCABULARY = "vocab.txt"
 FORMAT = "bert-checkpoint"
 VERSION = 2  # 1 had no checksum of the description
-
 
 _NAME = re.compile(r"step-(\d{8,})")
 _NEWER = "of a newer version"
@@ -106,14 +104,6 @@ def facts_as_json(facts: Dict[str, Any]) -> str:
 def json_digest(content: Dict[str, Any]) -> str:
     """Return the SHA-256 of a JSON object, independent of key order and white space."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8")).hexdigest()
-
-
-def sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:

@@ -21,12 +21,11 @@ from checkpoints.folder import (
     flush_to_disk,
     folder_name,
     read_facts,
-    sha256,
     step_folders,
 )
 from checkpoints.state import StateCopy, TrainingState
 from utilities.errors import UserError
-from utilities.files import write_atomically
+from utilities.files import sha256, write_atomically
 
 logger = logging.getLogger(__name__)
 

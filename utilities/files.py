@@ -1,9 +1,10 @@
-"""Writes files atomically, and reads files of JSON lines whose last line may be incomplete."""
+"""Writes files atomically, computes their checksums, and reads JSON, also of lines that may be incomplete."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import socket
@@ -117,6 +118,19 @@ def read_regular(path: Path, most: int = LARGEST_SETTINGS) -> bytes:
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
     return content
+
+
+def sha256(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a file, which is read in parts.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for part in iter(lambda: file.read(1 << 20), b""):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def read_json_object(path: Path, prefix: str = "", fix: str = "download it again") -> Dict[str, Any]:

@@ -13,7 +13,6 @@ from safetensors.numpy import save_file
 
 from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
-from checkpoints.folder import sha256
 from checkpoints.pretrained.formats import VOCABULARY_DIGEST
 from checkpoints.pretrained.model_folder import CONFIG, HDF5, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
@@ -33,6 +32,7 @@ from model.architecture import Architecture
 from model.huggingface import BertConfig, hugging_face_config, transformers
 from model.tasks import CLASSIFICATION, MULTI_LABEL, TASKS
 from utilities.errors import UserError
+from utilities.files import sha256
 
 _TOKENIZER_FILES = (SETTINGS_NAME, TOKENIZER_NAME, "special_tokens_map.json", "added_tokens.json", VOCABULARY_NAME)
 CHECKPOINT, OUTPUT = "--checkpoint", "--output"

@@ -10,13 +10,13 @@ import h5py
 import ml_dtypes  # noqa: F401 (teaches NumPy the number format bfloat16)
 from safetensors import safe_open
 
-from checkpoints.folder import sha256
 from checkpoints.pretrained.model_folder import HDF5, INDEX, PYTORCH, SAFETENSORS
 from checkpoints.pretrained.pytorch_file import open_pytorch_file
 from checkpoints.pretrained.weights import Weight, Weights, from_pytorch, from_tensorflow, readable, renamed
 from data_utils.tokenizer import VOCABULARY_NAME
 from keras_extensions.backend import tf
 from utilities.errors import UserError
+from utilities.files import sha256
 
 _KERAS_LAYER = "weight_names"  # attribute of an HDF5 group in which Keras saved a layer
 VOCABULARY_DIGEST = "vocab_txt_sha256"  # in the metadata of an exported model.safetensors

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 from data_utils.records.features import SEQUENCES_FORMAT, FeatureSpec
 from data_utils.records.framing import file_size, renew_index, unreadable
 from utilities.errors import UserError
-from utilities.files import write_atomically
+from utilities.files import sha256, write_atomically
 from utilities.tables import short
 
 MANIFEST_NAME = "manifest.json"
@@ -224,14 +223,10 @@ def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
 
 def file_sha256(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file."""
-    digest = hashlib.sha256()
     try:
-        with open(path, "rb") as file:
-            for chunk in iter(lambda: file.read(1 << 20), b""):
-                digest.update(chunk)
+        return sha256(path)
     except OSError as error:
         raise unreadable(path, error) from error
-    return digest.hexdigest()
 
 
 _FIX = "delete it to read the data set without it, or make the data set again"
