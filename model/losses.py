@@ -16,10 +16,9 @@ from typing import Callable, Optional, Tuple
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.layers import MASKED_SCORE
-from utilities.metric_names import LOSS, MLM_LOSS, NSP_LOSS
+from utilities.metric_names import LOSS, MLM_LOSS, NSP_LOSS, SEQUENCES_PER_PACK, TOKENS_PER_PACK
 
 MLM_ACCURACY, NSP_ACCURACY = "mlm_accuracy", "nsp_accuracy"
-SEQUENCES_PER_PACK, TOKENS_PER_PACK = "sequences_per_pack", "tokens_per_pack"
 ACCURACY = "accuracy"
 START_ACCURACY, END_ACCURACY = "start_accuracy", "end_accuracy"
 SEQUENCE_WEIGHTS = ("sequence_weights", "next_sentence_weights")  # the latter in the records of pre-training

@@ -9,11 +9,10 @@ from typing import Any, List, Optional
 from checkpoints.state import TrainingState
 from data_utils.records.pipeline import raise_data_errors, training_dataset
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.reporting import Listener, PerExecutionMetrics, Period, Reporting, Rows
+from keras_extensions.callbacks.reporting import Listener, PerExecutionMetrics, Period, Reporting
 from keras_extensions.callbacks.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
 from keras_extensions.callbacks.signals import ShortExecutions, StopWhenRequested
 from model.blocks import hidden_matrices
-from model.losses import SEQUENCES_PER_PACK, TOKENS_PER_PACK
 from settings.derived import betas, is_packed
 from training.checkpointing import Saver, rewind
 from training.chief import shared_position
@@ -179,7 +178,6 @@ class TrainingLoop:
         divergence = StopOnDivergence(losses, config.exploding_loss_ratio, before)
         corrupt_records = CorruptRecords(self._data.reader, session.run.history)
         is_first = self._memory.last is None  # otherwise training continues after a rewind
-        packs = Rows("packs", config.samples_per_update, SEQUENCES_PER_PACK, {"tokens": TOKENS_PER_PACK})
         return Reporting(
             total_steps=plan.updates,
             samples_per_step=config.samples_per_update * plan.packing_factor,
@@ -189,7 +187,7 @@ class TrainingLoop:
             steps_per_period=1 if session.platform.shortens_executions else plan.updates_per_execution,
             first_step=position.step,
             started=session.started if is_first else None,
-            rows=packs if is_packed(config) else None,
+            packs_per_step=config.samples_per_update if is_packed(config) else None,
             seconds_before=position.seconds,
             programs=session.platform.keep_programs if is_first else lambda: "counted from the rewind",
         )

@@ -8,6 +8,7 @@ LOSS = "loss"  # the sum of all losses
 MLM_LOSS, NSP_LOSS = "mlm_loss", "nsp_loss"
 LEARNING_RATE = "learning_rate"  # of the last update; not every platform reports it
 THROUGHPUT = "throughput"  # samples per second
+SEQUENCES_PER_PACK, TOKENS_PER_PACK = "sequences_per_pack", "tokens_per_pack"
 # Of runs in low-precision formats: the number (not the mean) of updates in a period that were skipped because gradients
 # overflowed, and the loss scale if it adapts.
 OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"

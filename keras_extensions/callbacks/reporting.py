@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from keras_extensions.backend import keras
-from utilities.metric_names import LEARNING_RATE, LOSS, OVERFLOWS, THROUGHPUT, is_loss
+from utilities.metric_names import (
+    LEARNING_RATE,
+    LOSS,
+    OVERFLOWS,
+    SEQUENCES_PER_PACK,
+    THROUGHPUT,
+    TOKENS_PER_PACK,
+    is_loss,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Period:
         throughput: samples per second. The first execution, which compiles, is excluded, unless the period contains
             no other execution; ``compiling`` is then true.
         compiling: whether ``throughput`` includes compilation.
-        rates: rates in other units per second, by name; see :class:`Rows`.
+        rates: with packing, ``packs`` and ``tokens`` per second.
         eta: seconds to the end of the run; None while unknown.
         learning_rate: learning rate of the period's last update; None if the optimizer does not report it.
         metrics: averages over the period (``OVERFLOWS`` is a count): the total loss first, then the losses, then the
@@ -79,29 +87,6 @@ class Evaluation:
     def scalars(self) -> Dict[str, float]:
         """Return the values to draw against the step, by name."""
         return {f"evaluation/{name}": value for name, value in self.scores.items()}
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Describes batch rows that contain a varying number of samples.
-
-    Attributes:
-        name: unit of a row, ``packs``.
-        per_step: rows per update.
-        samples: name of the metric for the samples per row.
-        others: further units → the metric for their number per row, such as ``{"tokens": "tokens_per_pack"}``.
-    """
-
-    name: str
-    per_step: int
-    samples: str
-    others: Dict[str, str] = dataclasses.field(default_factory=dict)
-
-    def rates(self, steps_per_second: float, metrics: Dict[str, float]) -> Dict[str, float]:
-        """Return units per second, including ``samples``."""
-        rows = steps_per_second * self.per_step
-        units = {"samples": self.samples, **self.others}
-        return {self.name: rows, **{unit: rows * metrics[metric] for unit, metric in units.items()}}
 
 
 class Listener:
@@ -196,14 +181,14 @@ class Reporting(UpdateCounter):
 
     Args:
         total_steps: updates of the whole run.
-        samples_per_step: samples of one update (the global batch); the mean if ``rows`` is given.
+        samples_per_step: samples of one update (the global batch); the mean with packing.
         listeners: called in this order.
         steps_per_period: updates between two reports. A period ends with the execution that completes it, so at most
             one period ends in each execution.
         first_step: updates done before a resume.
         started: ``time.perf_counter()`` when the program started, for measuring the time to the first step; None: it is
             measured from the beginning of training.
-        rows: describes the batch rows if they have several samples each.
+        packs_per_step: packs of one update, whose samples and tokens are among the metrics; None without packing.
         seconds_before: seconds of training before a resume.
         programs: called after the first execution; returns where its compiled programs came from.
         clock: monotonic clock in seconds; tests bring their own.
@@ -217,7 +202,7 @@ class Reporting(UpdateCounter):
         steps_per_period: int = 1,
         first_step: int = 0,
         started: Optional[float] = None,
-        rows: Optional[Rows] = None,
+        packs_per_step: Optional[int] = None,
         seconds_before: float = 0.0,
         programs: Callable[[], str] = str,
         clock: Callable[[], float] = time.perf_counter,
@@ -228,7 +213,7 @@ class Reporting(UpdateCounter):
         self.listeners: List[Listener] = list(listeners)
         self.steps_per_period = steps_per_period
         self._started = started
-        self._rows = rows
+        self._packs_per_step = packs_per_step
         self._seconds_before = seconds_before
         self._programs = programs
         self._clock = clock
@@ -305,9 +290,15 @@ class Reporting(UpdateCounter):
             listener.period(period)
 
     def _rates(self, steps_per_second: float, metrics: Dict[str, float]) -> Dict[str, float]:
-        if self._rows is None:
+        """Return samples per second and, with packing, packs and tokens per second."""
+        if self._packs_per_step is None:
             return {"samples": steps_per_second * self.samples_per_step}
-        return self._rows.rates(steps_per_second, metrics)
+        packs = steps_per_second * self._packs_per_step
+        return {
+            "packs": packs,
+            "samples": packs * metrics[SEQUENCES_PER_PACK],
+            "tokens": packs * metrics[TOKENS_PER_PACK],
+        }
 
     def _eta(self, now: float) -> Optional[float]:
         """Estimate the time left from the mean rate since compilation, which is steadier than the last period's."""

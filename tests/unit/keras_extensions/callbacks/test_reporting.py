@@ -14,7 +14,7 @@ from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.outputs import MetricsFile, TensorBoardScalars
 from keras_extensions.callbacks.progress import Progress, format_duration, run_log
-from keras_extensions.callbacks.reporting import Listener, Reporting, Rows
+from keras_extensions.callbacks.reporting import Listener, Reporting
 from keras_extensions.schedules import UpDown
 
 THROUGHPUT = re.compile(r"throughput: *(.*?) samples\/sec")
@@ -86,9 +86,8 @@ def test_rates_of_packs_sequences_and_tokens(tmp_path, caplog):
     """2 updates of 8 packs in 4 s, with 2.5 sequences and 100 tokens in a pack."""
     caplog.set_level(logging.INFO)
     clock, seen = Clock(), Collected()
-    rows = Rows("packs", 8, "sequences_per_pack", {"tokens": "tokens_per_pack"})
     listeners = [seen, Progress(io.StringIO()), MetricsFile(tmp_path / "metrics.jsonl")]
-    reporting = Reporting(4, 8 * 2.4, listeners, steps_per_period=2, rows=rows, clock=clock)
+    reporting = Reporting(4, 8 * 2.4, listeners, steps_per_period=2, packs_per_step=8, clock=clock)
     values = {"mlm_loss": 7.0, "sequences_per_pack": 2.5, "tokens_per_pack": 100.0}
     drive(reporting, clock, [(2, 30, values), (2, 4, values)])
     last = seen.periods[-1]
