@@ -52,10 +52,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         help="CPU threads of each process (execution.threads); by default the cores are shared evenly",
     )  # fmt: skip
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM …", help="program and its arguments")
-    return run_main(parser, launch, argv)
+    return run_main(parser, _launch, argv)
 
 
-def launch(options: argparse.Namespace) -> int:
+def _launch(options: argparse.Namespace) -> int:
     """Start the program that the options name; see :func:`main`.
 
     Raises:
