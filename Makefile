@@ -13,7 +13,7 @@ EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packing-plans packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto clean
+.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -82,9 +82,6 @@ benchmark: $(BENCH)  ## speed and memory of pre-training compared with Hugging F
 
 time-shares: $(RUNTIME)  ## what a training step spends its time on: products, GeLU, LayerNorm, optimizer (3 minutes)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.time_shares $(BENCHMARK_ARGS)
-
-packing-plans: $(RUNTIME)  ## plans of packing compared with the published ones, efficiency and run time (a minute)
-	@$(PY) -m benchmarks.packing_plans $(BENCHMARK_ARGS)
 
 packed-training: $(RUNTIME)  ## real tokens per second on packs compared with padded sequences (needs an idle machine)
 	@$(PY) -m benchmarks.packed_training $(BENCHMARK_ARGS)
