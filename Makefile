@@ -13,7 +13,7 @@ EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline benchmarks crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto clean
+.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -116,9 +116,6 @@ preprocessing: $(RUNTIME)  ## data preparation compared with an imitation of the
 
 input-pipeline: $(RUNTIME)  ## samples that the input pipeline delivers compared with those that BERT-base takes (5 minutes)
 	@$(PY) -m benchmarks.input_pipeline $(BENCHMARK_ARGS)
-
-benchmarks: $(RUNTIME)  ## throughput of this project's configs on this machine, as benchmarks.yml says, to compare systems
-	@$(PY) -m benchmarks.run $(BENCHMARK_ARGS)
 
 crash-test: $(DEV)  ## training killed at 25 random moments and data preparation at 8, and resumed (10 minutes on 2 cores); CRASH_ARGS="--seed 7"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.crash $(CRASH_ARGS)
