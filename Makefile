@@ -78,7 +78,7 @@ types: $(DEV)  ## types of the whole product
 	@$(PY) -m mypy
 
 benchmark: $(BENCH)  ## speed and memory of pre-training compared with Hugging Face's, TensorFlow and PyTorch in float32 and bfloat16 (an hour; needs an idle machine); needs PyTorch
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pretraining $(BENCHMARK_ARGS)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.speed $(BENCHMARK_ARGS)
 
 time-shares: $(RUNTIME)  ## what a training step spends its time on: products, GeLU, LayerNorm, optimizer (3 minutes)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.time_shares $(BENCHMARK_ARGS)
@@ -127,7 +127,7 @@ fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (a m
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m tests.fuzz $(FUZZ_ARGS)
 
 fine-tuning-speed: $(BENCH)  ## fine-tuning speed on SQuAD and SST-2, packed, compared with peers that pad to the longest of a batch (long; needs an idle machine); needs PyTorch, real data: SQuAD, GLUE
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning_speed $(BENCHMARK_ARGS)
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.speed --tasks squad sst2 --sizes mini base --warm-up 6 $(BENCHMARK_ARGS)
 
 precision: $(RUNTIME)  ## loss of BERT-tiny in float16, with stochastic rounding and rounded to nearest, compared with float32 (5 minutes); uses real data, Wikipedia, where there is any
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.learning precision $(BENCHMARK_ARGS)

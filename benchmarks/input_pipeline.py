@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import measuring, pretraining
+from benchmarks import measuring, speed
 from benchmarks.measuring import Column
-from benchmarks.pretraining import SPEED
 from benchmarks.settings import MICRO_BATCH, SIZES
+from benchmarks.speed import SPEED
+from model.tasks import PRETRAINING
 
 PIPELINE, TRAINING = "input pipeline", "BERT-base"
 TITLES = {PIPELINE: "input pipeline alone", TRAINING: "BERT-base trains"}
@@ -65,8 +66,9 @@ def measure() -> measuring.Values:
 @measuring.benchmark({}, rounds=3)
 def main(options: argparse.Namespace) -> list[str]:
     def train() -> measuring.Values:
-        job: dict[str, Any] = {"competitor": pretraining.OURS, "size": "base", "warm_up": 1, "started": time.time()}
-        return measuring.in_process(pretraining.measure, measuring.only("TF"), steps=SIZES["base"].steps, **job)
+        job: dict[str, Any] = {"competitor": speed.OURS, "task": PRETRAINING, "size": "base", "warm_up": 1}
+        steps, environment = SIZES["base"].steps, measuring.only("TF")
+        return measuring.in_process(speed.measure, environment, **job, steps=steps, started=time.time())
 
     measure_pipeline = partial(measuring.in_process, measure)
     variants: dict[str, Callable[[], measuring.Values]] = {PIPELINE: measure_pipeline, TRAINING: train}

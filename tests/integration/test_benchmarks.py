@@ -7,21 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks import pretraining
+from benchmarks import speed
 from benchmarks.measuring import Measured, alternate
-from benchmarks.pretraining import OURS, PYTORCH
 from benchmarks.samples import full_sequences, hugging_face_samples
-
-FAST = "pytorch-bfloat16"
-
-
-def make_measured(speeds: dict[str, list[float]], memory: float = 1000.0) -> Measured:
-    measured = Measured()
-    for competitor, values in speeds.items():
-        for value in values:
-            figures = {"samples_per_second": value, "peak_memory_mib": memory, "first_step_seconds": 20.0}
-            measured.add((competitor, "mini"), figures)
-    return measured
+from benchmarks.speed import OURS, SPEED
 
 
 def test_competitors_take_turns_within_each_round() -> None:
@@ -34,10 +23,16 @@ def test_competitors_take_turns_within_each_round() -> None:
     assert "".join(order) == "abababba"
 
 
-def test_the_fastest_of_several_ways_counts_in_each_round() -> None:
-    measured = make_measured({OURS: [30.0, 30.0], "pytorch": [9.0, 10.0], FAST: [10.0, 5.0]})
-    assert pretraining.over_best(measured, "mini", list(PYTORCH)) == [3.0, 3.0]
-    assert pretraining.over_best(measured, "small", list(PYTORCH)) == []
+def test_ratios_are_to_each_competitor_and_to_the_best_within_a_round() -> None:
+    measured, rows = Measured(), {OURS: [30, 10, 40], "pytorch": [10, 5, 10], "pytorch-bfloat16": [5, 10, 20]}
+    for name, speeds in rows.items():
+        for value in speeds:
+            measured.add((name, "squad, mini"), {SPEED: value})
+    options = speed.main.parser.parse_args(["--tasks", "squad", "--sizes", "mini", "base", "--competitors", *rows])
+    text = "\n".join(speed.report(measured, options))
+    assert re.search(r"precision auto +\| +30\.00 \(10\.00–40\.00\) \| +– \|\n", text)
+    assert re.search(r"PyTorch, float32 +\| +3\.00 × \(2\.00–4\.00\) \| +– \|\n", text)
+    assert re.search(r"the best of PyTorch's +\| +2\.00 × \(1\.00–3\.00\) \| +– \|\n", text)
 
 
 def test_all_competitors_predict_the_same_words() -> None:
@@ -53,10 +48,10 @@ def test_all_competitors_predict_the_same_words() -> None:
 @pytest.mark.long
 def test_a_small_run_from_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--sizes", "tiny", "--competitors", OURS, "--rounds", "1", "--steps", "2", "--warm-up", "2"]
-    assert pretraining.main(arguments) == 0
+    assert speed.main(arguments) == 0
     printed, progress = capsys.readouterr()
     rows = re.findall(r"^\| \*\*this project\*\*.*\| +([\d.,]+) \|$", printed, re.M)
-    speed, memory, first_step = (float(value.replace(",", "")) for value in rows)
-    assert speed > 0 and memory > 200 and first_step > 0
+    samples_per_second, memory, first_step = (float(value.replace(",", "")) for value in rows)
+    assert samples_per_second > 0 and memory > 200 and first_step > 0
     assert "| TensorFlow, bfloat16" in printed and "precision auto: stock TensorFlow" in printed
-    assert "round 1 of 1, ours, tiny: samples_per_second" in progress
+    assert "round 1 of 1, ours, pretraining, tiny: samples_per_second" in progress

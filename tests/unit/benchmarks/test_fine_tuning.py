@@ -1,4 +1,4 @@
-"""The benchmarks of fine-tuning train by the recipes that they name, and compute their ratios within a round."""
+"""The benchmark of fine-tuning trains by the recipes that it names; the one of speed pads to the longest sample."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import fine_tuning, fine_tuning_speed
+from benchmarks import fine_tuning
 from benchmarks.fine_tuning import OURS, PRETRAINED_HERE, RANDOM, RELEASED, TITLES, Study, table
-from benchmarks.fine_tuning_speed import SPEED
-from benchmarks.measuring import Measured
 from benchmarks.real_tasks import pairs_of
 from benchmarks.samples import iterate_batches, unpadded
 from model.tasks import CLASSIFICATION, SQUAD
@@ -99,18 +97,6 @@ def test_scores_are_the_mean_and_deviation_over_the_seeds() -> None:
     text = table({"sst2": {OURS: [weak, good]}}, RELEASED)
     cells = [cell.strip() for cell in text.splitlines()[-1].strip("|").split("|")]
     assert cells == [TITLES[OURS], "62.5 ± 17.7", "15.0 ± 7.1"]  # by hand
-
-
-def test_ratios_are_to_each_competitor_and_to_the_best_within_a_round() -> None:
-    arguments = ["--tasks", "squad", "--sizes", "mini", "--competitors", OURS, "pytorch", "pytorch-bfloat16"]
-    options = fine_tuning_speed.main.parser.parse_args(arguments)
-    measured = Measured()
-    for name, speeds in {OURS: [30, 10, 40], "pytorch": [10, 5, 10], "pytorch-bfloat16": [5, 10, 20]}.items():
-        for speed in speeds:
-            measured.add((name, "squad, mini"), {SPEED: speed})
-    text = "\n".join(fine_tuning_speed.report(measured, options))
-    assert "30.00 (10.00–40.00)" in text
-    assert "3.00 × (2.00–4.00)" in text
 
 
 def test_batches_are_as_long_as_their_longest_sample() -> None:

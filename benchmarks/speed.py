@@ -1,0 +1,282 @@
+"""Training speed and memory, and Hugging Face's in TensorFlow and PyTorch: ``python -m benchmarks.speed``.
+
+Every competitor trains the same model on the same data in a process of its own. The processes take turns, round after
+round. The machine's rate of matrix products, in both formats and both frameworks, is measured in turn with them.
+
+Samples of pre-training are full sequences of random words. Those of SQuAD and SST-2 are real questions and sentences in
+random order: Hugging Face pads each batch to its longest sample, and this project packs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import measuring
+from benchmarks.measuring import GFLOPS, Column, Measured, real_data_root
+from benchmarks.samples import (
+    SQUAD_TRAINING,
+    WORDS,
+    Arrays,
+    full_sequences,
+    iterate_batches,
+    pretraining_spec,
+    select_rows,
+    unpadded,
+)
+from benchmarks.settings import (
+    MASKED_POSITIONS,
+    MICRO_BATCH,
+    SEED,
+    SEQUENCE_LENGTH,
+    SIZES,
+    VOCABULARY,
+    Trainer,
+    make_architecture,
+)
+from data_utils.command_line import positive
+from data_utils.records.arrays import ArrayReader
+from model.architecture import Architecture
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
+
+SPEED, MEMORY, FIRST_STEP = "samples_per_second", "peak_memory_mib", "first_step_seconds"
+PRODUCT = (1024, 768, 3072)  # micro batch × sequence, inner, columns of BERT-base
+AUTO, FLOAT32 = "auto", "float32"
+PREPARED = 8192  # most samples of fine-tuning
+MOST_IN_PACK = 6  # samples of fine-tuning
+
+
+class Task(NamedTuple):
+    """A task to train on.
+
+    Attributes:
+        name: the model's task.
+        title: what a sample is.
+        length: most tokens of a sample.
+        batch: samples of a weight update; with packs, on average.
+        files: in the folder of real data.
+    """
+
+    name: str
+    title: str
+    length: int
+    batch: int
+    files: tuple[str, ...] = ()
+
+
+SST2 = "sst2"
+TASKS = {
+    PRETRAINING: Task(PRETRAINING, f"random words with {MASKED_POSITIONS} predictions", SEQUENCE_LENGTH, MICRO_BATCH),
+    SQUAD: Task(SQUAD, "windows of SQuAD", 384, 8, (SQUAD_TRAINING, WORDS)),
+    SST2: Task(CLASSIFICATION, "sentences of SST-2", 64, 32, ("glue/SST-2", WORDS)),
+}
+
+# --- Competitors, each in a process of its own; imports are inside, because Transformers loads one framework ---
+
+Prepared = tuple[Trainer, float]  # how to train a number of steps, and the samples in a step
+
+
+def make_samples(task: Task) -> Arrays:
+    """Return padded training samples."""
+    if task.name == PRETRAINING:
+        return full_sequences()
+    from benchmarks.real_tasks import Classification, Squad
+    from data_utils.squad.windows import Geometry
+
+    data = real_data_root()
+    if task.name == SQUAD:
+        arrays = Squad(data, data / WORDS, Geometry(task.length, 64, 128)).training(PREPARED)
+    else:
+        arrays = Classification(SST2, data, data / WORDS, task.length).training(PREPARED)
+    return select_rows(arrays, np.random.default_rng(SEED).permutation(len(arrays["input_ids"])))
+
+
+def _ours(precision: str, task: Task, architecture: Architecture, samples: Arrays, steps: int) -> Prepared:
+    from benchmarks.ours import cpu_platform, trainer
+
+    platform = cpu_platform(precision=precision)
+    if task.name == PRETRAINING:
+        reader = ArrayReader(pretraining_spec(), samples)
+        return trainer(task.name, architecture, reader, task.batch, steps, platform), task.batch
+    from data_utils.classification.features import classification_features
+    from data_utils.records.packs import make_rows, sequences_per_pack
+    from data_utils.squad.windows import squad_features
+
+    features = squad_features if task.name == SQUAD else partial(classification_features, classes=2)
+    padded = ArrayReader(features(task.length, VOCABULARY), samples)
+    lengths = samples["input_mask"].sum(axis=1)
+    packs = make_rows(padded, lengths, MOST_IN_PACK, SEED, cls_positions=task.name == CLASSIFICATION)
+    in_a_row = sequences_per_pack(packs)
+    rows = max(1, round(task.batch / in_a_row))
+    return trainer(task.name, architecture, packs, rows, steps, platform), rows * in_a_row
+
+
+def _tensorflow(task: Task, architecture: Architecture, samples: Arrays, steps: int) -> Prepared:
+    from benchmarks.peers_tensorflow import trainer
+
+    return trainer(architecture, lambda: iterate_batches(samples, task.batch, select_rows)), task.batch
+
+
+def _pytorch(task: Task, architecture: Architecture, samples: Arrays, steps: int, **way: bool) -> Prepared:
+    from benchmarks.peers_pytorch import trainer
+
+    select = select_rows if task.name == PRETRAINING else unpadded
+    return trainer(task.name, architecture, iterate_batches(samples, task.batch, select), **way), task.batch
+
+
+class Competitor(NamedTuple):
+    """A way to train BERT.
+
+    Attributes:
+        title: in tables.
+        prepare: makes a trainer; its last argument is the number of steps of an execution.
+        framework: that Transformers loads; the other one would count as time and memory.
+        tasks: keys of ``TASKS``.
+    """
+
+    title: str
+    prepare: Callable[[Task, Architecture, Arrays, int], Prepared]
+    framework: str = "TF"
+    tasks: tuple[str, ...] = tuple(TASKS)
+
+
+OURS, OURS_FLOAT32, TENSORFLOW = "ours", "ours-float32", "hf-tensorflow-xla"
+BEST = "PyTorch's"  # variants, of which the fastest in a round counts
+PYTORCH: dict[str, tuple[str, dict[str, Any]]] = {  # title and options of ``peers_pytorch.trainer``
+    "pytorch": ("float32", {}),
+    "pytorch-compiled": ("float32, `torch.compile`", {"compiled": True}),
+    "pytorch-bfloat16": ("bfloat16 autocast", {"bfloat16": True}),
+    "pytorch-bfloat16-compiled": ("bfloat16 autocast, `torch.compile`", {"bfloat16": True, "compiled": True}),
+}
+COMPETITORS = {
+    OURS: Competitor("**this project**, precision auto", partial(_ours, AUTO)),
+    OURS_FLOAT32: Competitor("this project, float32", partial(_ours, FLOAT32)),
+    TENSORFLOW: Competitor("HF TensorFlow, `jit_compile`", _tensorflow, tasks=(PRETRAINING,)),
+    **{
+        name: Competitor(f"PyTorch, {title}", partial(_pytorch, **way), "TORCH")
+        for name, (title, way) in PYTORCH.items()
+    },
+}
+PRODUCTS = {
+    (framework, precision): f"{name}, {precision}"
+    for framework, name in {"TF": "TensorFlow", "TORCH": "PyTorch"}.items()
+    for precision in ("float32", "bfloat16")
+}
+
+
+def measure(competitor: str, task: str, size: str, warm_up: int, steps: int, started: float) -> measuring.Values:
+    """Warm up, then time the steps, in this process.
+
+    Args:
+        competitor: key of ``COMPETITORS``.
+        task: key of ``TASKS``.
+        size: key of ``SIZES``.
+        warm_up: steps before the measured ones, at least 1.
+        steps: number of measured steps.
+        started: ``time.time()`` just before the process was started.
+    """
+    samples = make_samples(TASKS[task])
+    train, samples_in_a_step = COMPETITORS[competitor].prepare(TASKS[task], make_architecture(size), samples, steps)
+    train(1)
+    first = time.time() - started
+    if warm_up > 1:
+        train(warm_up - 1)
+    seconds = train(steps)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {SPEED: steps * samples_in_a_step / seconds, FIRST_STEP: first, MEMORY: memory}
+
+
+# --- Derived figures ---
+
+
+def over_best(measured: Measured, case: str, others: Sequence[str]) -> list[float]:
+    """Return our speed over that of the fastest of others, in each round."""
+    of_ours = measured.values((OURS, case), SPEED)
+    speeds = [values for values in (measured.values((name, case), SPEED) for name in others) if values]
+    return [own / max(theirs) for own, *theirs in zip(of_ours, *speeds)] if speeds else []
+
+
+def report(measured: Measured, options: argparse.Namespace) -> list[str]:
+    """Return the tables of all measurements: a row for each competitor, a column for each task and size."""
+    cases = [f"{task}, {size}" for task in options.tasks for size in options.sizes]
+    titles = {name: COMPETITORS[name].title for name in options.competitors}
+
+    def table(corner: str, rows: Mapping[str, str], values: Callable[[str, str], Sequence[float]], form: str) -> str:
+        return measuring.table(corner, rows, [Column(case, partial(values, case), form) for case in cases])
+
+    def figures(value: str) -> Callable[[str, str], list[float]]:
+        return lambda case, name: measured.values((name, case), value)
+
+    def ratios(case: str, name: str) -> list[float]:
+        return over_best(measured, case, list(PYTORCH) if name == BEST else [name])
+
+    tasks = [TASKS[task] for task in options.tasks]
+    about = "; ".join(f"{task.title}, at most {task.length} tokens, {task.batch} samples an update" for task in tasks)
+    parts = [
+        f"BERT with dropout and AdamW, vocabulary {VOCABULARY:,}: {about}. Each figure is the median (min–max) of"
+        f" {options.rounds} processes, run in alternation; ratios are taken within a round. All compute the masked-LM"
+        " head on the masked positions only; PyTorch uses its fused AdamW. In fine-tuning, this project packs, and"
+        " Hugging Face pads each batch to its longest sample.",
+        measuring.table("matrix products of this machine", PRODUCTS, [measured.column("GFLOP/s", GFLOPS, "{:,.0f}")]),
+        table("samples/s", titles, figures(SPEED), "{:.2f}"),
+    ]
+    if OURS in titles:
+        others = {name: title for name, title in titles.items() if name != OURS}
+        rows = {**others, BEST: f"the best of {BEST}"}
+        parts.append(table("this project, precision auto, is faster than", rows, ratios, "{:.2f} ×"))
+    parts.append(table("peak memory of the process, MiB", titles, figures(MEMORY), "{:,.0f}"))
+    return [*parts, table("start of the process to first step done, s", titles, figures(FIRST_STEP), "{:.1f}")]
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "--tasks": {"nargs": "+", "choices": TASKS, "default": [PRETRAINING], "help": "to train on"},
+    "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "small", "base"], "help": "size of the model"},
+    "--competitors": {"nargs": "+", "choices": COMPETITORS, "default": list(COMPETITORS), "help": "to be measured"},
+    "--steps": {"type": positive, "metavar": "N", "help": "measured steps of a process; None: depends on the size"},
+    "--warm-up": {"type": positive, "default": 3, "metavar": "N", "help": "steps before the measured ones"},
+}
+
+
+@measuring.benchmark(ARGUMENTS, rounds=3)
+def main(options: argparse.Namespace) -> list[str]:
+    with_pytorch = any(COMPETITORS[name].framework == "TORCH" for name in options.competitors)
+    measuring.require(["torch"] if with_pytorch else [], otherwise="leave PyTorch out with --competitors")
+    measuring.require([], [real_data_root() / file for task in options.tasks for file in TASKS[task].files])
+
+    def process(competitor: str, task: str, size: str) -> measuring.Values:
+        job = {"competitor": competitor, "task": task, "size": size, "warm_up": options.warm_up}
+        steps, environment = options.steps or SIZES[size].steps, measuring.only(COMPETITORS[competitor].framework)
+        fix = f"leave {competitor} out with --competitors"
+        return measuring.in_process(measure, environment, fix, **job, steps=steps, started=time.time())
+
+    def products(framework: str, precision: str) -> measuring.Values:
+        peer = "peers_tensorflow" if framework == "TF" else "peers_pytorch"
+        job: dict[str, Any] = {"shape": PRODUCT, "bfloat16": precision == "bfloat16"}
+        return measuring.in_process(f"benchmarks.{peer}:product_rate", measuring.only(framework), **job)
+
+    variants: dict[Any, Callable[[], measuring.Values]] = {
+        product: partial(products, *product) for product in PRODUCTS if product[0] == "TF" or with_pytorch
+    }
+    variants |= {
+        (name, f"{task}, {size}"): partial(process, name, task, size)
+        for task in options.tasks
+        for size in options.sizes
+        for name in options.competitors
+        if task in COMPETITORS[name].tasks
+    }
+    parts = report(measuring.alternate(variants, options.rounds), options)
+    if OURS in options.competitors:
+        described = measuring.in_process("benchmarks.ours:describe", precision=AUTO)
+        parts.insert(1, f"this project, precision auto: {described}")
+    return parts
+
+
+if __name__ == "__main__":
+    sys.exit(main())
