@@ -28,7 +28,7 @@ LABELS = ("labels", "start_positions", "end_positions")
 SAMPLES = 256
 
 # In the folder of real data
-TEXT = "wikipedia_en/AA"  # as WikiExtractor writes it, a megabyte a file
+WIKIPEDIA = "wikipedia_en"  # as WikiExtractor writes it, a megabyte a file
 WORDS = "vocab/vocab-bert-base-uncased.txt"
 SQUAD_TRAINING = "squad/train-v1.1-prefix.json"  # the available part of the training set
 
@@ -88,33 +88,29 @@ def generated_samples(vocabulary: int, count: int, seed: int = SEED) -> Arrays:
     return samples
 
 
-def real_text(folder: Path, files: int) -> Path:
-    """Link some files of English Wikipedia into a folder, and return it.
+def wikipedia_files(count: int) -> list[Path]:
+    """Return the first files of English Wikipedia, a megabyte each.
 
     Raises:
-        UserError: there is no text.
+        UserError: there are none.
     """
-    paths = sorted((real_data_root() / TEXT).glob("wiki_*"))[:files]
-    if not paths:
-        raise UserError(f"no text in {real_data_root() / TEXT}; set BERT_REAL_DATA to the folder of real data")
-    (folder / "AA").mkdir(parents=True, exist_ok=True)
-    for file in paths:
-        link = folder / "AA" / file.name
-        link.unlink(missing_ok=True)  # of a run that was stopped
-        link.symlink_to(file)
-    return folder
+    files = sorted((real_data_root() / WIKIPEDIA).rglob("wiki_*"))
+    if not files:
+        raise UserError(f"no text in {real_data_root() / WIKIPEDIA}; set BERT_REAL_DATA to the folder of real data")
+    return [file.resolve() for file in files[:count]]
 
 
 def real_samples(vocabulary: int, count: int) -> Arrays | None:
     """Return records made from a megabyte of English Wikipedia; None if the text is absent."""
     words = real_data_root() / WORDS
-    if not ((real_data_root() / TEXT).exists() and words.exists()):
+    if not ((real_data_root() / WIKIPEDIA).exists() and words.exists()):
         return None
     with tempfile.TemporaryDirectory() as folder:
-        text, output = real_text(Path(folder) / "text", files=1), Path(folder) / "records"
+        output = Path(folder) / "records"
         command(
-            *("-m", "data_utils.text", "--wikiextractor", text, "--output", output, "--vocab-file", words),
-            *("--duplicate-factor", 1, "--max-seq-length", SEQUENCE_LENGTH, "--max-predictions", MASKED_POSITIONS),
+            *("-m", "data_utils.text", "--wikiextractor", *wikipedia_files(1), "--output", output),
+            *("--vocab-file", words, "--duplicate-factor", 1),
+            *("--max-seq-length", SEQUENCE_LENGTH, "--max-predictions", MASKED_POSITIONS),
         )
         return read_samples(output, vocabulary, count)
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import measuring
 from benchmarks.measuring import command
-from benchmarks.samples import real_text
+from benchmarks.samples import wikipedia_files
 from benchmarks.settings import SIZES, TINY_CONFIGS
 from model.architecture import Architecture, model_flops_per_sample
 from model.tasks import PRETRAINING, expected_blocks
@@ -40,7 +40,7 @@ RATIO, BLOCK_SIZE = 0.9, 16  # fraction of absent blocks; rows and columns of a 
 INTERVAL = 44  # approximate number of updates between changes of the pattern, as 160 changes over phase 1
 SEED = 1984
 SEQUENCES_PER_UPDATE, UPDATES_PER_LOG = 32, 5
-TEXT_FILES = 24  # a megabyte each
+MEGABYTES = 24  # of text
 POINTS = (0.25, 0.5, 0.75, 1.0)  # of the FLOPs, at which losses are printed
 WINDOW = 0.1  # of the FLOPs, over which a loss is a mean
 HIDDEN = 0.04  # of the FLOPs, at the start, where all losses fall from ln(vocabulary): left out of the picture
@@ -216,9 +216,8 @@ def prepare(work: Path) -> Path:
     data = work / "data"
     if (data / "manifest.json").exists():
         return data
-    text = real_text(work / "text", TEXT_FILES)
     command(
-        *("-m", "data_utils.text", "--wikiextractor", text, "--output", data),
+        *("-m", "data_utils.text", "--wikiextractor", *wikipedia_files(MEGABYTES), "--output", data),
         *("--vocab-size", VOCABULARY, "--duplicate-factor", 1),
     )
     return data
