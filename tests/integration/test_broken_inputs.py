@@ -23,20 +23,12 @@ from data_utils.text import examples, extract, sentences, vocabulary
 from data_utils.tokenizer import SPECIAL_TOKENS
 from execution import launch
 from tasks.cli import main
+from tests.support.command_errors import assert_refused
 from tests.support.config_files import TINY, changed, run_command, write
 from tests.support.pack_samples import sequence
 from tests.support.pack_samples import write as write_records
 
 SOME_TEXT = "One sentence is here. Another one follows it.\n\nA second document has words too. It ends.\n" * 20
-
-
-def one_line(status: int | None, shown: Any, *words: str) -> None:
-    """Check what a command that was refused has printed."""
-    lines = [line for line in shown.err.splitlines() if not line.endswith("elapsed") and " elapsed" not in line]
-    assert status == 2, shown
-    assert len(lines) == 1 and lines[0].startswith("error: ") and lines[0].isprintable(), shown.err
-    for word in words:
-        assert word in lines[0], lines[0]
 
 
 # Files around a config. Each function changes a folder that has a good run.json, and returns further arguments.
@@ -100,7 +92,7 @@ CONFIG_FILES: dict[str, tuple[Callable[[Path], list[str]], tuple[str, ...]]] = {
 def test_broken_config_files(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write(tmp_path, TINY)
     make, words = CONFIG_FILES[name]
-    one_line(run_command("pretraining", make(tmp_path)), capsys.readouterr(), *words)
+    assert_refused(run_command("pretraining", make(tmp_path)), capsys.readouterr(), *words)
 
 
 UNUSUAL: dict[str, Callable[[Path], list[str]]] = {
@@ -159,7 +151,7 @@ def test_wrong_environment_variables(
     for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
     path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATA"} if "DATA" in variables else {}))
-    one_line(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), word)
+    assert_refused(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), word)
 
 
 # The data commands. Each function makes files and returns a command's arguments.
@@ -312,4 +304,4 @@ def test_wrong_arguments_of_data_commands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     command, make, word = DATA[name]
-    one_line(command(make(tmp_path)), capsys.readouterr(), word)
+    assert_refused(command(make(tmp_path)), capsys.readouterr(), word)

@@ -28,6 +28,7 @@ from settings.loading import load_config
 from tasks.search.__main__ import main
 from tasks.search.space import check_space, read_space
 from tests import ROOT
+from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import PIECES, write_config, write_pieces, write_sst2
 from tests.support.runs import evaluations, events, metrics, read_json, run_command, state, write_json
 
@@ -201,9 +202,7 @@ def test_another_config_is_not_the_same_search(
     space = {"num_epochs": [1], "optimizer_opts.weight_decay_rate": [0.1]}
     files.program.write_text(PROGRAM.replace('flags["seed"]', "7"), encoding="utf-8")
     assert files.search("search", space, 1) == 0
-    assert main([*files.arguments("search", space, 2), flag, value]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and name in error
+    assert_refused(main([*files.arguments("search", space, 2), flag, value]), capsys.readouterr(), name)
     assert len(files.started()) == 1
 
 
@@ -247,9 +246,7 @@ RATE = "optimizer_opts.learning_rate.max_learning_rate"
 def test_a_wrong_space_is_refused_before_anything_runs(
     files: Files, capsys: pytest.CaptureFixture[str], space: Any, name: str
 ) -> None:
-    assert files.search("search", space, 2) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1 and name in error
+    assert_refused(files.search("search", space, 2), capsys.readouterr(), name)
     assert not (files.root / "search").exists()
 
 
@@ -268,9 +265,8 @@ def test_a_wrong_space_is_refused_before_anything_runs(
 def test_a_wrong_command_is_refused(
     files: Files, capsys: pytest.CaptureFixture[str], change: Callable[[list[str]], list[str]], name: str
 ) -> None:
-    assert main(change(files.arguments("search", SPACE, 2))) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and name in error and not files.started()
+    assert_refused(main(change(files.arguments("search", SPACE, 2))), capsys.readouterr(), name)
+    assert not files.started()
 
 
 def test_a_score_that_no_run_has_is_named(files: Files, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.sentence_transformers import embedding_settings
 from tasks.classify import main as classify
 from tasks.embed import main as embed
+from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import PIECES, write_config, write_pieces, write_texts_to_embed
 from tests.support.runs import SMALL, metrics, read_json, run_command
 from utilities.tables import read_table
@@ -109,9 +110,7 @@ def test_files_that_cannot_be_embedded_are_refused(
     if name is not None:
         (tmp_path / name).write_text(content, encoding="utf-8")
     given = ["--checkpoint", str(scored), "--file", name or "a.txt", "--output", "out.npy", *arguments]
-    assert embed(given) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1 and message in error
+    assert_refused(embed(given), capsys.readouterr(), message)
     assert not (tmp_path / "out.npy").exists()
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from reports.compare import comparison_tables, differences, lines, main, render, run_labels
 from reports.run_files import RunData, read_run_folder
+from tests.support.command_errors import assert_refused
 from tests.support.html_pages import HOSTILE, Page, assert_self_contained
 from tests.support.run_folders import make_run, period
 
@@ -144,9 +145,7 @@ def test_what_cannot_be_compared_is_one_line(tmp_path, two, capsys, case):
         "no run": [str(two[0]), str(tmp_path / "empty")],
         "unwritable": [*map(str, two), "--output", str(tmp_path / "file" / "page.html")],
     }[case]
-    assert main(arguments) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and error.count("\n") == 1
+    assert_refused(main(arguments), capsys.readouterr())
 
 
 def test_damaged_files_are_noted(tmp_path, two):

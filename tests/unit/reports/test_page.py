@@ -12,6 +12,7 @@ import pytest
 from reports.__main__ import main
 from reports.page import write_report
 from reports.run_files import read_run_folder
+from tests.support.command_errors import assert_refused
 from tests.support.html_pages import HOSTILE, assert_self_contained, read_page
 from tests.support.run_folders import make_run, period
 from utilities.errors import UserError
@@ -172,7 +173,5 @@ def test_the_command(tmp_path, capsys):
     for folder in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(UserError, match="does not exist" if folder.name == "nowhere" else "contains no run"):
             write_report(folder)
-        assert main([str(folder)]) == 2
-        error = capsys.readouterr().err
-        assert error.startswith("error: ") and str(folder) in error and error.count("\n") == 1
+        assert_refused(main([str(folder)]), capsys.readouterr(), str(folder))
     assert not (tmp_path / "report.html").exists()

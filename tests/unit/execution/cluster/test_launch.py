@@ -17,6 +17,7 @@ import pytest
 from execution import launch
 from execution.software.cluster.lifeline import LIFELINE, watch_lifeline
 from tests import ROOT
+from tests.support.command_errors import assert_refused
 
 PROGRAM = """
 import json, os, signal, sys, time
@@ -172,6 +173,4 @@ def test_gpus_are_shared(monkeypatch):
     ],
 )
 def test_mistakes_are_one_line(arguments, names, capsys):
-    assert launch.main(arguments) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("error: ") and names in error and error.count("\n") == 1
+    assert_refused(launch.main(arguments), capsys.readouterr(), names)
