@@ -5,19 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.samples import histogram, packed_samples
+from benchmarks.samples import packed_samples
 from data_utils.records.packs import sequences_per_pack
 from data_utils.records.validation import find_problem
 
 ROWS = 400
-
-
-def test_the_histogram_is_the_published_one() -> None:
-    counts = histogram(512)
-    assert len(counts) == 512
-    assert counts.sum() / 1e6 == pytest.approx(16.28, abs=0.005)  # million sequences, arXiv 2107.02027
-    real = (counts * np.arange(1, 513)).sum() / counts.sum() / 512
-    assert 100 * real == pytest.approx(49.97, abs=0.005)  # % real tokens without packing
 
 
 @pytest.mark.parametrize("length", [128, 512])
