@@ -183,11 +183,6 @@ CASES = [
         spec=pretraining_features(SEQUENCE, 5, VOCABULARY),
     ),
     Broken("not an Example", replace_payload(b"\xff\xfe not a message"), (*RECORD_1, "is not a tf.train.Example")),
-    Broken(
-        "stale index",
-        lambda folder: (build_index(folder / "b.tfrecord"), write_samples(folder / "b.tfrecord", range(4))),
-        ("b.index", RENEW),
-    ),
     Broken("index is a folder", lambda folder: (folder / "b.index").mkdir(), ("b.index", "cannot be read")),
     Broken("no such folder", lambda folder: None, ("nowhere", "no such folder", "name the folder"), dataset="nowhere"),
     Broken(

@@ -47,16 +47,6 @@ def updates(reader: SampleReader, **changes: int) -> list[dict[str, np.ndarray]]
     return list(training_dataset(reader, **arguments).as_numpy_iterator())
 
 
-def test_records_are_read_as_tensorflow_wrote_them(reader: RecordReader) -> None:
-    order = np.random.default_rng(0).permutation(COUNT)
-    samples = [sample(number) for number in order.tolist()]
-    batch = reader.read(order)
-    assert reader.count == COUNT and set(batch) == set(samples[0])
-    for name, values in batch.items():
-        assert values.dtype == (np.float32 if name == "masked_lm_weights" else np.int32)
-        np.testing.assert_array_equal(values, [one[name] for one in samples], err_msg=name)
-
-
 def test_an_element_is_a_whole_update_with_static_shapes(reader: RecordReader) -> None:
     dataset = training_dataset(reader, micro_batch_size=4, micro_batches_per_update=3, seed=9, num_updates=8)
     element = dataset.element_spec
