@@ -10,7 +10,6 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -121,22 +120,7 @@ HISTOGRAM = Path(__file__).resolve().parent / "data" / "wikipedia_length_histogr
 PREDICTIONS = {128: 20, 512: 76}  # of one sequence at most, as published
 MASKED_LM_PROB = 0.15
 SHORTEST = 5  # tokens; the histogram has no shorter sequence
-
-
-class PackedSamples(NamedTuple):
-    """The same kind of sequences twice, random tokens, 15 % of them masked.
-
-    Attributes:
-        padded: one sequence a row.
-        packed: several sequences a row.
-        packing_factor: sequences in a pack on average, over the whole histogram.
-        efficiency: share of real tokens in packs, over the whole histogram.
-    """
-
-    padded: ArrayReader
-    packed: ArrayReader
-    packing_factor: float
-    efficiency: float
+SEQUENCES_PER_PACK = 3  # at most
 
 
 def histogram(max_seq_length: int = 512) -> np.ndarray:
@@ -145,14 +129,11 @@ def histogram(max_seq_length: int = 512) -> np.ndarray:
     return np.append(counts[: max_seq_length - 1], counts[max_seq_length - 1 :].sum())
 
 
-def packed_samples(
-    max_seq_length: int, max_sequences_per_pack: int, algorithm: str, rows: int, vocab_size: int
-) -> PackedSamples:
-    """Make rows of both kinds.
+def packed_samples(max_seq_length: int, rows: int, vocab_size: int) -> tuple[ArrayReader, ArrayReader]:
+    """Return padded rows of one sequence each, and packs of the same kind of sequences: random tokens, 15 % masked.
 
     Args:
         max_seq_length: S, a key of ``PREDICTIONS``.
-        max_sequences_per_pack, algorithm: see :func:`data_utils.packing.plan_packing`.
         rows: padded sequences, and packs.
         vocab_size: vocabulary size of the model.
     """
@@ -161,22 +142,19 @@ def packed_samples(
 
     random = np.random.default_rng(SEED)
     counts = histogram(max_seq_length)
-    plan = plan_packing(counts, max_seq_length, max_sequences_per_pack, algorithm)
+    plan = plan_packing(counts, max_seq_length, SEQUENCES_PER_PACK)
     chosen = [plan.packs[kind] for kind in spread_over(np.asarray(plan.repeats), rows, random)]
     bounds = np.cumsum([0, *map(len, chosen)])
     in_packs = _random_sequences(np.concatenate(chosen), max_seq_length, vocab_size, random)
     of_packs = [range(begin, end) for begin, end in itertools.pairwise(bounds)]
     needed = max(int(_masked_tokens(np.array(pack), max_seq_length).sum()) for pack in plan.packs)
     predictions = PREDICTIONS[max_seq_length]
-    most = max(needed, predictions + max_sequences_per_pack)  # masked tokens of a pack, as in data_utils.packing
-    packed = pack_arrays(in_packs, of_packs, max_seq_length, most, max_sequences_per_pack)
+    most = max(needed, predictions + SEQUENCES_PER_PACK)  # masked tokens of a pack, as in data_utils.packing
+    packed = pack_arrays(in_packs, of_packs, max_seq_length, most, SEQUENCES_PER_PACK)
     alone = _random_sequences(1 + spread_over(counts, rows, random), max_seq_length, vocab_size, random)
-    return PackedSamples(
-        ArrayReader(pretraining_features(max_seq_length, predictions, vocab_size), alone),
-        ArrayReader(packed_pretraining_features(max_seq_length, most, max_sequences_per_pack, vocab_size), packed),
-        plan.packing_factor,
-        plan.efficiency,
-    )
+    spec = packed_pretraining_features(max_seq_length, most, SEQUENCES_PER_PACK, vocab_size)
+    padded = ArrayReader(pretraining_features(max_seq_length, predictions, vocab_size), alone)
+    return padded, ArrayReader(spec, packed)
 
 
 def spread_over(counts: np.ndarray, number: int, random: np.random.Generator) -> np.ndarray:
