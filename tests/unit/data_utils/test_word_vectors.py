@@ -93,10 +93,12 @@ def test_pieces_with_the_same_neighbours_have_similar_vectors_of_one_length() ->
     first = [rng.integers(0, 3, 300), np.full(300, 6)]  # pieces 0 to 2 are next to 6, pieces 3 to 5 next to 7
     second = [rng.integers(3, 6, 300), np.full(300, 7)]
     tokens = np.concatenate([np.stack(first, axis=1), np.stack(second, axis=1)])
-    vectors = word_vectors.word_vectors(Rows(tokens), VOCABULARY, size=16, seed=1)
+    vectors = word_vectors.word_vectors(Rows(tokens, np.ones_like(tokens)), VOCABULARY, size=16, seed=1)
     assert vectors.shape == (VOCABULARY, 16) and vectors.dtype == np.float32
     np.testing.assert_allclose((vectors**2).mean(axis=1), 1, rtol=1e-5)
     cosine = vectors @ vectors.T / 16
     assert min(cosine[:3, :3].min(), cosine[3:6, 3:6].min()) > 0.9
     assert cosine[:3, 3:6].max() < 0.1
-    np.testing.assert_array_equal(vectors, word_vectors.word_vectors(Rows(tokens), VOCABULARY, size=16, seed=1))
+    np.testing.assert_array_equal(
+        vectors, word_vectors.word_vectors(Rows(tokens, np.ones_like(tokens)), VOCABULARY, size=16, seed=1)
+    )
