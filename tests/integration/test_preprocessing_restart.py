@@ -127,7 +127,7 @@ def test_a_run_that_is_stopped_anywhere_resumes(
     assert content(tmp_path / "out") == content(data_set)
 
 
-@pytest.mark.parametrize(("limit", "file"), [(100, "recipe"), (20_000, "punkt"), (30_000, "wiki")])
+@pytest.mark.parametrize(("limit", "file"), [(100, "recipe"), (20_000, "punkt"), (60_000, "wiki")])
 def test_a_full_disk_is_one_line_and_the_command_resumes(
     limit: int, file: str, dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
