@@ -18,7 +18,7 @@ from data_utils.records.order import samples_at
 if TYPE_CHECKING:
     from data_utils.records.pipeline import SampleReader
 
-ROWS_AT_ONCE = 16_384
+ROWS_AT_ONCE = 2048  # neighbours in the data set, because many reads at random positions of a disk take minutes
 TOKENS = 16_000_000  # that are counted at most
 CELLS = 1 << 26  # V × K at most; the table of counts and what is computed from it take up to 1.5 GB
 WINDOW = 4  # neighbours on each side; the neighbour at distance d counts 1/d
@@ -27,13 +27,13 @@ OVERSAMPLING, POWER_ITERATIONS = 32, 2  # of the randomized decomposition
 
 
 def word_vectors(rows: SampleReader, vocab_size: int, size: int, seed: int) -> np.ndarray:
-    """Return a vector of each word piece, from random rows of a data set.
+    """Return a vector of each word piece, from random parts of a data set.
 
     Args:
         rows: rows of pre-training.
         vocab_size: V.
         size: H.
-        seed: seed of the choice of rows, of the decomposition, and of the vectors of pieces that do not occur.
+        seed: seed of the choice of parts, of the decomposition, and of the vectors of pieces that do not occur.
 
     Returns:
         float32 (V, H), each row of length √H, so that the elements have a root mean square of 1.
@@ -54,16 +54,17 @@ def word_vectors(rows: SampleReader, vocab_size: int, size: int, seed: int) -> n
 
 
 def original_tokens(rows: SampleReader, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of random rows before they were masked.
+    """Return the tokens of random parts of a data set before they were masked.
 
     Returns:
         int32 (N, S), and the number of each token's sequence in its row, from 1 on, 0 for padding: uint16 (N, S).
     """
     parts: list[np.ndarray] = []
     sequences: list[np.ndarray] = []
-    for begin in range(0, rows.count, ROWS_AT_ONCE):
-        count = min(ROWS_AT_ONCE, rows.count - begin)
-        batch = rows.read(samples_at(seed, begin, count, rows.count))
+    count = -(-rows.count // ROWS_AT_ONCE)
+    for part in samples_at(seed, 0, count, count).tolist():
+        begin = part * ROWS_AT_ONCE
+        batch = rows.read(np.arange(begin, min(begin + ROWS_AT_ONCE, rows.count)))
         tokens = batch["input_ids"]  # (N, S)
         row, masked = np.nonzero(batch["masked_lm_weights"])
         tokens[row, batch["masked_lm_positions"][row, masked]] = batch["masked_lm_ids"][row, masked]
