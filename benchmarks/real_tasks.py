@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from nltk.tokenize.punkt import PunktSentenceTokenizer
 
 from benchmarks.samples import SQUAD_TRAINING, Arrays
 from data_utils.classification.benchmarks import TASKS
@@ -25,7 +24,8 @@ from data_utils.squad.answers import best_answers
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.metric import score
 from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windows, squad_features
-from data_utils.text.sentence_splitter import train as train_punkt
+from data_utils.text.sentence_splitter import Parameters, punkt_sentences
+from data_utils.text.sentence_splitter import train as train_splitter
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
 from model.tasks import SQUAD
 from utilities.errors import UserError
@@ -119,15 +119,14 @@ def pairs_of(squad: SquadSet) -> Iterator[tuple[str, str, str]]:
     QNLI (Wang et al. 2019) was made of SQuAD like this, but from the sentences that share many words with the question.
     Questions whose context has no sentence of both kinds are left out.
     """
-    contexts = [paragraph.context for paragraph in squad.paragraphs]
-    punkt = PunktSentenceTokenizer(train_punkt(contexts))
-    sentences = [list(punkt.span_tokenize(context)) for context in contexts]
+    parameters = train_splitter(paragraph.context for paragraph in squad.paragraphs)
+    sentences = [list(_sentences(paragraph.context, parameters)) for paragraph in squad.paragraphs]
     count = 0
     for question in squad.questions:
         answering: list[str] = []
         others: list[str] = []
-        for begin, end in sentences[question.paragraph]:
-            sentence = contexts[question.paragraph][begin:end]
+        for begin, sentence in sentences[question.paragraph]:
+            end = begin + len(sentence)
             if any(begin <= answer.start <= end - len(answer.text) for answer in question.answers):
                 answering.append(sentence)
             elif not any(answer.text in sentence for answer in question.answers):
@@ -136,6 +135,15 @@ def pairs_of(squad: SquadSet) -> Iterator[tuple[str, str, str]]:
             other = others[count // 2 % len(others)]
             yield question.text, answering[0] if count % 2 else other, "yes" if count % 2 else "no"
             count += 1
+
+
+def _sentences(context: str, parameters: Parameters) -> Iterator[tuple[int, str]]:
+    """Yield the start and the text of each sentence."""
+    end = 0
+    for sentence in punkt_sentences(context, parameters):
+        begin = context.index(sentence, end)
+        end = begin + len(sentence)
+        yield begin, sentence
 
 
 # --- The tasks ---
