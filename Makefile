@@ -102,7 +102,7 @@ speedrun: $(RUNTIME)  ## the fastest recipe of guides/small.md from text to a he
 	@test -n "$(DATA)" || { echo "error: name the folder of WikiExtractor's files: make speedrun DATA=/path" >&2; exit 1; }
 	@$(PY) -m data_utils.text --wikiextractor "$(DATA)" --vocab-size 8192 --duplicate-factor 2 --validation-fraction 0.01 --output data/speedrun/128
 	@$(PY) -m data_utils.text --sentences data/speedrun/128/corpus --vocab-file data/speedrun/128/vocab.txt --duplicate-factor 1 \
-	    --max-seq-length 32 --min-seq-length 24 --max-predictions 5 --no-next-sentence --validation-fraction 0.01 --output data/speedrun/32
+	    --max-seq-length 32 --max-predictions 5 --no-next-sentence --validation-fraction 0.01 --output data/speedrun/32
 	@$(PY) run_pretraining.py --config configs/pretraining/pretrain_tiny_32_speedrun.json --dataset-dir data/speedrun/32 \
 	    --do-validation false --output-dir runs/speedrun --name 32
 	@$(PY) run_pretraining.py --config configs/pretraining/pretrain_tiny_128_speedrun.json --dataset-dir data/speedrun/128 \

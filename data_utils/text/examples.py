@@ -139,17 +139,11 @@ def write_examples(
 def _write_held_out(
     corpus: Corpus, vocabulary: Vocabulary, output: Path, settings: Settings, pool: Pool | None, overwrite: bool
 ) -> None:
-    """Write one pass over the held-out documents: all rows, with the default share of masked tokens."""
+    """Write one pass over the held-out documents, with the default share of masked tokens."""
     folder = output / VALIDATION_FOLDER
     if settings.validation_fraction:
         held_out = write_held_out(corpus, folder / "corpus", settings.validation_fraction)
-        default = Settings()
-        once = settings._replace(
-            duplicate_factor=1,
-            validation_fraction=default.validation_fraction,
-            masked_lm_prob=default.masked_lm_prob,
-            min_seq_length=default.min_seq_length,
-        )
+        once = settings._replace(duplicate_factor=1, validation_fraction=0.0, masked_lm_prob=Settings().masked_lm_prob)
         write_examples(held_out, vocabulary, folder, once, pool, overwrite)
     elif overwrite:  # documents that another recipe held out are now used for training
         shutil.rmtree(folder, ignore_errors=True)
@@ -273,10 +267,6 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         "--no-next-sentence", dest="next_sentence", action="store_false",
         help="rows of consecutive sentences, for training on masked words alone, instead of sentence pairs",
     )  # fmt: skip
-    group.add_argument(
-        "--min-seq-length", type=natural, default=default.min_seq_length, metavar="N",
-        help="leave out rows with fewer tokens, except of held-out documents (default: none)",
-    )  # fmt: skip
     group.add_argument("--seed", type=natural, default=default.seed, help="random seed (default %(default)s)")
     group.add_argument(
         "--unit-megabytes", type=float, metavar="X",
@@ -314,7 +304,6 @@ def settings_from_options(options: argparse.Namespace) -> Settings:
         not options.cased,
         options.validation_fraction,
         options.next_sentence,
-        options.min_seq_length,
     )
 
 

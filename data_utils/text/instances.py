@@ -24,7 +24,6 @@ from data_utils.text.masking import (
 from data_utils.text.pairs import (
     SPECIAL_IN_PAIR,
     SPECIAL_IN_SINGLE,
-    PairArrays,
     cut_pairs,
     make_pairs,
     make_segments,
@@ -36,8 +35,7 @@ from data_utils.tokenizer import Vocabulary, make_tokenizer, read_vocabulary
 from utilities.errors import UserError
 
 MIN_SEQ_LENGTH, MAX_SEQ_LENGTH = 8, 1 << 15
-# Settings that data sets of earlier versions do not have.
-_DESCRIBED_IF_SET = ("validation_fraction", NEXT_SENTENCE, "min_seq_length")
+_DESCRIBED_IF_SET = ("validation_fraction", NEXT_SENTENCE)  # settings that data sets of earlier versions do not have
 
 
 class Settings(NamedTuple):
@@ -54,7 +52,6 @@ class Settings(NamedTuple):
         lower_case: Whether the vocabulary is an uncased one.
         validation_fraction: Share of the documents that is held out; see ``held_out``.
         next_sentence: Whether rows are pairs for next-sentence prediction, or single segments.
-        min_seq_length: Rows with fewer tokens are left out.
     """
 
     max_seq_length: int = 128
@@ -67,7 +64,6 @@ class Settings(NamedTuple):
     lower_case: bool = True
     validation_fraction: float = 0.0
     next_sentence: bool = True
-    min_seq_length: int = 0
 
     def described(self) -> dict[str, Any]:
         """Return the settings by name, without those of ``_DESCRIBED_IF_SET`` at their defaults."""
@@ -111,8 +107,6 @@ def check_settings(settings: Settings) -> None:
         raise UserError(f"--max-seq-length {length}: too short, at least {MIN_SEQ_LENGTH}")
     if length > MAX_SEQ_LENGTH:
         raise UserError(f"--max-seq-length {length}: too long, at most {MAX_SEQ_LENGTH}")
-    if settings.min_seq_length > length:
-        raise UserError(f"--min-seq-length {settings.min_seq_length}: at most --max-seq-length {length}")
     if not 1 <= settings.max_predictions_per_seq <= most:
         raise UserError(
             f"--max-predictions {settings.max_predictions_per_seq}: must lie between 1 and {most},"
@@ -142,8 +136,6 @@ def make_features(
         arrays, separators = cut_pairs(pairs, settings.max_seq_length - SPECIAL_IN_PAIR, rng), SPECIAL_IN_PAIR
     else:
         arrays, separators = make_segments(*bounds), SPECIAL_IN_SINGLE
-    is_kept = arrays.a_length + arrays.b_length + SPECIAL_IN_PAIR >= settings.min_seq_length  # (N,)
-    arrays = PairArrays(*(values[is_kept] for values in arrays))
     special_ids = vocabulary.special_ids()
     special = SpecialIds(*special_ids.tolist())
     sequences = lay_out(text.tokens, arrays, settings.max_seq_length, special)

@@ -79,16 +79,6 @@ def test_rows_are_single_segments(dataset, capsys):
         assert examine([str(folder), "--workers", "1"]) in (0, None), capsys.readouterr().out
 
 
-def test_short_rows_are_left_out(root, dataset):
-    folder = prepare_dataset(root / "long", root / "text.txt", "--no-next-sentence", "--min-seq-length", "20")
-    kept, everything = (
-        np.sort(read_records(rows, TEXT_SEQUENCE, TEXT_PREDICTIONS)["input_mask"].sum(1)) for rows in (folder, dataset)
-    )
-    assert everything[0] < 20
-    np.testing.assert_array_equal(kept, everything[everything >= 20])
-    assert read_json(folder / "manifest.json")["settings"]["min_seq_length"] == 20
-
-
 @pytest.mark.parametrize("replace", [True, False])
 def test_loss_logits_and_gradients_are_hugging_faces(replace, monkeypatch):
     a = architecture(use_next_sentence=False)
