@@ -18,7 +18,7 @@ from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import LAYER_OPTIONS, Architecture
 from model.tasks import PRETRAINING
-from settings.derived import derive_architecture, fits_stages, sparsity_options, weights_key
+from settings.derived import derive_architecture, fits_stages, is_packed, sparsity_options, weights_key
 from settings.model_rules import fitting_block_size
 from settings.schema import TrainingConfig
 from utilities.errors import UserError
@@ -108,8 +108,8 @@ def trained_positions(config: TrainingConfig, start: Optional[InitialWeights], a
 
 def _longest_sequence(config: TrainingConfig) -> int:
     """Return the maximum number of tokens of a sequence, which is less than that of a pack in some data sets."""
-    manifest = _data_manifest(config)
-    packing = manifest.settings.get("packing", {}) if manifest is not None else {}  # absent unless these are packs
+    manifest = _data_manifest(config) if is_packed(config) else None
+    packing = manifest.settings.get("packing", {}) if manifest is not None else {}
     return min(config.max_seq_length, packing.get("unpacked_max_seq_length", config.max_seq_length))
 
 

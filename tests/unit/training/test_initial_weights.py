@@ -140,6 +140,6 @@ def test_positions_that_were_trained_earlier_remain_trained(before, now, tmp_pat
 def test_positions_of_packs_are_those_of_their_sequences(tmp_path):
     settings = {"max_seq_length": 128, "packing": {"unpacked_max_seq_length": 32}}
     write_manifest(tmp_path, settings, {}, [], {}, None, PACKS_FORMAT)
-    options = ["--config", str(write(tmp_path, FINE_TUNING)), "--dataset-dir", str(tmp_path)]
-    config = load_config("squad", options).config
+    options = ["--dataset-dir", str(tmp_path), "--packing.max-sequences-per-pack", "4"]
+    config = load_config("squad", ["--config", str(write(tmp_path, FINE_TUNING)), *options]).config
     assert trained_positions(config, None, Architecture(**TRAINED)) == 32
