@@ -172,8 +172,8 @@ def cast_note(start: InitialWeights, precision: str) -> str:
 def saved_architecture(config: TrainingConfig, saved: SavedState) -> Architecture:
     """Return the architecture of a resumed run; options of its computation come from the config."""
     trained = Architecture(**saved.architecture)
-    factor, kernel = config.embedding_serialization_factor, config.sparsity.kernel
-    return dataclasses.replace(trained, embedding_serialization_factor=factor, sparsity_kernel=kernel)
+    factor = _serialization_factor(config, trained.vocab_size)
+    return dataclasses.replace(trained, embedding_serialization_factor=factor, sparsity_kernel=config.sparsity.kernel)
 
 
 def resolved_architecture(
@@ -249,13 +249,18 @@ def _derive_architecture(config: TrainingConfig, start: InitialWeights) -> Archi
     missing = [name for name in SIZES if name not in start.architecture]
     if missing:
         raise UserError(f"{start.origin} does not specify its {missing[0]}; add the section bert_config")
-    factor = config.embedding_serialization_factor
-    if start.architecture["vocab_size"] % factor:
-        logger.warning("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
-        factor = 1
+    factor = _serialization_factor(config, start.architecture["vocab_size"])
     heads = {"use_next_sentence": config.use_next_sentence, "pooling": config.embedding.pooling}
     own = {"embedding_serialization_factor": factor, **heads, **sparsity_options(config)}
     return Architecture(**{**start.architecture, **own})
+
+
+def _serialization_factor(config: TrainingConfig, vocab_size: int) -> int:
+    factor = config.embedding_serialization_factor
+    if vocab_size % factor == 0:
+        return factor
+    logger.warning("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
+    return 1
 
 
 def _check_sizes(configured: Architecture, start: InitialWeights) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from training.initial_weights import (
     check_stages,
     refuse_random_weights,
     resolved_architecture,
+    saved_architecture,
     trained_positions,
 )
 from utilities.errors import UserError
@@ -71,6 +73,10 @@ def test_unreplaced_layers_have_all_options(tmp_path):
 def test_factor_that_does_not_divide_the_vocabulary_is_ignored(tmp_path):
     a = resolved(tmp_path, {**TRAINED, "vocab_size": 119547})
     assert (a.vocab_size, a.embedding_serialization_factor) == (119547, 1)
+    saved = SimpleNamespace(architecture=dataclasses.asdict(a))
+    for factor, used in (("2", 1), ("3", 3)):
+        flags = ["--config", str(write(tmp_path, FINE_TUNING)), "--embedding-serialization-factor", factor]
+        assert saved_architecture(load_config("squad", flags).config, saved).embedding_serialization_factor == used
 
 
 SIZE_NAMES = (
