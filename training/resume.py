@@ -332,8 +332,9 @@ def _other_runs(folder: Path) -> str:
 def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str]:
     """Describe each difference between two configs that would change the outcome of a resumed run.
 
-    The global batch may be split differently if the update stays the same: over another number of replicas, and without
-    dropout (whose masks belong to micro batches) into micro batches of another size.
+    The global batch may be split differently if the update stays the same: over another number of replicas, and into
+    micro batches of another size unless something depends on them: dropout's masks, the wrong answers of sentence
+    embeddings, and the gradients by which RigL grows blocks.
 
     Args:
         recorded: the config with which the run was begun, from its files.
@@ -388,8 +389,11 @@ def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any]) 
     if samples != samples_before:
         return [f"global_batch is {samples:,} samples and was {samples_before:,}"]
     changed = []
-    model = present.get("bert_config")
-    if model is None or any(model[key] for key in _DROPOUT):
+    model, sparsity, own = present.get("bert_config"), present["sparsity"], present["embedding"]
+    has_dropout = model is None or any(model[key] for key in _DROPOUT)
+    uses_rigl = sparsity["ratio"] > 0 and sparsity["method"] == "rigl"
+    has_negatives = own["train_file"] is not None and own["label"] is None
+    if has_dropout or uses_rigl or has_negatives:
         changed += [key for key in _BATCH[:1] if new[key] != old[key]]
     if present["optimizer_opts"]["gradient_accumulation_reduction"] == "sum":
         changed += [key for key in _BATCH[2:] if new[key] != old[key]]

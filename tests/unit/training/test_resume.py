@@ -82,6 +82,7 @@ def batch(micro: int, replicas: int, accumulation: int, *flags: str):
 
 
 NO_DROPOUT = ("--bert-config.hidden-dropout-prob", "0", "--bert-config.attention-probs-dropout-prob", "0")
+RIGL = ("--sparsity.ratio", "0.5", "--sparsity.method", "rigl")
 SUM = ("--optimizer-opts.gradient-accumulation-reduction", "sum")
 
 
@@ -92,11 +93,26 @@ SUM = ("--optimizer-opts.gradient-accumulation-reduction", "sum")
         ((4, 8, 2), (), ["global_batch is 64 samples and was 32"]),
         ((8, 2, 2), (), ["global_batch.micro_batch_size is 8 and was 4"]),
         ((8, 2, 2), NO_DROPOUT, []),
+        ((8, 2, 2), (*NO_DROPOUT, *RIGL), ["global_batch.micro_batch_size is 8 and was 4"]),
+        ((4, 4, 2), (*NO_DROPOUT, *RIGL), []),
         ((4, 4, 2), SUM, ["global_batch.grad_acc_steps_per_replica is 2 and was 4"]),
     ],
 )
 def test_global_batch_may_be_divided_differently(split, flags, expected):
     assert differences(batch(*split, *flags), config_for_files(batch(4, 2, 4, *flags))) == expected
+
+
+def test_wrong_answers_of_sentence_embeddings_are_those_of_the_micro_batch():
+    def config_of(size: int, accumulation: int, *more: str):
+        path = CONFIGS / "sentence_embedding" / "tiny_checkpoint_path.json"
+        sizes = ["--global-batch.micro-batch-size", str(size), "--global-batch.grad-acc-steps-per-replica"]
+        flags = [*NO_DROPOUT, *sizes, str(accumulation), "--embedding.train-file", "pairs.csv", *more]
+        return load_config("sentence_embedding", ["--config", str(path), "--pretrained-ckpt-path", "x", *flags]).config
+
+    (difference,) = differences(config_of(32, 1), config_for_files(config_of(16, 2)))
+    assert difference == "global_batch.micro_batch_size is 32 and was 16"
+    scored = ("--embedding.label", "score")
+    assert differences(config_of(32, 1, *scored), config_for_files(config_of(16, 2, *scored))) == []
 
 
 @pytest.mark.parametrize(
