@@ -16,6 +16,7 @@ from model.architecture import (
 )
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
 from settings.data_sections import OwnFiles
+from settings.fields import value_at
 from settings.metadata import manifest_count, saved_architecture
 from settings.problems import TYPED, with_origin
 from settings.schema import TrainingConfig
@@ -69,7 +70,7 @@ def derive(
         derived["glue_task"] = "mrpc"
     length, notes = _length(config, task, origins)
     derived.update(length)
-    notes += _unused_rows(config, task)
+    notes += [*_unused_rows(config, task), *_overruled_options(config, origins)]
     pipeline, refitted = _pipeline(config, task, origins)
     derived.update(pipeline)
     notes.extend(refitted)
@@ -107,6 +108,24 @@ def _unused_rows(config: TrainingConfig, task: str) -> List[str]:
         return []
     rows = f"the model's vocabulary has {sizes.vocab_size:,} rows, that of the data set {pieces:,} pieces"
     return [f"{rows}: the other rows are never used; set bert_config.vocab_size to {pieces}, or use other data"]
+
+
+def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> List[str]:
+    """Return a note for each option that has no effect because of another one."""
+    options, rate, source = config.optimizer_opts, config.optimizer_opts.learning_rate, weights_key(config)
+    overruled = []
+    if options.muon_scale is not None and options.name != "Muon":
+        overruled.append(("optimizer_opts.muon_scale", "optimizer_opts.name"))
+    if rate.power != 1 and rate.schedule_name != "polynomial":
+        overruled.append(("optimizer_opts.learning_rate.power", "optimizer_opts.learning_rate.schedule_name"))
+    # The recipe of a second part inherits it from the first.
+    if config.word_vectors and source is not None and origins.get("word_vectors") in TYPED:
+        overruled.append(("word_vectors", source))
+
+    def described(name: str) -> str:
+        return with_origin(name, value_at(config, tuple(name.split("."))), origins)
+
+    return [f"{described(option)} has no effect: {described(other)}" for option, other in overruled]
 
 
 def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:

@@ -178,6 +178,22 @@ def test_samples_take_precedence_over_epochs_with_a_note(tmp_path: Path) -> None
     assert "num_epochs = 2" in loaded.notes[0] and "no effect" in loaded.notes[0]
 
 
+def test_options_without_effect_are_named(tmp_path: Path) -> None:
+    muon = {"optimizer_opts/name": "Muon", "optimizer_opts/muon_scale": 10.0, "word_vectors": True}
+    path = write(tmp_path, changed(TINY, muon))
+    start = ["--pretrained-ckpt-path", "runs/first"]
+    assert load(path).notes == load(path, *start).notes == load(path, "--word-vectors", "true").notes == []
+    power, schedule = "--optimizer-opts.learning-rate.power", "--optimizer-opts.learning-rate.schedule-name"
+    assert load(path, power, "0.5", schedule, "polynomial").notes == []
+    flags = ["--word-vectors", "true", "--optimizer-opts.name", "AdamW", power, "0.5"]
+    assert load(path, *start, *flags).notes == [
+        f'optimizer_opts.muon_scale = 10.0 ({path}) has no effect: optimizer_opts.name = "AdamW" (command line)',
+        "optimizer_opts.learning_rate.power = 0.5 (command line) has no effect:"
+        ' optimizer_opts.learning_rate.schedule_name = "up_down" (default)',
+        'word_vectors = true (command line) has no effect: pretrained_ckpt_path = "runs/first" (command line)',
+    ]
+
+
 def test_epochs_of_a_flag_take_precedence_over_samples_of_a_file(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, TINY), "--num-epochs", "2")
     assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (None, 2)
