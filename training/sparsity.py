@@ -12,7 +12,6 @@ import numpy as np
 
 from checkpoints.state import Parts
 from data_utils.records.order import samples_at, select_batch
-from execution.interface import Platform
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.reporting import UpdateCounter
@@ -31,7 +30,6 @@ from sparsity.patterns import (
 from sparsity.products import AUTO, NATIVE, choose
 from training.session import Session, TrainingData
 from training.task import BuiltModel
-from utilities.errors import UserError
 from utilities.files import append_json_line, read_steps, write_atomically
 
 logger = logging.getLogger(__name__)
@@ -60,18 +58,9 @@ def pattern_seed(config: TrainingConfig) -> int:
     return config.seed if config.sparsity.seed is None else config.sparsity.seed
 
 
-def sparse_lines(config: TrainingConfig, platform: Platform, blocks: Sequence[keras.layers.Layer]) -> List[str]:
-    """Describe the sparse layers for the log: sizes, density, kernel and the reason for it.
-
-    Raises:
-        UserError: the platform has no sparse layers.
-    """
-    layers = sparse_layers(blocks)
-    if layers and platform.name != "software":
-        raise UserError(
-            "sparsity.ratio: sparse layers run only on stock TensorFlow; set execution.platform to software"
-        )
-    counts = collections.Counter(layer.describe() for layer in layers)
+def sparse_lines(blocks: Sequence[keras.layers.Layer]) -> List[str]:
+    """Describe the sparse layers for the log: sizes, density, kernel and the reason for it."""
+    counts = collections.Counter(layer.describe() for layer in sparse_layers(blocks))
     return [f"{count} sparse matrices of {line}" for line, count in counts.items()]
 
 

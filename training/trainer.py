@@ -198,7 +198,7 @@ def initial_model(session: Session, start: Optional[InitialWeights]) -> BuiltMod
         logger.info("Hugging Face's BERT, converted, %s:", parameters)
         for line in built.conversion.table().splitlines():
             logger.info("  %s", line)
-        for line in sparse_lines(session.config, session.platform, built.blocks):
+        for line in sparse_lines(built.blocks):
             logger.info(line)
         session.run.write("conversion.json", [dataclasses.asdict(row) for row in built.conversion.rows])
     if start is not None:
