@@ -71,9 +71,7 @@ class TrainableModel(keras.Model):
         self.stages = tuple(tuple(stage) for stage in stages)
         self.results = tuple(results)
 
-    def prepare(
-        self, objective: Objective, engine: Engine, totals: Callable[[Tensors], Tensors] = lambda tensors: tensors
-    ) -> None:
+    def prepare(self, objective: Objective, engine: Engine, totals: Callable[[Tensors], Tensors]) -> None:
         """Set how the model is trained; must be called before ``compile``.
 
         Args:
