@@ -136,12 +136,16 @@ def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> Re
         start: the checkpoint.
         name: name of its task.
         config: from :func:`prediction_config`.
+
+    Raises:
+        UserError: the checkpoint lacks weights of the model, whose predictions would be random.
     """
-    from training.initial_weights import resolved_architecture
+    from training.initial_weights import refuse_random_weights, resolved_architecture
     from training.machine import configured_platform
 
     task = task_class(name)(config, resolved_architecture(config, start), start)
     platform = configured_platform(config)
     built = task.build(platform, start.initialize_source)
+    refuse_random_weights(start, allowed=False)
     start.load_blocks(built.blocks)
     return RestoredTask(task, built, platform)

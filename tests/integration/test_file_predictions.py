@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from keras_extensions.backend import tf
 from model.losses import LOSS, MultiLabelObjective
 from tasks import file_predictions
 from tasks.classify import main as classify
+from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, sentence, write_pieces
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
-from tests.support.runs import read_csv
+from tests.support.runs import read_csv, read_json, write_json
 
 pytestmark = [pytest.mark.slow, NEEDS_PYTORCH]
 
@@ -169,3 +171,16 @@ def test_what_cannot_be_done_is_one_line(root: Path, tmp_path: Path, capsys: pyt
     for arguments in ([], ["a", "--output", "b.csv"], ["--file", str(table)], ["a", "--file", str(table)]):
         assert classify([*checkpoint, *arguments]) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_random_predictions_are_refused(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    without_head = tmp_path / "answers"
+    shutil.copytree(root / "single", without_head)
+    config = read_json(without_head / "config.json")
+    write_json(without_head / "config.json", {**config, "architectures": ["BertForQuestionAnswering"]})
+    cases = [
+        (without_head, ["w1", "w2 w3"], "lacks qa_outputs.bias and 1 more, so its scores would be random"),
+        (root / "single", ["--glue-task", "sst2", "w1"], "lacks classifier.bias and 1 more"),  # of 3 and of 2 classes
+    ]
+    for checkpoint, arguments, message in cases:
+        assert_refused(classify(["--checkpoint", str(checkpoint), *arguments]), capsys.readouterr(), message)
