@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from checkpoints.pretrained.pretrained import Pretrained
+from data_utils.tokenizer import SETTINGS_NAME
 from model.tasks import SENTENCE_EMBEDDING
 from utilities.errors import UserError
 from utilities.files import parse_json, read_json_object
@@ -50,8 +51,11 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
     pooling, path = EmbeddingSettings().pooling, start.folder / LENGTH
     if "Pooling" in modules:
         pooling = _read_pooling(start.folder / modules["Pooling"] / "config.json")
-    length = read_json_object(path).get("max_seq_length") if path.is_file() else None
-    return EmbeddingSettings(pooling, "Normalize" in modules, length if isinstance(length, int) else None)
+    # Newer versions of sentence-transformers leave the length to the tokenizer, whose number may be huge.
+    places = ((path, "max_seq_length"), (start.folder / SETTINGS_NAME, "model_max_length"))
+    found = [read_json_object(file).get(name) for file, name in places if file.is_file()]
+    lengths = [min(length, start.architecture["max_position_embeddings"]) for length in found if type(length) is int]
+    return EmbeddingSettings(pooling, "Normalize" in modules, lengths[0] if lengths else None)
 
 
 def _read_modules(path: Path) -> Dict[str, str]:
@@ -67,12 +71,14 @@ def _read_modules(path: Path) -> Dict[str, str]:
 
 
 def _read_pooling(path: Path) -> str:
-    modes = [name for name, is_on in read_json_object(path).items() if name.startswith(_MODE) and is_on is True]
+    config = read_json_object(path)
+    modes = [name for name, is_on in config.items() if name.startswith(_MODE) and is_on is True]
+    chosen = config.get("pooling_mode", modes)  # a name or several, since newer versions of sentence-transformers
     for pooling, mode in POOLING_MODES.items():
-        if modes == [mode]:
+        if chosen in (pooling, [pooling], [mode]):
             return pooling
-    known = " and ".join(POOLING_MODES.values())
-    raise UserError(f"{path}: pools by {', '.join(modes) or 'nothing'}, known are {known}; name another model")
+    known = " and ".join(POOLING_MODES)
+    raise UserError(f"{path}: pools by {chosen or 'nothing'}, known are {known}; name another model")
 
 
 def write_modules(folder: Path, settings: EmbeddingSettings, hidden_size: int) -> None:

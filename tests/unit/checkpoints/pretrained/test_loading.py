@@ -12,12 +12,14 @@ import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions
+from checkpoints.pretrained.sentence_transformers import embedding_settings
 from keras_extensions.backend import tf
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.support.bert_pairs import architecture
 from tests.support.checkpoint_writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors, write_config
 from tests.support.hf_models import SPECIAL, build_hf_model, hugging_face, write_vocabulary
 from tests.support.pytorch_names import pytorch_arrays
+from tests.support.runs import write_json
 from utilities.errors import UserError
 
 POSITIONS = "bert.embeddings.position_embeddings.weight"
@@ -251,3 +253,19 @@ def test_the_architecture_that_a_config_describes(source, google_folder, tmp_pat
     folder = safetensors(source, tmp_path / "tanh")
     write_config(source, folder, hidden_act="gelu_pytorch_tanh")
     assert open_pretrained(str(folder), "bert_model_name").architecture["hidden_act"] == "gelu_new"
+
+
+def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp_path):
+    folder = safetensors(source, tmp_path / "m")
+    kinds = {"": "base.modules.transformer.Transformer", "1_Pooling": "sentence_transformer.modules.pooling.Pooling"}
+    modules = [{"path": path, "type": f"sentence_transformers.{kind}"} for path, kind in kinds.items()]
+    write_json(folder / "modules.json", modules)
+    write_json(folder / "sentence_bert_config.json", {"transformer_task": "feature-extraction"})
+    (folder / "1_Pooling").mkdir()
+    for mode, length, expected in (("mean", 24, ("mean", False, 24)), (["cls"], 10**30, ("cls", False, 48))):
+        write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 32, "pooling_mode": mode})
+        write_json(folder / "tokenizer_config.json", {"model_max_length": length})
+        assert embedding_settings(open_pretrained(str(folder), "k")) == expected
+    write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 64, "pooling_mode": ["cls", "mean"]})
+    with pytest.raises(UserError, match="config.json: pools by .*'cls', 'mean'.*, known are mean and cls"):
+        embedding_settings(open_pretrained(str(folder), "k"))
