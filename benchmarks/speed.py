@@ -49,7 +49,7 @@ from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 SPEED, MEMORY, FIRST_STEP = "samples_per_second", "peak_memory_mib", "first_step_seconds"
 PRODUCT = (1024, 768, 3072)  # micro batch × sequence, inner, columns of BERT-base
 AUTO, FLOAT32 = "auto", "float32"
-PREPARED = 8192  # most samples of fine-tuning
+MOST_SAMPLES = 8192  # of fine-tuning
 MOST_IN_PACK = 6  # samples of fine-tuning
 
 
@@ -92,9 +92,9 @@ def make_samples(task: Task) -> Arrays:
 
     data = real_data_root()
     if task.name == SQUAD:
-        arrays = Squad(data, data / WORDS, Geometry(task.length, 64, 128)).training(PREPARED)
+        arrays = Squad(data, data / WORDS, Geometry(task.length, 64, 128)).training(MOST_SAMPLES)
     else:
-        arrays = Classification(SST2, data, data / WORDS, task.length).training(PREPARED)
+        arrays = Classification(SST2, data, data / WORDS, task.length).training(MOST_SAMPLES)
     return select_rows(arrays, np.random.default_rng(SEED).permutation(len(arrays["input_ids"])))
 
 
