@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from pathlib import Path
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -129,15 +129,29 @@ def find_lower_case(folder: Path, prefix: str = "") -> Optional[bool]:
 
     ``tokenizer_config.json`` decides, then the normalizer in ``tokenizer.json``, if the vocabulary is read from it.
     Hugging Face's tokenizer lower-cases by default. The message of an error begins with ``prefix``.
+
+    Raises:
+        UserError: the tokenizer splits text in another way than BERT's.
     """
     path = folder / SETTINGS_NAME
     settings = read_json_object(path, prefix) if path.is_file() else {}
-    if "do_lower_case" in settings:
-        return bool(settings["do_lower_case"])
     vocabulary = find_vocabulary(folder)
-    if vocabulary is not None and vocabulary.name == TOKENIZER_NAME:
-        return _read_tokenizer(vocabulary)[1]
-    return True if path.is_file() else None
+    lower_case = True if path.is_file() else None
+    if "do_lower_case" in settings:
+        lower_case = bool(settings["do_lower_case"])
+    elif vocabulary is not None and vocabulary.name == TOKENIZER_NAME:
+        lower_case = _read_tokenizer(vocabulary)[1]
+    expected = {"strip_accents": lower_case, "tokenize_chinese_chars": True, "word_tokenizer_type": "basic"}
+    given = {name: settings[name] for name in expected if settings.get(name) is not None}
+    _refuse_other(f"{prefix}{path}", {name: (value, expected[name]) for name, value in given.items()})
+    return lower_case
+
+
+def _refuse_other(origin: str, properties: Mapping[str, Tuple[Any, Any]]) -> None:
+    """Refuse a tokenizer with a property, by name, whose first value is not the second, that of BERT's."""
+    for name, (value, expected) in properties.items():
+        if value != expected:
+            raise UserError(f"{origin}: {name} is {value!r}, BERT's is {expected!r}; name a tokenizer of BERT")
 
 
 def _read_tokenizer(path: Path) -> Tuple[List[str], bool]:
@@ -162,9 +176,7 @@ def _read_tokenizer(path: Path) -> Tuple[List[str], bool]:
             "normalizer.strip_accents": (lower_case if strips_accents is None else strips_accents, lower_case),
             "pre_tokenizer.type": (splitter.get("type"), "BertPreTokenizer"),
         }
-        for name, (value, expected) in properties.items():
-            if value != expected:
-                raise UserError(f"{path}: {name} is {value!r}, BERT's is {expected!r}; name a tokenizer of BERT")
+        _refuse_other(str(path), properties)
         ids = {**model["vocab"], **{token["content"]: token["id"] for token in content.get("added_tokens") or ()}}
         pieces = sorted(ids, key=ids.__getitem__)
         is_whole = [ids[piece] for piece in pieces] == list(range(len(pieces)))

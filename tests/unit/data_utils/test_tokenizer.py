@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, BertTokenizerFast
 
-from data_utils.tokenizer import SPECIAL_TOKENS, extended, load_tokenizer, read_vocabulary
+from data_utils.tokenizer import SPECIAL_TOKENS, bert_normalizer, extended, load_tokenizer, read_vocabulary
 from utilities.errors import UserError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZé"
@@ -109,6 +109,31 @@ def test_a_tokenizer_that_is_not_berts_is_refused_in_one_line(change: str, folde
     with pytest.raises(UserError, match=message) as error:
         read_vocabulary(folder)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_berts"),
+    [
+        ({"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}, True),
+        ({"do_lower_case": True, "strip_accents": False}, False),
+        ({"do_lower_case": False, "strip_accents": True}, False),
+        ({"do_lower_case": False, "tokenize_chinese_chars": False}, False),
+    ],
+)
+def test_settings_that_split_text_in_another_way_are_refused(
+    settings: dict[str, Any], is_berts: bool, tmp_path: Path
+) -> None:
+    write_text(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = BertTokenizerFast(str(tmp_path / "vocab.txt"), **settings).backend_tokenizer
+    ours = bert_normalizer(settings["do_lower_case"])
+    text = "Über 天气"
+    assert (theirs.normalizer.normalize_str(text) == ours.normalize_str(text)) == is_berts
+    if is_berts:
+        assert read_vocabulary(tmp_path).lower_case is settings["do_lower_case"]
+        return
+    with pytest.raises(UserError, match=r"tokenizer_config\.json: .* is (True|False), BERT's is "):
+        read_vocabulary(tmp_path)
 
 
 def test_extra_tokens_follow_the_vocabulary(tmp_path: Path) -> None:
