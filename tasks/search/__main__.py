@@ -1,7 +1,4 @@
-"""Searches for better settings: ``python -m tasks.search --space FILE --trials N --output FOLDER -- run_….py …``.
-
-Imports TensorFlow only to determine the score if neither ``--metric`` nor the config names it.
-"""
+"""Searches for better settings: ``python -m tasks.search --space FILE --trials N --output FOLDER -- run_….py …``."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from typing import IO, List, Optional, Sequence, Tuple
 from model.tasks import TASKS
 from settings.loading import load_config
 from tasks import task_class
+from tasks.own_data import read_classes
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 
@@ -55,7 +53,10 @@ def run_search(options: argparse.Namespace) -> None:
     check_space(space, str(options.space), task, command[1:])
     if options.metric is not None and config.evaluation.every is not None:
         command.append(flag("evaluation.metric", options.metric))
-    metric = options.metric or config.evaluation.metric or task_class(task).metrics(config)[0]
+    scores = task_class(task).metrics(load_config(task, command[1:], read_classes).config)
+    metric = options.metric or config.evaluation.metric or scores[0]
+    if metric not in scores:
+        raise UserError(f"--metric: there is no score {metric}; name one of {', '.join(scores)}")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     failures = 0
     with locked(options.output) as lock, storage_errors():

@@ -269,9 +269,10 @@ def test_a_wrong_command_is_refused(
     assert not files.started()
 
 
-def test_a_score_that_no_run_has_is_named(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
-    assert files.search("search", SPACE, 2, "--metric", "f1") == 2
-    assert "--metric" in (error := capsys.readouterr().err) and NAME in error
+def test_an_unknown_score_is_refused_before_anything_runs(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    message = f"--metric: there is no score f1; name one of {NAME}"
+    assert_refused(files.search("search", SPACE, 2, "--metric", "f1"), capsys.readouterr(), message)
+    assert not files.started()
 
 
 def test_optuna_is_asked_for_in_one_line(
