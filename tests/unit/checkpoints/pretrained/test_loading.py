@@ -267,5 +267,5 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
         write_json(folder / "tokenizer_config.json", {"model_max_length": length})
         assert embedding_settings(open_pretrained(str(folder), "k")) == expected
     write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 64, "pooling_mode": ["cls", "mean"]})
-    with pytest.raises(UserError, match="config.json: pools by .*'cls', 'mean'.*, known are mean and cls"):
+    with pytest.raises(UserError, match=r"config\.json: pools by .*'cls', 'mean'.*, known are mean and cls"):
         embedding_settings(open_pretrained(str(folder), "k"))
