@@ -80,7 +80,7 @@ def _entry_header(name: str, list_tag: bytes, size: int) -> bytes:
 def _fixed_rows(values: np.ndarray) -> Optional[np.ndarray]:
     """Return (N, bytes) packed values if all rows take the same number of bytes, else None."""
     if np.issubdtype(values.dtype, np.floating):
-        return np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(len(values), -1)
+        return np.ascontiguousarray(values, "<f4").view(np.uint8)
     if values.size == 0 or int(values.max()) < 128:  # masks, segments, labels: one byte per number
         return values.astype(np.uint8)
     return None

@@ -119,6 +119,10 @@ def write_examples(
     job = RecordsJob(output, settings, len(units), CompletionLog.begin(output, "examples", recipe, read_back=False))
     entries, totals = _write_units(job, units, text_bytes, pool)
     if not totals["records"]:
+        clear_work(output)  # the folder can be used with other settings
+        if settings.validation_fraction:
+            share = f"--validation-fraction {settings.validation_fraction}"
+            raise UserError(f"{share}: holds out all of the documents; give a smaller share")
         raise UserError("the corpus is empty: no sentence, so no records")
     pieces = np.zeros(vocabulary_size, np.int64)
     for unit in units:

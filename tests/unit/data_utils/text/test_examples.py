@@ -1,0 +1,78 @@
+"""Data sets of tiny corpora: held-out documents, empty work units, and what earlier commands left in the folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_utils.records.files import RecordFiles
+from data_utils.text.examples import write_examples
+from data_utils.text.instances import Settings
+from data_utils.text.sentences import Corpus, read_corpus
+from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary, read_vocabulary
+from utilities.errors import UserError
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789."
+SETTINGS = Settings(max_seq_length=32, max_predictions_per_seq=5, duplicate_factor=2)
+DOCUMENTS = [f"document {n} has words.\nit ends here." for n in range(40)]
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> Vocabulary:
+    pieces = [*SPECIAL_TOKENS, *LETTERS, *("##" + letter for letter in LETTERS)]
+    (tmp_path / "vocab.txt").write_text("".join(piece + "\n" for piece in pieces))
+    return read_vocabulary(tmp_path / "vocab.txt")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return write_corpus(tmp_path / "corpus", DOCUMENTS)
+
+
+def write_corpus(folder: Path, documents: list[str]) -> Corpus:
+    folder.mkdir()
+    (folder / "a.txt").write_text("\n\n".join(documents) + "\n")
+    return read_corpus(folder)
+
+
+def totals(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "manifest.json").read_text())["totals"]
+
+
+def is_held_out(document: str, fraction: float) -> bool:
+    """Return whether the checksum, as a fraction of the greatest one, is below the share that is held out."""
+    return int(hashlib.blake2b(document.encode(), digest_size=8).hexdigest(), 16) / 2**64 < fraction
+
+
+def test_a_work_unit_whose_documents_are_all_held_out_has_no_file(
+    corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    """The smallest units have two documents."""
+    kept = [not is_held_out(document, 0.6) for document in DOCUMENTS]
+    files = [number for number in range(20) if any(kept[2 * number : 2 * number + 2])]
+    assert 5 < len(files) < 20
+    out = tmp_path / "out"
+    write_examples(corpus, vocabulary, out, SETTINGS._replace(validation_fraction=0.6), unit_bytes=1)
+    assert totals(out)["documents"] == sum(kept)
+    assert totals(out / "validation")["documents"] == 40 - sum(kept)
+    records = RecordFiles(out, verify_checksums=True)
+    assert [path.name for path in records.paths] == [f"wiki_{number:03d}.tfrecord" for number in files]
+    assert records.count == totals(out)["records"]
+
+
+def test_a_corpus_without_text(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """It is refused, and the folder can be used for another one."""
+    with pytest.raises(UserError, match="the corpus is empty"):
+        write_examples(write_corpus(tmp_path / "blank", [" ", "\t"]), vocabulary, tmp_path / "out", SETTINGS)
+    write_examples(write_corpus(tmp_path / "one", ["one sentence."]), vocabulary, tmp_path / "out", SETTINGS)
+    assert totals(tmp_path / "out")["documents"] == 1
+
+
+def test_all_documents_held_out(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    one = write_corpus(tmp_path / "one", ["one sentence."])
+    with pytest.raises(UserError, match=r"--validation-fraction 0\.999999: holds out all .*; give a smaller share"):
+        write_examples(one, vocabulary, tmp_path / "out", SETTINGS._replace(validation_fraction=0.999999))
