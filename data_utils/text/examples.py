@@ -22,7 +22,6 @@ from data_utils.completion_log import (
     WORK_FOLDER,
     CompletionLog,
     Done,
-    check_dataset_folder,
     clear_work,
     prepare_dataset_folder,
     run_units,
@@ -104,9 +103,11 @@ def write_examples(
     """
     check_settings(settings)
     recipe = make_recipe(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
-    check_dataset_folder(output, recipe, overwrite)  # before anything is written into it
-    _write_held_out(corpus, vocabulary, output, settings, pool, overwrite)
-    if prepare_dataset_folder(output, recipe, overwrite):
+    is_complete = prepare_dataset_folder(output, recipe, overwrite)
+    has_held_out = not settings.validation_fraction or (output / VALIDATION_FOLDER / MANIFEST_NAME).exists()
+    if not (is_complete and has_held_out):
+        _write_held_out(corpus, vocabulary, output, settings, pool, overwrite)
+    if is_complete:
         print(f"examples: {output} is complete already", file=sys.stderr)
         return output / MANIFEST_NAME
     local_vocabulary = output / VOCABULARY_NAME
@@ -151,6 +152,11 @@ def _write_held_out(
         write_examples(held_out, vocabulary, folder, once, pool, overwrite)
     elif overwrite:  # documents that another recipe held out are now used for training
         shutil.rmtree(folder, ignore_errors=True)
+    elif folder.exists():  # left by a command that was killed, or the user's
+        raise UserError(
+            f"{folder}: exists, and training would evaluate on it, but no document is held out (--validation-fraction);"
+            " delete it, or give --overwrite"
+        )
 
 
 def _write_units(

@@ -7,6 +7,7 @@ and a text that occurs twice is never on both.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from pathlib import Path
 
 from data_utils.text.sentences import Corpus, read_corpus
@@ -42,11 +43,11 @@ def write_held_out(corpus: Corpus, folder: Path, fraction: float) -> Corpus:
     Raises:
         UserError: no document is held out.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    size = 0
-    with replacing(folder / SENTENCES_NAME) as stream:
-        for unit in plan_units(corpus.files):
-            size += stream.write(select_documents(unit.read(), fraction, held_out=True))
-    if not size:
+    texts = (select_documents(unit.read(), fraction, held_out=True) for unit in plan_units(corpus.files))
+    first = next(filter(None, texts), None)
+    if first is None:
         raise UserError(f"--validation-fraction {fraction}: holds out none of the documents; give a larger share")
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / SENTENCES_NAME) as stream:
+        stream.writelines(itertools.chain([first], texts))
     return read_corpus(folder)

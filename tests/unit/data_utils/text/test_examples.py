@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from data_utils.records.files import RecordFiles
+from data_utils.text import examples
 from data_utils.text.examples import write_examples
 from data_utils.text.instances import Settings
 from data_utils.text.sentences import Corpus, read_corpus
@@ -76,3 +77,42 @@ def test_all_documents_held_out(vocabulary: Vocabulary, tmp_path: Path) -> None:
     one = write_corpus(tmp_path / "one", ["one sentence."])
     with pytest.raises(UserError, match=r"--validation-fraction 0\.999999: holds out all .*; give a smaller share"):
         write_examples(one, vocabulary, tmp_path / "out", SETTINGS._replace(validation_fraction=0.999999))
+
+
+def test_no_document_held_out(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """It is refused, and nothing is left that training would take for held-out records."""
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match=r"--validation-fraction 1e-06: holds out none .*; give a larger share"):
+        write_examples(corpus, vocabulary, out, SETTINGS._replace(validation_fraction=1e-6))
+    write_examples(corpus, vocabulary, out, SETTINGS)
+    assert not (out / "validation").exists()
+
+
+def test_held_out_records_that_a_killed_command_left(
+    corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their documents must not be trained on by a data set that holds out none, and evaluated as if they were not."""
+    out, held_out = tmp_path / "out", SETTINGS._replace(validation_fraction=0.5)
+    real = examples._write_unit
+
+    def killed(job: examples.RecordsJob, unit: Any) -> Any:
+        if job.output == out:
+            raise KeyboardInterrupt
+        return real(job, unit)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(examples, "_write_unit", killed)
+        write_examples(corpus, vocabulary, out, held_out)
+    assert totals(out / "validation")["records"]
+    with pytest.raises(UserError, match=r"validation: exists, .* delete it, or give --overwrite"):
+        write_examples(corpus, vocabulary, out, SETTINGS)
+    write_examples(corpus, vocabulary, out, held_out)  # resumes
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    write_examples(corpus, vocabulary, out, held_out)
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before  # complete: nothing is written
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(examples, "_write_unit", killed)
+        write_examples(corpus, vocabulary, out, held_out._replace(validation_fraction=0.7), overwrite=True)
+    assert not (out / "manifest.json").exists()  # its documents may be held out now
+    write_examples(corpus, vocabulary, out, SETTINGS, overwrite=True)
+    assert not (out / "validation").exists()
