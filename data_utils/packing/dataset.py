@@ -107,6 +107,8 @@ def pack_dataset(
     if prepare_dataset_folder(output, recipe, overwrite):
         print(f"packing: {output} is complete already", file=sys.stderr)
     else:
+        if overwrite:  # held-out packs of another data set, whose documents this one may train on
+            shutil.rmtree(output / VALIDATION_FOLDER, ignore_errors=True)
         _make_packs(source, output, recipe, pool)
     if (input_folder / VALIDATION_FOLDER / MANIFEST_NAME).exists():
         manifest = load_manifest(output)

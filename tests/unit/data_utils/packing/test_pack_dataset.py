@@ -240,8 +240,10 @@ def test_a_complete_folder_is_left_and_another_refused(
     assert "complete" in capsys.readouterr().err
     with pytest.raises(UserError, match="max_sequences_per_pack 3 there, 2 now"):
         pack_dataset(source, tmp_path / "out", 2)
+    (tmp_path / "out" / "validation").mkdir()  # as if the input had had held-out records then
     pack_dataset(source, tmp_path / "out", 2, overwrite=True)
     assert json.loads(manifest.read_text())["settings"]["max_sequences_per_pack"] == 2
+    assert not (tmp_path / "out" / "validation").exists()
 
 
 OUTSIDE = {"masked_lm_positions": np.full(PREDICTIONS, LENGTH), "masked_lm_weights": np.ones(PREDICTIONS, np.float32)}
