@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from data_utils.command_line import Progress, positive
 from data_utils.completion_log import (
+    RECIPE_NAME,
     CompletionLog,
     Status,
     begin_recipe,
@@ -184,7 +185,7 @@ def read_corpus(folder: Path) -> Corpus:
     """Return a corpus that ``write_sentences`` wrote, or the user's own sentence files, which have no counts.
 
     Raises:
-        UserError: There are no sentence files.
+        UserError: There are no sentence files, or not all of them.
     """
     summary = folder / CORPUS_NAME
     counts = (0, 0, 0, 0)
@@ -197,6 +198,11 @@ def read_corpus(folder: Path) -> Corpus:
             raise UserError(f"{summary}: broken ({error}); run the sentences step again") from error
     elif folder.is_file():
         files = [folder]
+    elif (folder / RECIPE_NAME).exists():  # its text files are a part of a corpus, or the vocabulary of a data set
+        raise UserError(
+            f"--sentences {folder}: has no {CORPUS_NAME}, so the sentences step did not end there; run it again, or name"
+            " the folder corpus of a data set"
+        )
     else:
         files = sorted(folder.glob("*.txt"))
     missing = [path for path in files if not path.is_file()]

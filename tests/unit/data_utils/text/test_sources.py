@@ -126,3 +126,6 @@ def test_sentence_files(tmp_path: Path) -> None:
         write_sentences(source, tmp_path / "none", TextSettings(min_characters=10**6))
     with pytest.raises(UserError, match=r"no \.txt files"):
         read_corpus(tmp_path)
+    (tmp_path / "out" / "corpus.json").unlink()  # as if the command had been killed
+    with pytest.raises(UserError, match=r"out: has no corpus\.json.*; run it again"):
+        read_corpus(tmp_path / "out")
