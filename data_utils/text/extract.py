@@ -19,7 +19,13 @@ from data_utils.command_line import Progress, make_parent, natural
 from data_utils.completion_log import CompletionLog, Done, run_units
 from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.text.documents import DEFAULT_MAX_REJECTED, RejectedDocument, RejectedDocuments, describe_error
-from data_utils.text.sources import Source, add_source_options, source_from_options, standard_input_copied
+from data_utils.text.sources import (
+    Source,
+    add_source_options,
+    parts_folder,
+    source_from_options,
+    standard_input_copied,
+)
 from data_utils.text.units import StreamedUnit, Unit
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
@@ -140,11 +146,6 @@ def _to_json_lines(min_characters: int, source: Source, unit: Unit | StreamedUni
         words += len(text.split())
         lines.append(json.dumps({"title": prose.title, "text": text}, ensure_ascii=False) + "\n")
     return UnitText("".join(lines), bad, {"documents": len(lines), "words": words})
-
-
-def parts_folder(output: Path) -> Path:
-    """Return the folder of unfinished work, which exists until the output is complete."""
-    return output.with_name(output.name + ".parts")
 
 
 def extract(

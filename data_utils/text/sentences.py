@@ -200,8 +200,8 @@ def read_corpus(folder: Path) -> Corpus:
         files = [folder]
     elif (folder / RECIPE_NAME).exists():  # its text files are a part of a corpus, or the vocabulary of a data set
         raise UserError(
-            f"--sentences {folder}: has no {CORPUS_NAME}, so the sentences step did not end there; run it again, or name"
-            " the folder corpus of a data set"
+            f"--sentences {folder}: has no {CORPUS_NAME}, so the sentences step did not end there; run it again, or"
+            " name the folder corpus of a data set"
         )
     else:
         files = sorted(folder.glob("*.txt"))

@@ -13,7 +13,7 @@ import functools
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -139,13 +139,24 @@ def _make_source(
     return Source(files, read_part, kind, CutBehind(boundary) if boundary else cut_nowhere, stream)
 
 
-def _existing_files(paths: Iterable[Path], option: str, pattern: str = "*") -> tuple[Path, ...]:
-    """Return the given files, with each folder replaced by its sorted files, compressed ones included."""
+def parts_folder(output: Path) -> Path:
+    """Return the folder of unfinished work, which exists until the file ``output`` is complete."""
+    return output.with_name(output.name + ".parts")
+
+
+def _existing_files(options: argparse.Namespace, name: str, pattern: str = "*") -> tuple[Path, ...]:
+    """Return the files that an option names, with each folder replaced by its sorted files, compressed ones included.
+
+    What the command itself writes below such a folder is left out, so that it resumes with the same input.
+    """
+    option, output = f"--{name}", options.output.resolve()
     files: list[Path] = []
-    for path in paths:
+    for path in getattr(options, name):
         if path.is_dir():
             patterns = [pattern + suffix for suffix in ("", *SUFFIXES)] if pattern.startswith("*.") else [pattern]
-            inside = sorted({entry for each in patterns for entry in path.rglob(each) if entry.is_file()})
+            found = {entry for each in patterns for entry in path.rglob(each) if entry.is_file()}
+            written = {each for each in (output, parts_folder(output)) if path.resolve() in each.parents}
+            inside = sorted(entry for entry in found if written.isdisjoint([real := entry.resolve(), *real.parents]))
             if not inside:
                 raise UserError(f"{option} {path}: the folder contains no files {pattern}")
             files += inside
@@ -208,26 +219,26 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
 
 
 def source_from_options(options: argparse.Namespace) -> Source:
-    """Return the source that the options of ``add_source_options`` describe."""
+    """Return the source that the options of ``add_source_options`` describe, for the result ``options.output``."""
     if options.dump:
         return dump_source(options.dump)
     if options.text:
         text = PlainText(options.document_per_file, options.join_lines)
-        files = _existing_files(options.text, "--text", "*.txt")
+        files = _existing_files(options, "text", "*.txt")
         boundary = None if options.document_per_file else BLANK_LINE
         return _make_source(files, text, boundary, {"kind": "text", **asdict(text)})
     if options.jsonl:
         lines = JsonLines(options.jsonl_field)
-        files = _existing_files(options.jsonl, "--jsonl", "*.jsonl")
+        files = _existing_files(options, "jsonl", "*.jsonl")
         return _make_source(files, lines, LINE_END, {"kind": "jsonl", **asdict(lines)})
     if options.wikiextractor:
-        files = _existing_files(options.wikiextractor, "--wikiextractor", "wiki_*")
+        files = _existing_files(options, "wikiextractor", "wiki_*")
         return _make_source(files, read_wikiextractor, WIKIEXTRACTOR_BOUNDARY, {"kind": "wikiextractor"})
     if options.wikitext:
-        files = _existing_files(options.wikitext, "--wikitext")
+        files = _existing_files(options, "wikitext")
         return _make_source(files, read_wikitext, WIKITEXT_BOUNDARY, {"kind": "wikitext"})
     if options.parquet:
-        files, column = _existing_files(options.parquet, "--parquet", "*.parquet"), options.parquet_column
+        files, column = _existing_files(options, "parquet", "*.parquet"), options.parquet_column
         check_parquet(files, column)
         stream = functools.partial(read_parquet, files, column)
         return Source(files, read_document, {"kind": "parquet", "column": column}, stream=stream)

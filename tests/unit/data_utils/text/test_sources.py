@@ -18,6 +18,7 @@ from utilities.errors import UserError
 def source_of(*arguments: object) -> Source:
     parser = argparse.ArgumentParser()
     add_source_options(parser)
+    parser.add_argument("--output", type=Path, default=Path("out"))
     return source_from_options(parser.parse_args([str(argument) for argument in arguments]))
 
 
@@ -111,6 +112,19 @@ def test_real_wikiextractor_folder() -> None:
     assert title == "Anarchism" and "<doc" not in text
     chinese = documents("--wikiextractor", real_data("wikipedia_zh", "AA", "wiki_00"))
     assert any("富士電視台" in text for _, text in chinese)
+
+
+@pytest.mark.parametrize("output", ["out", "out.txt"])  # a folder, or a file with a folder of unfinished parts
+def test_what_a_command_has_written_is_not_its_input(tmp_path: Path, output: str) -> None:
+    files = {"a.txt", "b/c.txt", "out2/d.txt", "out/corpus/e.txt", "out.txt", "out.txt.parts/f.txt"}
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("Text.")
+    written = {"out": ["out/corpus/e.txt"], "out.txt": ["out.txt", "out.txt.parts/f.txt"]}[output]
+    source = source_of("--text", tmp_path, "--output", tmp_path / "b" / ".." / output)
+    assert {str(path.relative_to(tmp_path)) for path in source.files} == files - set(written)
+    inside = source_of("--text", tmp_path / "b", "--output", tmp_path)
+    assert inside.files == (tmp_path / "b" / "c.txt",)
 
 
 def test_sentence_files(tmp_path: Path) -> None:

@@ -227,6 +227,7 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     other.write_text("Two.\n")
     parser = argparse.ArgumentParser()
     add_source_options(parser)
+    parser.set_defaults(output=tmp_path / "out" / "set")
     identities = []
     for content in (b"One.\n", b"One.\n", gzip.compress(b"One.\n")):
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
