@@ -10,6 +10,7 @@ import hashlib
 import itertools
 from pathlib import Path
 
+from data_utils.completion_log import clear_work
 from data_utils.text.sentences import Corpus, read_corpus
 from data_utils.text.units import DOCUMENT_END, plan_units
 from utilities.errors import UserError
@@ -48,6 +49,7 @@ def write_held_out(corpus: Corpus, folder: Path, fraction: float) -> Corpus:
     if first is None:
         raise UserError(f"--validation-fraction {fraction}: holds out none of the documents; give a larger share")
     folder.mkdir(parents=True, exist_ok=True)
+    clear_work(folder)  # an unfinished file of a killed command
     with replacing(folder / SENTENCES_NAME) as stream:
         stream.writelines(itertools.chain([first], texts))
     return read_corpus(folder)

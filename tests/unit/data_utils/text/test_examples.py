@@ -104,9 +104,11 @@ def test_held_out_records_that_a_killed_command_left(
         patch.setattr(examples, "_write_unit", killed)
         write_examples(corpus, vocabulary, out, held_out)
     assert totals(out / "validation")["records"]
+    (out / "validation" / "corpus" / ".sentences_000.txt.host-1.tmp").touch()
     with pytest.raises(UserError, match=r"validation: exists, .* delete it, or give --overwrite"):
         write_examples(corpus, vocabulary, out, SETTINGS)
     write_examples(corpus, vocabulary, out, held_out)  # resumes
+    assert not list(out.rglob(".*"))
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
     write_examples(corpus, vocabulary, out, held_out)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before  # complete: nothing is written
