@@ -267,6 +267,7 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "no masked tokens": (text.main, some_text("--masked-lm-prob", "0"), "--masked-lm-prob"),
     "units of no size": (text.main, some_text("--unit-megabytes", "0"), "--unit-megabytes"),
     "units that are not a number": (text.main, some_text("--unit-megabytes", "nan"), "--unit-megabytes nan"),
+    "units of infinite size": (text.main, some_text("--unit-megabytes", "1e305"), "--unit-megabytes 1e+305"),
     "records in the output folder": (text.main, output_contains("old_000.tfrecord", some_text()), "--overwrite"),
     "a data set in the output folder": (text.main, output_contains("manifest.json", some_text()), "--overwrite"),
     "a data set that is a file": (text.main, output_is_a_file(some_text()), "a file, not a folder"),
