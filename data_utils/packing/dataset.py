@@ -27,7 +27,7 @@ from data_utils.completion_log import (
 )
 from data_utils.packing.assignment import Assignment, assign, histogram, list_by_length, most_in_a_pack
 from data_utils.packing.merge import pack_arrays
-from data_utils.packing.plan import PackingPlan, most_sequences, plan_packing, write_plan
+from data_utils.packing.plan import UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
 from data_utils.packing.source import Shape, Source, WorkUnit, survey, work_units
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT, SHORTEST_SAMPLE
@@ -93,6 +93,10 @@ def pack_dataset(
     source = Source(input_folder)
     max_length = source.shape.max_seq_length if max_seq_length is None else max_seq_length
     most_sequences(max_length, max_sequences_per_pack, algorithm)  # rejected before the input is read
+    most = max(1, max_length // SHORTEST_SAMPLE)
+    if max_sequences_per_pack != UNLIMITED and int(max_sequences_per_pack) > most:
+        problem = f"sequences have at least {SHORTEST_SAMPLE} tokens, and a pack {max_length}"
+        raise UserError(f"--max-sequences-per-pack {max_sequences_per_pack}: {problem}; give {most} or less")
     recipe = {
         "input": source.identity,
         "packs": {
@@ -183,8 +187,8 @@ def choose_max_predictions(
 
     The share of masked tokens hardly depends on a sequence's length, and their number is rounded up. A full pack
     therefore has as many masked positions as a full sequence, plus at most one for each of its sequences: P = Q·S/L +
-    N, the published choice (20 becomes 23 at three sequences, 76 becomes 79). If a pack needs more, P is increased,
-    because no masked position may be lost.
+    N, the published choice (20 becomes 23 at three sequences, 76 becomes 79), or S if that is less. If a pack needs
+    more, P is increased, because no masked position may be lost.
 
     Args:
         shape: L and Q of the records.
@@ -193,7 +197,7 @@ def choose_max_predictions(
         requested: the user's choice of P, if there is one.
 
     Raises:
-        UserError: a pack needs more than the user chose.
+        UserError: a pack needs more than the user chose, or cannot have as many.
     """
     most = max(needed, held_out)
     if requested is not None:
@@ -202,8 +206,12 @@ def choose_max_predictions(
             raise UserError(
                 f"--max-predictions-per-pack {requested}: {packs} {most} masked positions; give {most} or more"
             )
+        if requested > max_seq_length:
+            problem = f"a pack has {max_seq_length} tokens"
+            raise UserError(f"--max-predictions-per-pack {requested}: {problem}; give that or less")
         return requested
     usual = math.ceil(shape.max_predictions_per_seq * max_seq_length / shape.max_seq_length) + max_sequences_per_pack
+    usual = min(usual, max_seq_length)
     if most > usual:
         print(f"packing: {most} masked positions in a pack, not {usual} as usual: a pack needs them", file=sys.stderr)
     return max(usual, most)

@@ -118,8 +118,8 @@ def test_packs_have_every_masked_position(tmp_path: Path, capsys: pytest.Capture
     assert json.loads(manifest.read_text())["settings"]["max_predictions_per_pack"] == 24
     assert "24 masked positions" in capsys.readouterr().err
     assert all((pack["masked_lm_weights"] > 0).sum() == 24 for pack in packs_in(manifest)[:6])
-    wide = pack_dataset(tmp_path / "in", tmp_path / "wide", 6, max_predictions_per_pack=30)
-    assert json.loads(wide.read_text())["settings"]["max_predictions_per_pack"] == 30
+    wide = pack_dataset(tmp_path / "in", tmp_path / "wide", 5, max_predictions_per_pack=22)
+    assert json.loads(wide.read_text())["settings"]["max_predictions_per_pack"] == 22
     with pytest.raises(UserError, match="--max-predictions-per-pack 23: a pack has 24"):
         pack_dataset(tmp_path / "in", tmp_path / "narrow", 6, max_predictions_per_pack=23)
 
@@ -179,6 +179,7 @@ def test_published_numbers_of_masked_positions(tmp_path: Path) -> None:
         return dataset.choose_max_predictions(dataset.Shape(length, predictions), length, sequences, needed=1)
 
     assert (usual(128, 20, 3), usual(512, 76, 3), usual(384, 56, 3)) == (23, 79, 59)
+    assert usual(32, 29, 6) == 32  # a config with more masked positions than tokens is refused
     (tmp_path / "validation").mkdir()
     write_manifest(tmp_path / "validation", {"masked_lm_prob": 0.15}, {}, [], {}, None)
     for length, predictions in ((128, 20), (512, 76), (384, 56)):  # held-out records need no more
@@ -281,6 +282,8 @@ class TestCommand:
         assert self.run("--input", source, "--output", output, "--workers", 1, "--no-picture") == 0
         for input_folder, folder, options, parts in [
             (source, new, ["--max-seq-length", LENGTH - 4], ["--max-seq-length", f"up to {LENGTH} tokens"]),
+            (source, new, ["--max-sequences-per-pack", 9], ["at least 3 tokens, and a pack 24", "give 8 or less"]),
+            (source, new, ["--max-predictions-per-pack", 25], ["a pack has 24 tokens; give that or less"]),
             (source, new, ["--picture", "chart.docx"], ["chart.docx", ".png"]),
             (tmp_path / "none", new, [], ["no such folder"]),
             (source, source, [], ["is the input"]),
