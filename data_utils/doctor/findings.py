@@ -103,6 +103,7 @@ def _count(batch: Batch, special: Sequence[int] | None) -> dict[str, int]:
         "tokens": int((numbers > 0).sum()),
         "predictions": len(rows),
         "masked": int((shown == mask).sum()),
+        "second segments": int(batch["segment_ids"].any()),
         "random next": int((labels * sequences).sum()),
         "unknown": int((ids[numbers > 0] == unknown).sum() + (targets == unknown).sum() - (shown == unknown).sum()),
     }
@@ -123,7 +124,7 @@ def diagnose(data: DataSet, files: Sequence[FileFindings]) -> Diagnosis:
     if not counts["records"]:
         result.wrong.append("no record can be used")
     else:
-        has_pairs = data.manifest is None or data.manifest.has_next_sentences
+        has_pairs = data.manifest.has_next_sentences if data.manifest is not None else counts["second segments"] > 0
         _compare_shares(result, data.vocabulary is not None, has_pairs)
     return result
 

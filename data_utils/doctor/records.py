@@ -86,6 +86,8 @@ class Checker:
     def __init__(self, data: DataSet) -> None:
         self.spec = data.form.features(data.vocab_size or ANY_VOCABULARY)
         self.decoder = ExampleDecoder(self.spec.features)
+        # A row without a word that is short enough masks nothing if whole words are masked.
+        self.whole_words = data.manifest is not None and data.manifest.settings.get("whole_word_masking") is True
         self.special: list[int] | None = None  # ids of [PAD], [UNK], [CLS], [SEP] and [MASK]
         if data.vocabulary is not None:
             self.special = data.vocabulary.special_ids().tolist()
@@ -107,7 +109,7 @@ class Checker:
         if problem is not None:
             return problem
         numbers, weights = batch["input_mask"], batch["masked_lm_weights"]
-        checks = [((weights <= 0).all(1), "masks nothing")]
+        checks = [((weights <= 0).all(1) & (not self.whole_words), "masks nothing")]
         if not self.spec.packed:
             masked = np.take_along_axis(numbers, batch["masked_lm_positions"], axis=1)
             gaps = ~is_one_sequence(numbers)

@@ -17,6 +17,9 @@ from data_utils.records.features import pretraining_features
 from data_utils.records.index import load_index
 from data_utils.records.reader import RecordReader
 from data_utils.records.writer import encode_examples, frame_records, write_record_file
+from data_utils.text.instances import Settings, make_features
+from data_utils.text.tokens import TokenizedUnit
+from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary
 from tests import ROOT
 from tests.support.doctor_datasets import MASK, PREDICTIONS, RECORDS, SEQUENCE, UNK, WORDS, features, packs, write
 
@@ -70,6 +73,12 @@ def test_without_index_manifest_and_vocabulary(tmp_path: Path, examine: Examine)
     assert not any("[MASK]" in line for line in lines)
     notes = "\n".join(after(lines, "Worth knowing:"))
     assert all(part in notes for part in ("no manifest.json", "no vocab.txt"))
+    none = np.zeros_like(features()["next_sentence_labels"])
+    pairs = write(tmp_path / "pairs", {**features(), "next_sentence_labels": none}, manifest=False)
+    assert "0.00% of the second sentences are random ones, 50.0% expected ← wrong" in examine(pairs)[1]
+    alone = {"segment_ids": np.zeros((RECORDS, SEQUENCE), np.int64), "next_sentence_labels": none}
+    status, lines = examine(write(tmp_path / "alone", {**features(), **alone}, manifest=False))
+    assert status == 0 and not any("second sentences" in line for line in lines)
 
 
 def test_packed_sets(tmp_path: Path, examine: Examine) -> None:
@@ -101,6 +110,23 @@ def test_impossible_values(
     (problem,) = after(lines, "bad records:")
     assert problem.startswith("part_0.tfrecord, record 7 ")
     assert message in problem
+
+
+def test_rows_without_a_word_that_is_short_enough_to_be_masked_as_a_whole(tmp_path: Path, examine: Examine) -> None:
+    vocabulary = Vocabulary([*SPECIAL_TOKENS, "a", "##b"], tmp_path, b"")
+    text = TokenizedUnit(np.array([5, 6, 6, 6] * 30, np.int32), list(range(0, 121, 4)), [0, 10, 20, 30], 30)
+    settings = Settings(SEQUENCE, PREDICTIONS, short_seq_prob=0.5, whole_word_masking=True)
+    weights = make_features(text, vocabulary, settings, 0, 0)["masked_lm_weights"]
+    empty = ~weights.any(axis=1)
+    assert 0 < empty.sum() < len(empty)
+    batch = features()
+    batch["masked_lm_weights"][: len(empty)][empty] = 0
+    folder = write(tmp_path / "set", batch)
+    assert counted(examine(folder)[1])[1] == empty.sum()
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["settings"]["whole_word_masking"] = True
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert examine(folder)[0] == 0
 
 
 def test_many_bad_records_are_one_line_with_the_first_of_them(tmp_path: Path, examine: Examine) -> None:
