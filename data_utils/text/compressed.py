@@ -48,12 +48,6 @@ def is_compressed(path: Path) -> bool:
         return _magic(raw) is not None
 
 
-def decompressed(raw: IO[bytes]) -> Any:
-    """Return a binary file of the text of an open file from its beginning; the file itself if it is not compressed."""
-    magic = _magic(raw)
-    return raw if magic is None else _READERS[magic](raw)
-
-
 @contextlib.contextmanager
 def decompression_errors(path: Path) -> Iterator[None]:
     """Report errors of decompression as the user's error.
@@ -72,10 +66,11 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], Any]]:
     """Open a file that may be compressed.
 
     Yields:
-        The file on disk, whose position is the progress, and a binary file of its text.
+        The file on disk, whose position is the progress, and a binary file of its text, the same if not compressed.
 
     Raises:
         UserError: The file is damaged or cut off, or its compression needs a package that is not installed.
     """
     with open(path, "rb") as raw, decompression_errors(path):
-        yield raw, decompressed(raw)
+        magic = _magic(raw)
+        yield raw, raw if magic is None else _READERS[magic](raw)
