@@ -155,8 +155,8 @@ def _existing_files(options: argparse.Namespace, name: str, pattern: str = "*") 
         if path.is_dir():
             patterns = [pattern + suffix for suffix in ("", *SUFFIXES)] if pattern.startswith("*.") else [pattern]
             found = {entry for each in patterns for entry in path.rglob(each) if entry.is_file()}
-            written = {each for each in (output, parts_folder(output)) if path.resolve() in each.parents}
-            inside = sorted(entry for entry in found if written.isdisjoint([real := entry.resolve(), *real.parents]))
+            written = [each for each in (output, parts_folder(output)) if path.resolve() in each.parents]
+            inside = sorted(entry for entry in found if not any(map(entry.resolve().is_relative_to, written)))
             if not inside:
                 raise UserError(f"{option} {path}: the folder contains no files {pattern}")
             files += inside
