@@ -46,17 +46,17 @@ def run_search(options: argparse.Namespace) -> None:
     if options.trials < 1:
         raise UserError(f"--trials {options.trials}: give a number of trials, 1 or more")
     task, command = training_command(options.command)
-    config = load_config(task, command[1:]).config
+    config = load_config(task, command[1:], read_classes).config
     if config.seeds is not None:
         raise UserError("seeds: a trial is one run; remove seeds, and train the best config with them afterwards")
     space = read_space(options.space)
     check_space(space, str(options.space), task, command[1:])
     if options.metric is not None and config.evaluation.every is not None:
         command.append(flag("evaluation.metric", options.metric))
-    scores = task_class(task).metrics(load_config(task, command[1:], read_classes).config)
+    scores = task_class(task).metrics(config)
     metric = options.metric or config.evaluation.metric or scores[0]
     if metric not in scores:
-        raise UserError(f"--metric: there is no score {metric}; name one of {', '.join(scores)}")
+        raise UserError(f"--metric {metric}: the task has no such score; name one of {', '.join(scores)}")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     failures = 0
     with locked(options.output) as lock, storage_errors():

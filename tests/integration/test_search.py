@@ -270,7 +270,7 @@ def test_a_wrong_command_is_refused(
 
 
 def test_an_unknown_score_is_refused_before_anything_runs(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
-    message = f"--metric: there is no score f1; name one of {NAME}"
+    message = f"--metric f1: the task has no such score; name one of {NAME}"
     assert_refused(files.search("search", SPACE, 2, "--metric", "f1"), capsys.readouterr(), message)
     assert not files.started()
 
