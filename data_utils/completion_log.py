@@ -20,12 +20,11 @@ from crc32c import crc32c
 from data_utils.command_line import Progress
 from data_utils.parallel import Pool
 from data_utils.records.index import index_path
-from data_utils.records.manifest import MANIFEST_NAME
+from data_utils.records.manifest import MANIFEST_NAME, WORK_FOLDER
 from data_utils.records.writer import TEMPORARY_FILES
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
-WORK_FOLDER = ".work"  # exists in the output folder until that is complete
 RECIPE_NAME = "recipe.json"
 RECIPE_VERSION = 2  # must be raised whenever the same input and settings would give other bytes
 RECORD_FILES = "*.tfrecord"

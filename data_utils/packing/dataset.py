@@ -17,7 +17,6 @@ import numpy as np
 
 from data_utils.command_line import Progress
 from data_utils.completion_log import (
-    WORK_FOLDER,
     CompletionLog,
     Done,
     clear_work,
@@ -32,7 +31,7 @@ from data_utils.packing.source import Shape, Source, WorkUnit, survey, work_unit
 from data_utils.parallel import Pool
 from data_utils.records.features import PACKS_FORMAT, SHORTEST_SAMPLE
 from data_utils.records.index import index_path
-from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, load_manifest, write_manifest
+from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, load_manifest, write_manifest
 from data_utils.records.writer import RecordFile, encode_examples, frame_records
 from utilities.errors import UserError
 

@@ -12,14 +12,14 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from data_utils.command_line import Progress
-from data_utils.completion_log import WORK_FOLDER, CompletionLog, Done, identify_files, json_digest, run_units
+from data_utils.completion_log import CompletionLog, Done, identify_files, json_digest, run_units
 from data_utils.packing.merge import is_one_sequence
 from data_utils.parallel import Pool
 from data_utils.records.decoding import ExampleDecoder, ExampleError
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, pretraining_features
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
-from data_utils.records.manifest import Manifest
+from data_utils.records.manifest import WORK_FOLDER, Manifest
 from utilities.errors import UserError
 from utilities.files import write_atomically
 

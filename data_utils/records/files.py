@@ -12,6 +12,9 @@ import numpy as np
 from data_utils.records.framing import RandomAccessFile, RecordError, file_size, unframe, unreadable
 from data_utils.records.index import build_index, find_index, load_index
 from data_utils.records.manifest import (
+    MANIFEST_NAME,
+    VALIDATION_FOLDER,
+    WORK_FOLDER,
     check_checksums,
     check_counts,
     check_files,
@@ -122,17 +125,20 @@ def list_record_files(folder: Path) -> List[Path]:
     """Return the record files of a data set folder, in the order of their names.
 
     Raises:
-        UserError: there are none; the message says what the folder contains instead.
+        UserError: there are none, and the message says what the folder contains instead; or the command that writes
+            them has not ended.
     """
     if not folder.exists():
         raise UserError(f"{folder}: no such folder; name the folder with the *.tfrecord files")
     if not folder.is_dir():
         raise UserError(f"{folder}: is a file; name the folder that contains it")
     try:
+        if (folder / WORK_FOLDER).is_dir() and not (folder / MANIFEST_NAME).exists():
+            raise UserError(f"{folder}: not all records are written; let the command that makes them end, or repeat it")
         paths = sorted(folder.glob("*.tfrecord"))
         if paths:
             return paths
-        below = sorted(path.parent for path in folder.glob("*/*.tfrecord"))
+        below = sorted(path.parent for path in folder.glob("*/*.tfrecord") if path.parent.name != VALIDATION_FOLDER)
         others = sorted(path.name for path in folder.iterdir())
     except OSError as error:
         raise unreadable(folder, error) from error

@@ -14,6 +14,7 @@ from utilities.files import sha256, write_atomically
 from utilities.tables import short
 
 MANIFEST_NAME = "manifest.json"
+WORK_FOLDER = ".work"  # in the folder of a data set until that is complete
 VALIDATION_FOLDER = "validation"  # in the folder of a data set: records of documents that are held out of it
 MANIFEST_VERSION = 1
 

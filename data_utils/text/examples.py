@@ -19,7 +19,6 @@ import numpy as np
 
 from data_utils.command_line import Progress, fraction, natural, positive
 from data_utils.completion_log import (
-    WORK_FOLDER,
     CompletionLog,
     Done,
     clear_work,
@@ -28,7 +27,7 @@ from data_utils.completion_log import (
 )
 from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
 from data_utils.records.index import index_path
-from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, write_manifest
+from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, write_manifest
 from data_utils.records.writer import write_record_file
 from data_utils.text.documents import REJECTED_NAME
 from data_utils.text.held_out import write_held_out

@@ -65,6 +65,35 @@ def test_a_work_unit_whose_documents_are_all_held_out_has_no_file(
     assert records.count == totals(out)["records"]
 
 
+@pytest.mark.parametrize(("killed_in", "message"), [("", "not all records are written"), ("validation", "has no")])
+def test_the_data_set_of_a_killed_command_is_not_read(
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    killed_in: str,
+    message: str,
+) -> None:
+    out, settings = tmp_path / "out", SETTINGS._replace(validation_fraction=0.5)
+    real = examples._write_unit
+
+    def killed(job: examples.RecordsJob, unit: Any) -> Any:
+        if job.output == out / killed_in and unit.number:
+            raise KeyboardInterrupt
+        return real(job, unit)
+
+    monkeypatch.setattr("data_utils.text.units.SMALLEST_UNIT", 100)  # several units, also of held-out documents
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(examples, "_write_unit", killed)
+        write_examples(corpus, vocabulary, out, settings)
+    assert (out / killed_in / "wiki_000.tfrecord").exists()
+    with pytest.raises(UserError, match=f"out: {message}") as caught:
+        RecordFiles(out)
+    assert "validation does" not in str(caught.value)
+    write_examples(corpus, vocabulary, out, settings)  # resumes
+    assert RecordFiles(out).count == totals(out)["records"]
+
+
 def test_a_corpus_without_text(vocabulary: Vocabulary, tmp_path: Path) -> None:
     """It is refused, and the folder can be used for another one."""
     with pytest.raises(UserError, match="the corpus is empty"):
