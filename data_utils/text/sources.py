@@ -153,6 +153,8 @@ def _existing_files(options: argparse.Namespace, name: str, pattern: str = "*") 
     files: list[Path] = []
     for path in getattr(options, name):
         if path.is_dir():
+            if path.resolve() == output:
+                raise UserError(f"{option} {path}: is the output folder, whose files would be input; change --output")
             patterns = [pattern + suffix for suffix in ("", *SUFFIXES)] if pattern.startswith("*.") else [pattern]
             found = {entry for each in patterns for entry in path.rglob(each) if entry.is_file()}
             written = [each for each in (output, parts_folder(output)) if path.resolve() in each.parents]

@@ -125,6 +125,8 @@ def test_what_a_command_has_written_is_not_its_input(tmp_path: Path, output: str
     assert {str(path.relative_to(tmp_path)) for path in source.files} == files - set(written)
     inside = source_of("--text", tmp_path / "b", "--output", tmp_path)
     assert inside.files == (tmp_path / "b" / "c.txt",)
+    with pytest.raises(UserError, match="is the output folder"):  # with corpus/e.txt and vocab.txt
+        source_of("--text", tmp_path / "out", "--output", tmp_path / "b" / ".." / "out")
 
 
 def test_sentence_files(tmp_path: Path) -> None:
