@@ -123,6 +123,8 @@ def diagnose(data: DataSet, files: Sequence[FileFindings]) -> Diagnosis:
         result.wrong.append(f"{result.bad:,} records are bad, the first of which is {problems[0]}")
     if not counts["records"]:
         result.wrong.append("no record can be used")
+    elif not counts["predictions"]:
+        result.wrong.append("no record has a token to predict")
     else:
         has_pairs = data.manifest.has_next_sentences if data.manifest is not None else counts["second segments"] > 0
         _compare_shares(result, data.vocabulary is not None, has_pairs)

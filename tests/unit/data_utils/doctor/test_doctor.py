@@ -121,12 +121,19 @@ def test_rows_without_a_word_that_is_short_enough_to_be_masked_as_a_whole(tmp_pa
     assert 0 < empty.sum() < len(empty)
     batch = features()
     batch["masked_lm_weights"][: len(empty)][empty] = 0
-    folder = write(tmp_path / "set", batch)
-    assert counted(examine(folder)[1])[1] == empty.sum()
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["settings"]["whole_word_masking"] = True
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    assert examine(folder)[0] == 0
+    assert counted(examine(write(tmp_path / "set", batch))[1])[1] == empty.sum()
+
+    def findings_of_whole_words() -> tuple[int, list[str]]:
+        folder = write(tmp_path / "set", batch)
+        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest["settings"]["whole_word_masking"] = True
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        return examine(folder)
+
+    assert findings_of_whole_words()[0] == 0
+    batch["masked_lm_weights"][:] = 0
+    status, lines = findings_of_whole_words()
+    assert status == 1 and "  - no record has a token to predict" in lines
 
 
 def test_many_bad_records_are_one_line_with_the_first_of_them(tmp_path: Path, examine: Examine) -> None:
