@@ -121,6 +121,7 @@ def write_examples(
     if not totals["records"]:
         clear_work(output)  # the folder can be used with other settings
         if settings.validation_fraction:
+            shutil.rmtree(output / VALIDATION_FOLDER)
             share = f"--validation-fraction {settings.validation_fraction}"
             raise UserError(f"{share}: holds out all of the documents; give a smaller share")
         raise UserError("the corpus is empty: no sentence, so no records")

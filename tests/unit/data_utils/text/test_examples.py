@@ -103,9 +103,12 @@ def test_a_corpus_without_text(vocabulary: Vocabulary, tmp_path: Path) -> None:
 
 
 def test_all_documents_held_out(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """It is refused, and the folder can be used with another share."""
     one = write_corpus(tmp_path / "one", ["one sentence."])
     with pytest.raises(UserError, match=r"--validation-fraction 0\.999999: holds out all .*; give a smaller share"):
         write_examples(one, vocabulary, tmp_path / "out", SETTINGS._replace(validation_fraction=0.999999))
+    write_examples(one, vocabulary, tmp_path / "out", SETTINGS)
+    assert not (tmp_path / "out" / "validation").exists()
 
 
 def test_no_document_held_out(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path) -> None:
