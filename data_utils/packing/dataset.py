@@ -29,7 +29,7 @@ from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
 from data_utils.packing.source import Shape, Source, WorkUnit, survey, work_units
 from data_utils.parallel import Pool
-from data_utils.records.features import PACKS_FORMAT, SHORTEST_SAMPLE
+from data_utils.records.features import MAX_SEQ_LENGTH, PACKS_FORMAT, SHORTEST_SAMPLE
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, load_manifest, write_manifest
 from data_utils.records.writer import RecordFile, encode_examples, frame_records
@@ -92,10 +92,7 @@ def pack_dataset(
     source = Source(input_folder)
     max_length = source.shape.max_seq_length if max_seq_length is None else max_seq_length
     most_sequences(max_length, max_sequences_per_pack, algorithm)  # rejected before the input is read
-    most = max(1, max_length // SHORTEST_SAMPLE)
-    if max_sequences_per_pack != UNLIMITED and int(max_sequences_per_pack) > most:
-        problem = f"sequences have at least {SHORTEST_SAMPLE} tokens, and a pack {max_length}"
-        raise UserError(f"--max-sequences-per-pack {max_sequences_per_pack}: {problem}; give {most} or less")
+    check_sizes(max_length, max_sequences_per_pack)
     recipe = {
         "input": source.identity,
         "packs": {
@@ -126,6 +123,18 @@ def pack_dataset(
             overwrite=overwrite,
         )
     return output / MANIFEST_NAME
+
+
+def check_sizes(
+    max_seq_length: int, max_sequences_per_pack: Union[int, str], option: str = "--max-sequences-per-pack"
+) -> None:
+    """Reject packs that are too long, or that cannot have as many sequences as ``option`` says."""
+    if max_seq_length > MAX_SEQ_LENGTH:
+        raise UserError(f"--max-seq-length {max_seq_length}: too long, at most {MAX_SEQ_LENGTH}")
+    most = max(1, max_seq_length // SHORTEST_SAMPLE)
+    if max_sequences_per_pack != UNLIMITED and int(max_sequences_per_pack) > most:
+        problem = f"sequences have at least {SHORTEST_SAMPLE} tokens, and a pack {max_seq_length}"
+        raise UserError(f"{option} {max_sequences_per_pack}: {problem}; give {most} or less")
 
 
 def _make_packs(source: Source, output: Path, recipe: Mapping[str, Any], pool: Pool) -> None:

@@ -29,6 +29,7 @@ SEQUENCES_FORMAT, PACKS_FORMAT = "bert-pretraining", "packed-pretraining"
 PACKING_COMMAND = "python -m data_utils.packing"
 
 SHORTEST_SAMPLE = 3  # tokens: [CLS] a [SEP]
+MAX_SEQ_LENGTH = 1 << 15  # tokens of a row that data preparation and packing make
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from data_utils.command_line import positive
 from data_utils.completion_log import CompletionLog, check_dataset_folder, prepare_dataset_folder
-from data_utils.packing.dataset import pack_dataset
+from data_utils.packing.dataset import check_sizes, pack_dataset
 from data_utils.packing.plan import read_plan
 from data_utils.packing.report import before_and_after
 from data_utils.parallel import Pool, make_pool, with_absolute_paths
@@ -107,6 +107,8 @@ def _run_steps(options: argparse.Namespace) -> None:
     vocabulary = vocabulary_from_options(options)
     settings = settings_from_options(options)
     check_settings(settings)
+    if options.pack:
+        check_sizes(options.max_seq_length, options.pack, "--pack")
     if vocabulary is None:
         check_size(options.vocab_size)
     if options.workers == 1:
@@ -117,6 +119,9 @@ def _run_steps(options: argparse.Namespace) -> None:
         print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
         if options.pack:
             _pack(options, pool)
+        elif options.overwrite and (options.output / PACKED_FOLDER).exists():
+            replaced = f"{options.output / PACKED_FOLDER} has packs of the data set that was replaced"
+            print(f"warning: {replaced}; pack this one with --pack, or delete them", file=sys.stderr)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from data_utils.records.features import MAX_SEQ_LENGTH
 from data_utils.records.manifest import NEXT_SENTENCE
 from data_utils.records.writer import EncodedFile, encode_examples, frame_records
 from data_utils.text.held_out import select_documents
@@ -34,7 +35,7 @@ from data_utils.text.units import Unit
 from data_utils.tokenizer import Vocabulary, make_tokenizer, read_vocabulary
 from utilities.errors import UserError
 
-MIN_SEQ_LENGTH, MAX_SEQ_LENGTH = 8, 1 << 15
+MIN_SEQ_LENGTH = 8
 _DESCRIBED_IF_SET = ("validation_fraction", NEXT_SENTENCE)  # settings that data sets of earlier versions do not have
 
 

@@ -280,6 +280,20 @@ def test_a_tiny_corpus_and_overwriting(tmp_path: Path) -> None:
     assert (totals["documents"], totals["sentences"], totals["words"]) == (2, 4, 27)
 
 
+def test_packs_of_a_data_set_that_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "good.txt").write_text(GOOD)
+    out = tmp_path / "out"
+    arguments = ["--text", tmp_path / "good.txt", "--output", out, "--vocab-size", 200, "--min-characters", 1]
+    assert run(*arguments, "--pack", 43) == 2
+    assert "--pack 43: sequences have at least 3 tokens, and a pack 128; give 42 or less" in capsys.readouterr().err
+    assert not out.exists()
+    assert run(*arguments, "--pack", 2) == 0
+    assert run(*arguments, "--overwrite", "--pack", 2) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert run(*arguments, "--overwrite") == 0
+    assert f"warning: {out / 'packed'} has packs of the data set that was replaced" in capsys.readouterr().err
+
+
 def test_command_from_the_shell_imports_no_tensorflow(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": \n')
     code = "import sys, runpy\n"

@@ -282,6 +282,7 @@ class TestCommand:
         assert self.run("--input", source, "--output", output, "--workers", 1, "--no-picture") == 0
         for input_folder, folder, options, parts in [
             (source, new, ["--max-seq-length", LENGTH - 4], ["--max-seq-length", f"up to {LENGTH} tokens"]),
+            (source, new, ["--max-seq-length", 10**25], ["too long, at most 32768"]),
             (source, new, ["--max-sequences-per-pack", 9], ["at least 3 tokens, and a pack 24", "give 8 or less"]),
             (source, new, ["--max-predictions-per-pack", 25], ["a pack has 24 tokens; give that or less"]),
             (source, new, ["--picture", "chart.docx"], ["chart.docx", ".png"]),
