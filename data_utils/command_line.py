@@ -13,6 +13,7 @@ from tqdm import tqdm
 from utilities.errors import UserError
 
 PLAIN_LINE_SECONDS = 10.0
+LARGEST_COUNT = 10**9
 
 
 class Progress:
@@ -111,5 +112,8 @@ def natural(text: str, least: int = 0) -> int:
 
 
 def positive(text: str) -> int:
-    """Parse a whole number above 0 (an argparse type)."""
-    return natural(text, 1)
+    """Parse a whole number from 1 to ``LARGEST_COUNT`` (an argparse type)."""
+    value = natural(text, 1)
+    if value > LARGEST_COUNT:
+        raise argparse.ArgumentTypeError(f"{text} is more than {LARGEST_COUNT:,}")
+    return value

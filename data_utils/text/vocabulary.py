@@ -25,6 +25,7 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 
 DEFAULT_SIZE = 30522
+MAX_SIZE = 10**7
 DEFAULT_MIN_FREQUENCY = 2
 SAMPLE_MEGABYTES = 300
 MIN_ALPHABET = 1000
@@ -98,6 +99,8 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[str
 def check_size(size: int) -> None:
     if size < len(SPECIAL_TOKENS) + 100:
         raise UserError(f"--vocab-size {size}: too small; an alphabet alone takes more than 100 pieces")
+    if size > MAX_SIZE:
+        raise UserError(f"--vocab-size {size}: too large, at most {MAX_SIZE:,}")
 
 
 def train_vocabulary(

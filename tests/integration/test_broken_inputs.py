@@ -262,6 +262,7 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     ),
     "sentences that are not UTF-8": (text.main, latin_1, "sentences_000.txt"),
     "a vocabulary that is too small": (text.main, some_text("--vocab-size", "50"), "--vocab-size 50"),
+    "a vocabulary that is too large": (text.main, some_text("--vocab-size", "10000001"), "at most 10,000,000"),
     "more predictions than tokens": (text.main, some_text("--max-predictions", "126"), "between 1 and 125"),
     "sequences that are too short": (text.main, some_text("--max-seq-length", "4"), "--max-seq-length 4"),
     "no masked tokens": (text.main, some_text("--masked-lm-prob", "0"), "--masked-lm-prob"),
