@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
-from data_utils.command_line import Progress, positive
+from data_utils.command_line import Progress, make_parent, positive
 from utilities.commands import RUN_AGAIN, make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import DISK_FULL, name_full_disk
@@ -55,13 +55,14 @@ def download(
         The file's path.
 
     Raises:
-        UserError: The server does not have the file or cannot be reached, or the checksum is wrong.
+        UserError: The server does not have the file or cannot be reached, the checksum is wrong, or there is no name
+            for the file.
         OSError: The disk is full.
     """
     algorithm = _algorithm(checksum)
     if output.is_dir():
         output = output / unquote(Path(urlsplit(url).path).name)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_parent(output)
     partial = output.with_name(output.name + ".part")
     if output.exists():
         _verify(output, algorithm, checksum, "delete it to download it again")
@@ -193,7 +194,6 @@ def _run(options: argparse.Namespace) -> None:
             if options.checksums_url:
                 raise UserError(f"--checksums-url {options.checksums_url}: cannot be read, or does not list the file")
             print("no checksum was found for the file; it is not checked", file=sys.stderr)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
     print(download(options.url, options.output, checksum, options.retries))
 
 

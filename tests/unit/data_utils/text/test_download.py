@@ -164,3 +164,5 @@ def test_command_line(server: Server, tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["--url", "ftp://example.org/a", "--output", str(tmp_path / "g")]) == 2
     assert main(["--url", server.url, "--output", str(tmp_path / "g"), "--checksum", "abc"]) == 2
     assert "--checksum abc" in capsys.readouterr().err
+    assert main(["--url", server.url.rsplit("/", 1)[0] + "/", "--output", str(tmp_path)]) == 2
+    assert f"--output {tmp_path}: is a folder; name a file" in capsys.readouterr().err
