@@ -288,7 +288,7 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
 def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
     """Return the vocabulary that ``--vocab-file`` names, with the tokens of ``--extra-tokens``; None if unset.
 
-    If its files say that it keeps capitals, ``options.cased`` is set.
+    If its files say that it keeps capitals, ``options.cased`` is set; if it only looks like that, a warning is printed.
     """
     if options.vocab_file is None:
         if options.extra_tokens:
@@ -298,6 +298,9 @@ def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
     if options.cased and vocabulary.lower_case:
         raise UserError(f"--cased: the tokenizer of {vocabulary.path} lower-cases text; leave --cased out")
     options.cased = options.cased or vocabulary.lower_case is False
+    if not options.cased and vocabulary.lower_case is None and not vocabulary.looks_lower_cased():
+        what = "seems to be a vocabulary of cased text, because it has capitals"
+        print(f"warning: {vocabulary.path} {what}; without --cased, text is lower-cased", file=sys.stderr)
     return extended(vocabulary, options.extra_tokens, not options.cased) if options.extra_tokens else vocabulary
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,20 @@ def totals(folder: Path) -> dict[str, Any]:
 def is_held_out(document: str, fraction: float) -> bool:
     """Return whether the checksum, as a fraction of the greatest one, is below the share that is held out."""
     return int(hashlib.blake2b(document.encode(), digest_size=8).hexdigest(), 16) / 2**64 < fraction
+
+
+@pytest.mark.parametrize(
+    ("piece", "cased", "settings", "is_warned"),
+    [("A", False, None, True), ("A", True, None, False), ("A", False, "{}", False), ("a", False, None, False)],
+)
+def test_a_vocabulary_that_looks_cased(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], piece: str, cased: bool, settings: str | None, is_warned: bool
+) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, piece]))
+    if settings is not None:  # Hugging Face's tokenizer lower-cases by default
+        (tmp_path / "tokenizer_config.json").write_text(settings)
+    examples.vocabulary_from_options(Namespace(vocab_file=tmp_path, extra_tokens=None, cased=cased))
+    assert ("vocab.txt seems to be a vocabulary of cased text" in capsys.readouterr().err) == is_warned
 
 
 def test_a_work_unit_whose_documents_are_all_held_out_has_no_file(
