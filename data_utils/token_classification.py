@@ -77,24 +77,9 @@ def read_sentences(dataset_dir: str, split: str) -> Sentences:
 
 def _from_columns(path: Path) -> Sentences:
     """Read a word and its tag, the last column, from each line; an empty line ends a sentence."""
-    words: List[List[str]] = [[]]
-    tags: List[List[str]] = [[]]
-    width = 0
-    for number, line in enumerate(read_lines(path), 1):
-        columns = _columns(line)
-        if columns[0] in ("", _DOCUMENT):
-            words.append([])
-            tags.append([])
-            width = 0
-            continue
-        if len(columns) < 2 or not _is_tag(columns[-1]):
-            raise UserError(f"{path}: line {number}: does not end with a tag such as O or B-PER; {_FIX}")
-        width = width or len(columns)
-        if len(columns) != width:
-            raise UserError(f"{path}: line {number}: has {len(columns)} columns, the words before it {width}; {_FIX}")
-        words[-1].append(columns[0])
-        tags[-1].append(columns[-1])
-    words, tags = ([sentence for sentence in column if sentence] for column in (words, tags))
+    sentences = list(filter(None, map(_word_columns, column_sentences(path, tagged=True))))
+    words = [[columns[0] for columns in sentence] for sentence in sentences]
+    tags = [[columns[-1] for columns in sentence] for sentence in sentences]
     return Sentences(words, tags, list(range(len(words))), str(path))
 
 
@@ -103,11 +88,15 @@ def _columns(line: str) -> List[str]:
     return re.split(r"[ \t]+", line.strip(" \t\r\n"))  # other white space may be a word
 
 
-def column_sentences(path: Path) -> Iterator[List[str]]:
-    """Yield the lines of each sentence of a file in CoNLL's columns, with the line that ends it; tags may be absent.
+def column_sentences(path: Path, tagged: bool = False) -> Iterator[List[str]]:
+    """Yield the lines of each sentence of a file in CoNLL's columns, with the line that ends it.
+
+    Args:
+        path: the file.
+        tagged: whether the last column must be a tag.
 
     Raises:
-        UserError: the file cannot be read, or lines of a sentence have different numbers of columns.
+        UserError: the file cannot be read, a tag is missing, or lines of a sentence have different numbers of columns.
     """
     sentence: List[str] = []
     width = 0
@@ -118,6 +107,8 @@ def column_sentences(path: Path) -> Iterator[List[str]]:
             yield sentence
             sentence, width = [], 0
             continue
+        if tagged and (len(columns) < 2 or not _is_tag(columns[-1])):
+            raise UserError(f"{path}: line {number}: does not end with a tag such as O or B-PER; {_FIX}")
         width = width or len(columns)
         if len(columns) != width:
             raise UserError(f"{path}: line {number}: has {len(columns)} columns, the words before it {width}; {_FIX}")
@@ -127,8 +118,12 @@ def column_sentences(path: Path) -> Iterator[List[str]]:
 
 def words_of_columns(sentence: Sequence[str]) -> List[str]:
     """Return the words of the lines of a sentence."""
-    firsts = (_columns(line)[0] for line in sentence)
-    return [word for word in firsts if word not in ("", _DOCUMENT)]
+    return [columns[0] for columns in _word_columns(sentence)]
+
+
+def _word_columns(sentence: Sequence[str]) -> List[List[str]]:
+    """Return the columns of the lines of a sentence that have a word."""
+    return [columns for columns in map(_columns, sentence) if columns[0] not in ("", _DOCUMENT)]
 
 
 def tagged_columns(sentence: Sequence[str], tags: Sequence[str]) -> Iterator[str]:
