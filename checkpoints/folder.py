@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import logging
 import os
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from utilities.errors import UserError
-from utilities.files import sha256
+from utilities.files import json_digest, sha256
 
 logger = logging.getLogger(__name__)
 
@@ -99,11 +98,6 @@ def facts_as_json(facts: Dict[str, Any]) -> str:
     """Return the text of checkpoint.json, including a checksum of its content."""
     content = {"format": FORMAT, "version": VERSION, **facts}
     return json.dumps({**content, "sha256": json_digest(content)}, indent=2) + "\n"
-
-
-def json_digest(content: Dict[str, Any]) -> str:
-    """Return the SHA-256 of a JSON object, independent of key order and white space."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode("utf-8")).hexdigest()
 
 
 def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:

@@ -8,7 +8,6 @@ files is not repeated.
 from __future__ import annotations
 
 import enum
-import hashlib
 import json
 import os
 import shutil
@@ -23,7 +22,7 @@ from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, WORK_FOLDER
 from data_utils.records.writer import TEMPORARY_FILES
 from utilities.errors import UserError
-from utilities.files import write_atomically
+from utilities.files import json_digest, write_atomically
 
 RECIPE_NAME = "recipe.json"
 RECIPE_VERSION = 2  # must be raised whenever the same input and settings would give other bytes
@@ -273,12 +272,6 @@ def identify_files(files: Sequence[Path]) -> Dict[str, Any]:
             parts.append(stream.read(END_BYTES))
         checksum = crc32c(b"".join(parts), checksum)
     return {"files": len(files), "bytes": total, "checksum": f"{checksum:08x}"}
-
-
-def json_digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value in hexadecimal; the order of keys does not matter."""
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=os.fspath)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _size_and_checksum(path: Path) -> Dict[str, int]:

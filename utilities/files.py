@@ -133,6 +133,11 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def json_digest(value: Any) -> str:
+    """Return the hexadecimal SHA-256 of a JSON value, independent of key order and white space."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode("utf-8")).hexdigest()
+
+
 def read_json_object(path: Path, prefix: str = "", fix: str = "download it again") -> Dict[str, Any]:
     """Return the JSON object in a file.
 

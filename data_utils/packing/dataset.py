@@ -20,7 +20,6 @@ from data_utils.completion_log import (
     CompletionLog,
     Done,
     clear_work,
-    json_digest,
     prepare_dataset_folder,
     run_units,
 )
@@ -34,6 +33,7 @@ from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, load_manifest, write_manifest
 from data_utils.records.writer import RecordFile, encode_examples, frame_records
 from utilities.errors import UserError
+from utilities.files import json_digest
 
 DEFAULT_SEQUENCES = 3
 DEFAULT_ALGORITHM = "optimal"

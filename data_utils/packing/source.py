@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import numpy as np
 
 from data_utils.command_line import Progress
-from data_utils.completion_log import CompletionLog, Done, identify_files, json_digest, run_units
+from data_utils.completion_log import CompletionLog, Done, identify_files, run_units
 from data_utils.packing.merge import is_one_sequence
 from data_utils.parallel import Pool
 from data_utils.records.decoding import ExampleDecoder, ExampleError
@@ -21,7 +21,7 @@ from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.manifest import WORK_FOLDER, Manifest
 from utilities.errors import UserError
-from utilities.files import write_atomically
+from utilities.files import json_digest, write_atomically
 
 RECORDS_OF_UNIT = 1 << 17
 _RECORDS_AT_ONCE = 4096

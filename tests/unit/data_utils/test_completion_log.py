@@ -15,7 +15,6 @@ from data_utils.completion_log import (
     differences,
     folder_status,
     identify_files,
-    json_digest,
     mismatch_error,
 )
 from data_utils.text.documents import REJECTED_NAME, RejectedDocuments
@@ -63,11 +62,6 @@ def test_entries_of_other_settings_are_ignored(tmp_path: Path) -> None:
     (tmp_path / ".a.host-1.tmp").touch()
     clear_work(tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_digests_do_not_depend_on_the_order_of_keys() -> None:
-    assert json_digest({"a": 1, "b": [Path("x")]}) == json_digest({"b": ["x"], "a": 1})
-    assert json_digest({"a": 1}) != json_digest({"a": 2})
 
 
 RECIPE = {"records": {"length": 128, "seed": 1}, "vocabulary": {"sha256": "ab"}}

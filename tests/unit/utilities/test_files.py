@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from utilities.files import parse_json, replacing, write_atomically
+from utilities.files import json_digest, parse_json, replacing, write_atomically
 
 
 def test_content_is_flushed_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,3 +36,8 @@ def test_json_with_repeated_keys_and_half_characters_is_refused() -> None:
         parse_json('[{"b": {"a": 1, "a": 1}}]')
     with pytest.raises(ValueError, match="half a character"):
         parse_json(b'{"\\uDe00": 1}')
+
+
+def test_digests_do_not_depend_on_the_order_of_keys() -> None:
+    assert json_digest({"a": 1, "b": ["x"]}) == json_digest({"b": ["x"], "a": 1})
+    assert json_digest({"a": 1}) != json_digest({"a": 2})
