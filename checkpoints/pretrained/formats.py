@@ -116,10 +116,10 @@ def open_weights_file(path: Path, key: str) -> Weights:
         return format.open(path)
     with readable(str(path)):
         file_of_weight: Dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        names = sorted(set(file_of_weight.values()))
+        names = sorted({Path(name).name for name in file_of_weight.values()})  # files must not be in other folders
     weights: Weights = {}
     for name in names:
-        part = path.parent / Path(name).name  # must not be in another folder
+        part = path.parent / name
         format = _find_format(part)
         if format is None or not part.is_file():
             raise UserError(f"{key}: {part} is missing, which {path.name} names; get the whole folder")

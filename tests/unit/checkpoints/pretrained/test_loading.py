@@ -193,6 +193,9 @@ def test_a_part_that_is_missing_is_named(source, tmp_path):
     (folder / "model-00002-of-00003.safetensors").unlink()
     with pytest.raises(UserError, match=r"model-00002-of-00003\.safetensors is missing"):
         load(folder)
+    write_json(folder / "model.safetensors.index.json", {"weight_map": {DENSE: 2}})
+    with pytest.raises(UserError, match=r"index\.json: cannot be read"):
+        load(folder)
 
 
 CONFIGS = {
