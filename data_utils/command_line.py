@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Optional
+from typing import Iterable, Optional
 
 from tqdm import tqdm
 
@@ -85,14 +85,16 @@ class Progress:
         return f"{value / 1e6:,.1f} MB"
 
 
-def make_parent(output: Path) -> None:
+def make_parent(output: Path, inputs: Iterable[Path] = ()) -> None:
     """Make the folder of a file that is to be written.
 
     Raises:
-        UserError: the file is a folder.
+        UserError: the file is a folder, or one of the ``inputs``.
     """
     if output.is_dir():
         raise UserError(f"--output {output}: is a folder; name a file")
+    if output.exists() and any(map(output.samefile, inputs)):
+        raise UserError(f"--output {output}: is the input, which it would replace; name another file")
     output.parent.mkdir(parents=True, exist_ok=True)
 
 

@@ -160,6 +160,7 @@ def extract(
     Raises:
         UserError: The input is broken, contains no prose, or has more bad articles than allowed.
     """
+    make_parent(output, source.files)
     parts = parts_folder(output)
     parts.mkdir(parents=True, exist_ok=True)
     completion_log = CompletionLog.begin(

@@ -159,8 +159,8 @@ def add_case_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    make_parent(options.output)
     files = read_corpus(options.sentences).files
+    make_parent(options.output, files)
     vocabulary = train_vocabulary(files, options.output, options.vocab_size, not options.cased, options.min_frequency)
     print(f"{options.output}: {len(vocabulary.pieces):,} pieces")
 

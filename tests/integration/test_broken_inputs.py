@@ -169,6 +169,14 @@ def some_text(*flags: str) -> Callable[[Path], list[str]]:
     return prepare(SOME_TEXT.encode(), *flags)
 
 
+def output_is_input(option: str) -> Callable[[Path], list[str]]:
+    def make(folder: Path) -> list[str]:
+        (folder / "input").write_text(SOME_TEXT)
+        return [option, str(folder / "input"), "--output", "input"]
+
+    return make
+
+
 def with_vocabulary(content: bytes) -> Callable[[Path], list[str]]:
     def make(folder: Path) -> list[str]:
         (folder / "vocab.txt").write_bytes(content)
@@ -257,8 +265,10 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "extraction into the current folder": (
         extract.main, lambda folder: ["--jsonl", write(folder, "{}", "a.jsonl").as_posix(), "--output", "."], "--output"
     ),
+    "extraction into its input": (extract.main, output_is_input("--text"), "is the input"),
+    "a vocabulary into its input": (vocabulary.main, output_is_input("--sentences"), "is the input"),
     "a vocabulary into the current folder": (
-        vocabulary.main, lambda folder: ["--sentences", str(folder), "--output", "."], "--output"
+        vocabulary.main, lambda folder: ["--sentences", some_text()(folder)[1], "--output", "."], "--output"
     ),
     "sentences that are not UTF-8": (text.main, latin_1, "sentences_000.txt"),
     "a vocabulary that is too small": (text.main, some_text("--vocab-size", "50"), "--vocab-size 50"),
