@@ -165,7 +165,8 @@ def _existing_files(options: argparse.Namespace, name: str, pattern: str = "*") 
         elif path.is_file():
             files.append(path)
         else:
-            raise UserError(f"{option} {path}: no such file or folder")
+            problem = "not a regular file; - is standard input" if path.exists() else "no such file or folder"
+            raise UserError(f"{option} {path}: {problem}")
     return tuple(files)
 
 

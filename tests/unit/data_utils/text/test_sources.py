@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from pathlib import Path
 
@@ -74,6 +75,10 @@ def test_broken_inputs(tmp_path: Path, option: str, content: bytes, message: str
         documents(option, path)
     with pytest.raises(UserError, match="contains no files"):
         documents(option, tmp_path)
+    os.mkfifo(path)  # a shell's <(command)
+    with pytest.raises(UserError, match="not a regular file; - is standard input"):
+        documents(option, path)
+    path.unlink()
     path.write_bytes(content)
     with pytest.raises(UserError, match=message) as caught:
         documents(option, path)
