@@ -57,6 +57,15 @@ UNITS = 64  # minimum number of units of a large input
 STANDARD_INPUT = Path("-")
 COPY_BYTES = 1 << 20
 
+DEFAULT_COLUMN, DEFAULT_SPLIT = "text", "train"
+# The options that only one kind of input has, with their defaults.
+OPTIONS_OF_INPUTS: dict[str, dict[str, Any]] = {
+    "text": {"document_per_file": False, "join_lines": False},
+    "jsonl": {"jsonl_field": DEFAULT_COLUMN},
+    "parquet": {"parquet_column": DEFAULT_COLUMN},
+    "hub_dataset": {"hub_config": None, "hub_split": DEFAULT_SPLIT, "hub_column": DEFAULT_COLUMN},
+}
+
 Documents = Iterator["Document | RejectedDocument"]
 
 
@@ -197,23 +206,23 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
         inputs.add_argument("--sentences", type=Path, metavar="DIR", help="output of the sentences step")
     group.add_argument(
         "--jsonl-field",
-        default="text",
+        default=DEFAULT_COLUMN,
         metavar="NAME",
         help="field of --jsonl with the text (default %(default)s)",
     )
     group.add_argument(
         "--parquet-column",
-        default="text",
+        default=DEFAULT_COLUMN,
         metavar="NAME",
         help="column of --parquet with the text (default %(default)s)",
     )
     group.add_argument("--hub-config", metavar="NAME", help="--hub-dataset: its configuration (default: its own)")
     group.add_argument(
-        "--hub-split", default="train", metavar="NAME", help="--hub-dataset: its split (default %(default)s)"
+        "--hub-split", default=DEFAULT_SPLIT, metavar="NAME", help="--hub-dataset: its split (default %(default)s)"
     )
     group.add_argument(
         "--hub-column",
-        default="text",
+        default=DEFAULT_COLUMN,
         metavar="NAME",
         help="--hub-dataset: the column with the text (default %(default)s)",
     )
@@ -222,7 +231,16 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
 
 
 def source_from_options(options: argparse.Namespace) -> Source:
-    """Return the source that the options of ``add_source_options`` describe, for the result ``options.output``."""
+    """Return the source that the options of ``add_source_options`` describe, for the result ``options.output``.
+
+    Raises:
+        UserError: The input cannot be read, or an option is one of another kind of input.
+    """
+    for owner, defaults in OPTIONS_OF_INPUTS.items():
+        changed = [name for name, default in defaults.items() if getattr(options, name) != default]
+        if changed and not getattr(options, owner):
+            option, other = (f"--{name.replace('_', '-')}" for name in (changed[0], owner))
+            raise UserError(f"{option}: is an option of {other}, which is not the input; leave it out")
     if options.dump:
         return dump_source(options.dump)
     if options.text:

@@ -48,6 +48,14 @@ def test_json_lines(tmp_path: Path) -> None:
     assert documents("--jsonl", path, "--jsonl-field", "body") == [("", "One.")]
 
 
+def test_options_of_another_input_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text('{"body": "One."}\n')
+    with pytest.raises(UserError, match="--jsonl-field: is an option of --jsonl, which is not the input"):
+        source_of("--text", tmp_path / "a.txt", "--jsonl-field", "body")
+    with pytest.raises(UserError, match="--join-lines: is an option of --text"):
+        source_of("--jsonl", tmp_path / "a.txt", "--join-lines")
+
+
 def test_wikiextractor_and_wikitext(tmp_path: Path) -> None:
     (tmp_path / "AA").mkdir()
     (tmp_path / "AA" / "wiki_00").write_text(
