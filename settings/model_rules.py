@@ -200,7 +200,7 @@ def pipeline_schedule(config: TrainingConfig, task: str) -> Iterator[FieldError]
 
 
 def layer_options(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield options that the layers or an IPU's optimizer do not support."""
+    """Yield options that the layers do not support."""
     switched_off = [name for name in LAYER_OPTIONS if getattr(config, name) is False]
     if not config.replace_layers and switched_off:
         yield FieldError(
@@ -214,19 +214,6 @@ def layer_options(config: TrainingConfig, task: str) -> Iterator[FieldError]:
             "Hugging Face's own layers are float32",
             "set execution.precision to float32, or replace_layers to true",
         )
-    sharded = config.ipu_config.replicated_tensor_sharding
-    if sharded and not config.optimizer_state_offchip and runs_on_ipus(config):
-        yield FieldError(
-            ["optimizer_state_offchip", "ipu_config.replicated_tensor_sharding"],
-            "on IPUs sharded optimizer state must be off the chip",
-            "set optimizer_state_offchip to true, or replicated_tensor_sharding to false",
-        )
-    if config.optimizer_opts.name == "Muon" and runs_on_ipus(config):
-        yield FieldError(
-            ["optimizer_opts.name", "execution.platform"],
-            "Graphcore's TensorFlow has no Muon",
-            "set name to AdamW or LAMB, or execution.platform to software",
-        )
     if config.use_qkv_bias and not config.use_qkv_split:
         yield FieldError(
             ["use_qkv_bias", "use_qkv_split"],
@@ -235,4 +222,43 @@ def layer_options(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         )
 
 
-RULES = (sparse_matrices, model_sizes, stage_blocks, stage_devices, pipeline_schedule, layer_options)
+def training_on_ipus(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield number formats and options of the optimizer that IPUs do not support."""
+    if not runs_on_ipus(config):
+        return
+    options, precision = config.optimizer_opts, config.execution.precision
+    if precision not in ("auto", "float16", "float32"):
+        yield FieldError(["execution.precision"], "IPUs lack this format", "set it to float16 or float32")
+    if config.ipu_config.replicated_tensor_sharding and not config.optimizer_state_offchip:
+        yield FieldError(
+            ["optimizer_state_offchip", "ipu_config.replicated_tensor_sharding"],
+            "on IPUs sharded optimizer state must be off the chip",
+            "set optimizer_state_offchip to true, or replicated_tensor_sharding to false",
+        )
+    if options.name == "Muon":
+        yield FieldError(
+            ["optimizer_opts.name", "execution.platform"],
+            "Graphcore's TensorFlow has no Muon",
+            "set name to AdamW or LAMB, or execution.platform to software",
+        )
+    if options.max_gradient_norm is not None and config.do_training:
+        yield FieldError(
+            ["optimizer_opts.max_gradient_norm"],
+            "on IPUs gradients are not clipped (the norm of scaled float16 gradients overflows)",
+            "set it to none",
+        )
+    if options.loss_scaling == "auto" and config.do_training:
+        yield FieldError(
+            ["optimizer_opts.loss_scaling"], "IPUs have no automatic loss scale", "give a number, as published: 4096"
+        )
+
+
+RULES = (
+    sparse_matrices,
+    model_sizes,
+    stage_blocks,
+    stage_devices,
+    pipeline_schedule,
+    layer_options,
+    training_on_ipus,
+)

@@ -10,7 +10,6 @@ from typing import Any, Callable, Dict, Optional
 
 from execution.interface import OptimizerSettings
 from keras_extensions.backend import tf
-from utilities.errors import UserError
 
 _KerasOptimizer: Any = object  # represents the optimizer class that a mixin is combined with
 
@@ -63,21 +62,8 @@ class DecoupledDecay(FullPrecision):
 
 
 def constants(settings: OptimizerSettings) -> Dict[str, Any]:
-    """Return the arguments that Graphcore's optimizers share.
-
-    Raises:
-        UserError: the settings ask for Muon or for gradient clipping.
-    """
-    if settings.name == "Muon":
-        raise UserError(
-            "optimizer_opts.name: Graphcore's TensorFlow has no Muon; set it to AdamW or LAMB, or execution.platform to"
-            " software"
-        )
-    if settings.max_gradient_norm is not None:
-        raise UserError(
-            "optimizer_opts.max_gradient_norm: on IPUs gradients are not clipped (the norm of scaled float16 gradients"
-            " overflows); set it to none"
-        )
+    """Return the arguments that Graphcore's optimizers share; the rules of the config refuse what these lack."""
+    assert settings.name != "Muon" and settings.max_gradient_norm is None, settings
     return {
         "learning_rate": settings.learning_rate,
         "beta_1": settings.beta_1,

@@ -195,7 +195,7 @@ class GraphcorePlatform(Platform):
         processes: the result of :func:`instances`; None: it is called.
 
     Raises:
-        UserError: IPUs do not support a setting of the config, or PopRun started another number of replicas.
+        UserError: PopRun started another number of replicas.
     """
 
     name = "graphcore"
@@ -204,10 +204,6 @@ class GraphcorePlatform(Platform):
     measures_losses = False
 
     def __init__(self, options: ExecutionOptions, processes: Optional[Processes] = None):
-        if options.precision not in PRECISIONS:
-            raise UserError(
-                f"execution.precision is {options.precision}, which IPUs lack; set it to float16 or float32"
-            )
         for name in ("device", "xla", "threads", "pipeline_devices", "parallel_micro_batches"):
             if getattr(options, name) != getattr(ExecutionOptions, name):  # the default
                 logger.warning("execution.%s does not apply to IPUs and is ignored", name)
@@ -314,8 +310,7 @@ class GraphcorePlatform(Platform):
         update: Update,
         updates_per_execution: int,
     ) -> None:
-        if update.adaptive_loss_scale:
-            raise UserError("optimizer_opts.loss_scaling is auto, which IPUs lack; give a number, as published: 4096")
+        assert not update.adaptive_loss_scale, "the rules of the config refuse it"
         self._job = Job(optimizer, objective, update, updates_per_execution)
         optimizer.divisor = update.loss_scale * self._options.replicas
         with self.scope():

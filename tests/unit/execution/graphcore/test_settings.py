@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from execution.interface import ExecutionOptions, OptimizerSettings, Update
+from execution.interface import ExecutionOptions, Update
 from execution.select import processes_for, select_platform
-from keras_extensions.schedules import UpDown
 from tests.support.graphcore.double import Recorder, installed
 from tests.support.published_configs import ROWS, load
 from training.machine import execution_options
@@ -115,7 +114,7 @@ def test_auto_selects_graphcore_where_it_is_installed(recorder: Recorder, monkey
     monkeypatch.delenv("TF_POPLAR_FLAGS", raising=False)
     assert graphcore_installed()
     platform = select_platform(ExecutionOptions(platform="auto", seed=5, replicas=2, executable_cache="/cache"))
-    assert platform.name == "graphcore"
+    assert (platform.name, platform.precision) == ("graphcore", "float16")
     names = [call.name.rpartition(".")[2] for call in recorder.calls]
     order = ["IPUConfig", "configure_ipu_system", "IPUStrategyV1", "reset_ipu_seed"]
     assert [name for name in names if name in order] == order  # the system is configured before it is used
@@ -143,24 +142,3 @@ def test_poprun_starts_the_processes() -> None:
         assert not processes_for("auto").is_chief  # only instance 0 is the chief; this one writes no files
         with pytest.raises(UserError, match="PopRun started 4; start it with --num-replicas 2"):
             select_platform(ExecutionOptions(platform="graphcore", replicas=2))
-
-
-def test_bfloat16_and_automatic_loss_scales_are_refused(recorder: Recorder) -> None:
-    with pytest.raises(UserError, match=r"execution\.precision is bfloat16"):
-        select_platform(ExecutionOptions(platform="graphcore", precision="bfloat16"))
-    platform = select_platform(ExecutionOptions(platform="graphcore"))
-    assert platform.precision == "float16"
-    with pytest.raises(UserError, match=r"optimizer_opts\.loss_scaling is auto"):
-        platform.compile(None, None, None, Update(1, adaptive_loss_scale=True), 1)
-
-
-@pytest.mark.parametrize(
-    "settings, field",
-    [
-        (OptimizerSettings("LAMB", UpDown(0.1, 10, 0.1), max_gradient_norm=1.0), "max_gradient_norm"),
-        (OptimizerSettings("Muon", UpDown(0.1, 10, 0.1)), "optimizer_opts.name: Graphcore's TensorFlow has no Muon"),
-    ],
-)
-def test_gradient_clipping_and_muon_are_refused(adapter: ModuleType, settings: OptimizerSettings, field: str) -> None:
-    with pytest.raises(UserError, match=field):
-        adapter.make_optimizer(settings, ExecutionOptions())
