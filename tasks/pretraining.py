@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -14,9 +13,7 @@ from data_utils.records.manifest import VALIDATION_FOLDER, Manifest, load_manife
 from data_utils.records.packs import generated_packs
 from data_utils.records.pipeline import SampleReader
 from data_utils.records.reader import RecordReader
-from data_utils.word_vectors import word_vectors
 from execution.interface import Platform
-from keras_extensions.backend import keras
 from model.architecture import Architecture
 from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
@@ -43,7 +40,6 @@ class Pretraining:
         self.outputs = ("masked_lm", "next_sentence") if config.use_next_sentence else ("masked_lm",)
         self.objective = PretrainingObjective(config.show_accuracy, next_sentence=config.use_next_sentence)
         self._held_out = self._open_held_out()
-        self._is_random = start is None
 
     @staticmethod
     def metrics(config: TrainingConfig) -> Sequence[str]:
@@ -68,17 +64,7 @@ class Pretraining:
         if self._held_out is not None and not platform.measures_losses:
             self._leave_out_evaluation()
         shapes = self._features().shapes
-        if config.word_vectors and self._is_random and config.do_training:
-            fill = self._fill_word_embeddings
         return build_model(config, self.name, self._architecture, shapes, self.outputs, platform, fill)
-
-    def _fill_word_embeddings(self, source: keras.Model) -> None:
-        """Set the word embeddings of a model with random weights to vectors from the counts of its data set."""
-        table, begin = source.get_input_embeddings().weight, time.perf_counter()
-        size = self._architecture.hidden_size
-        vectors = word_vectors(self.open_data(), self._vocabulary, size, self._config.seed)  # (V, H)
-        table.assign(self._architecture.initializer_range * vectors)
-        logger.info("word embeddings from counts of neighbours, %.1f s", time.perf_counter() - begin)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """Return records, vocabulary, and the entropy of the corpus' word pieces if the manifest has it."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
+import time
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
+from data_utils.word_vectors import word_vectors
 from execution.interface import Platform
 from execution.processes import Processes
 from keras_extensions.backend import keras
@@ -141,7 +144,7 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
     """Build the model, train it, evaluate it, and write the report."""
     config, processes = session.config, session.processes
     with closing(session.listeners), final_report(session):
-        built = initial_model(session, start)
+        built = initial_model(session, data, start)
         if data is not None:
             last = TrainingLoop(session, data, built).run()
             for line in session.task.summary(last.metrics, data.facts) if last else []:
@@ -188,9 +191,9 @@ def describe_run(
     run.write_description(loaded, figures, data.facts if data else {})
 
 
-def initial_model(session: Session, start: Optional[InitialWeights]) -> BuiltModel:
+def initial_model(session: Session, data: Optional[TrainingData], start: Optional[InitialWeights]) -> BuiltModel:
     """Build the converted model with the weights to start from, and log the conversion."""
-    built = session.task.build(session.platform, start.initialize_source if start else lambda source: None)
+    built = session.task.build(session.platform, functools.partial(initialize_source, session, data, start))
     parameters = f"{sum(variable.shape.num_elements() for variable in built.model.trainable_variables):,} parameters"
     if built.conversion is None:
         logger.info("Hugging Face's BERT with its own layers, %s", parameters)
@@ -207,6 +210,20 @@ def initial_model(session: Session, start: Optional[InitialWeights]) -> BuiltMod
         start.load_blocks(built.blocks)
         logger.info("weights from %s%s", start.origin, cast_note(start, session.platform.precision))
     return built
+
+
+def initialize_source(
+    session: Session, data: Optional[TrainingData], start: Optional[InitialWeights], source: keras.Model
+) -> None:
+    """Set the weights of a Hugging Face model before its conversion; weights that nothing sets stay random."""
+    if start is not None:
+        start.initialize_source(source)
+    elif data is not None and session.config.word_vectors and session.processes.is_chief:
+        # Training begins with the chief's weights in all processes.
+        table, begin = source.get_input_embeddings().weight, time.perf_counter()
+        vectors = word_vectors(data.reader, *table.shape, session.config.seed)  # (V, H)
+        table.assign(session.architecture.initializer_range * vectors)
+        logger.info("word embeddings from counts of neighbours, %.1f s", time.perf_counter() - begin)
 
 
 @contextlib.contextmanager

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from checkpoints.pretrained.pretrained import Pretrained
-from data_utils.records.features import PACKS_FORMAT
+from data_utils.records.arrays import GeneratedReader
+from data_utils.records.features import PACKS_FORMAT, pretraining_features
 from data_utils.records.manifest import write_manifest
+from execution.processes import Processes
+from keras_extensions.backend import tf
 from model.architecture import Architecture
 from settings.loading import load_config
 from tests.support.config_files import FINE_TUNING, changed, write
@@ -23,6 +26,7 @@ from training.initial_weights import (
     saved_architecture,
     trained_positions,
 )
+from training.trainer import initialize_source
 from utilities.errors import UserError
 
 EVERYTHING = dict.fromkeys(
@@ -149,3 +153,16 @@ def test_positions_of_packs_are_those_of_their_sequences(tmp_path):
     options = ["--dataset-dir", str(tmp_path), "--packing.max-sequences-per-pack", "4"]
     config = load_config("squad", ["--config", str(write(tmp_path, FINE_TUNING)), *options]).config
     assert trained_positions(config, None, Architecture(**TRAINED)) == 32
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_only_the_chief_computes_word_vectors(process):
+    """Training begins with its weights in all processes."""
+    session: Any = SimpleNamespace(
+        config=SimpleNamespace(word_vectors=True, seed=1), architecture=Architecture(), processes=Processes(2, process)
+    )
+    data: Any = SimpleNamespace(reader=GeneratedReader(pretraining_features(16, 2, 30), seed=1))
+    table = tf.Variable(tf.zeros([30, 8]))
+    source: Any = SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(weight=table))
+    initialize_source(session, data, None, source)
+    assert bool(tf.reduce_any(table != 0)) == (process == 0)
