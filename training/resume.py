@@ -30,6 +30,7 @@ from utilities.history import HISTORY_NAME, RESUME
 logger = logging.getLogger(__name__)
 
 DAMAGED = "damaged"
+PERIOD = "global_batches_per_log"
 _BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
 _DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
@@ -219,7 +220,7 @@ def newest_position(
     everywhere = list(dict.fromkeys([*folders, *earlier]))
     candidates = [(parse_step(path), path) for folder in everywhere for path in step_folders(folder)]
     for path in step_folders(folders[0]):
-        if _run_of(path) not in (None, run.identity):
+        if run_of(path) not in (None, run.identity):
             raise UserError(
                 f"resume: the checkpoints in {folders[0]} are of another run than {run.path}; name another folder with"
                 " --save-ckpt-path, or begin a new run under another --name"
@@ -252,7 +253,7 @@ def newest_position(
     return Position(), notes
 
 
-def _run_of(checkpoint: Path) -> Optional[str]:
+def run_of(checkpoint: Path) -> Optional[str]:
     """Return the id of the run that wrote a checkpoint; None if it is damaged."""
     with contextlib.suppress(UserError):
         return read_facts(checkpoint).get("run")
@@ -334,7 +335,8 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
 
     The global batch may be split differently if the update stays the same: over another number of replicas, and into
     micro batches of another size unless something depends on them: dropout's masks, the wrong answers of sentence
-    embeddings, and the gradients by which RigL grows blocks.
+    embeddings, and the gradients by which RigL grows blocks. The length of a logging period may change unless the
+    patterns of sparse matrices do, which change at the end of one.
 
     Args:
         recorded: the config with which the run was begun, from its files.
@@ -342,7 +344,8 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
     present = config_for_files(config)
     described = []
     for name, leaf in leaves().items():
-        if leaf.resume_policy is not ResumePolicy.FIXED or leaf.path[0] == "global_batch":
+        is_fixed = leaf.resume_policy is ResumePolicy.FIXED or (name == PERIOD and _changes_patterns(present))
+        if not is_fixed or leaf.path[0] == "global_batch":
             continue
         new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
         equivalent = leaf.annotation(Equivalent)
@@ -378,6 +381,10 @@ def changed_fields(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[
         if new != old and name not in ("name", "resume"):
             changes[name] = (old, new)
     return changes
+
+
+def _changes_patterns(config: Mapping[str, Any]) -> bool:
+    return config["sparsity"]["ratio"] > 0 and config["sparsity"]["method"] != "static"
 
 
 def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any]) -> List[str]:

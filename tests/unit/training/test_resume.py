@@ -102,6 +102,19 @@ def test_global_batch_may_be_divided_differently(split, flags, expected):
     assert differences(batch(*split, *flags), config_for_files(batch(4, 2, 4, *flags))) == expected
 
 
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        ((), []),
+        (("--sparsity.ratio", "0.5", "--sparsity.method", "static"), []),
+        (("--sparsity.ratio", "0.5"), ["global_batches_per_log is 7 and was 5"]),
+    ],
+)
+def test_logging_periods_may_change_unless_patterns_change_at_their_ends(flags, expected):
+    before = config_for_files(config_of("--global-batches-per-log", "5", *flags))
+    assert differences(config_of("--global-batches-per-log", "7", *flags), before) == expected
+
+
 def test_wrong_answers_of_sentence_embeddings_are_those_of_the_micro_batch():
     def config_of(size: int, accumulation: int, *more: str):
         path = CONFIGS / "sentence_embedding" / "tiny_checkpoint_path.json"
