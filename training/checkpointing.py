@@ -28,7 +28,7 @@ from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import vocab_txt
 from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.safeguards import DivergenceError
-from training.resume import Position
+from training.resume import Position, run_of
 from training.run_folder import CHECKPOINT_LIST, config_for_files
 from training.session import Session, TrainingData
 from utilities.environment import environment_facts
@@ -122,8 +122,9 @@ class Saver:
         return None
 
     def existing(self) -> List[Path]:
-        """Return the run's checkpoints by step, including those in earlier folders."""
-        return sorted((path for folder in self._folders for path in step_folders(folder)), key=parse_step)
+        """Return the run's checkpoints by step, including those in earlier folders, which other runs may use now."""
+        paths = (path for folder in self._folders for path in step_folders(folder))
+        return sorted((path for path in paths if run_of(path) == self._session.run.identity), key=parse_step)
 
     def newest_until(self, step: int) -> Optional[Checkpoint]:
         """Return the newest intact checkpoint of at most ``step`` updates."""
@@ -225,8 +226,12 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
         ) from error
     first = error.step - error.updates
     target = saver.newest_until(max(first - 1, 0)) or saver.newest_until(first)
-    if target is None or target.facts is None:
-        raise error
+    if target is None:
+        raise UserError(
+            f"{error.reason} at step {error.step}: training diverged, and there is no checkpoint from before it to go"
+            f" back to; raise keep_last ({config.keep_last}), or lower optimizer_opts.learning_rate.max_learning_rate"
+        ) from error
+    assert target.facts is not None
     step = target.facts["step"]
     suspects = [select_batch(update, position.skipped) for update in range(max(first - 1, step), error.step)]
     skipped = tuple(sorted({*position.skipped, *suspects}))

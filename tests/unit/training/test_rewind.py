@@ -1,0 +1,58 @@
+"""A rewind goes back to a checkpoint of the run itself from before the divergence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from checkpoints.folder import WEIGHTS, Checkpoint, read_facts
+from checkpoints.writer import write_checkpoint
+from execution.processes import SINGLE_PROCESS
+from keras_extensions.callbacks.safeguards import DivergenceError
+from model.architecture import Architecture
+from settings.loading import load_config
+from tests.support.config_files import TINY, write
+from training.checkpointing import Saver, rewind
+from training.resume import Position
+from training.run_folder import RunFolder
+from training.session import Plan
+from utilities.errors import UserError
+
+
+def save(folder: Path, step: int, identity: str | None) -> Path:
+    copy: Any = SimpleNamespace(facts={}, write_files=lambda to: (to / "weights.index").write_text("weights"))
+    return write_checkpoint(copy, folder, step, {"run": identity, **Position().facts(step, 5.0, 24, "data")})
+
+
+def rewound(tmp_path: Path, run: RunFolder, resumed: Path, error: DivergenceError) -> Position:
+    """Return the position after the divergence of a run that was resumed from a checkpoint in another folder."""
+    flags = ["--save-ckpt-path", str(tmp_path / "now"), "--keep-last", "1", "--on-divergence", "rewind"]
+    session: Any = SimpleNamespace(
+        config=load_config("pretraining", ["--config", str(write(tmp_path, TINY)), *flags]).config,
+        task=SimpleNamespace(name="pretraining"), architecture=Architecture(), trained_positions=128, run=run,
+        platform=SimpleNamespace(precision="float32"), processes=SINGLE_PROCESS, listeners=[],
+        position=Position.of(Checkpoint(resumed / WEIGHTS, read_facts(resumed))),
+    )  # fmt: skip
+    data: Any = SimpleNamespace(reader=None, plan=Plan(100, 1, 1, 1.0), identity="data")
+    state: Any = None
+    return rewind(session, Saver(session, data, state, lambda: 9.0), error)
+
+
+def test_checkpoints_of_another_run_in_an_earlier_folder_are_neither_used_nor_renamed(tmp_path):
+    run, earlier = RunFolder.create(str(tmp_path), "mine", "pretraining"), tmp_path / "earlier"
+    own, others = save(earlier, 8, run.identity), [save(earlier, step, "other") for step in (9, 14)]
+    diverged = save(tmp_path / "now", 12, run.identity)
+    position = rewound(tmp_path, run, own, DivergenceError(13, 1, "the loss is nan"))
+    assert (position.step, position.skipped, position.rewinds) == (8, (11, 12), 1)
+    assert position.checkpoint is not None and position.checkpoint.folder == own
+    assert all(path.is_dir() for path in others) and not diverged.exists()
+
+
+def test_without_a_checkpoint_from_before_the_divergence_keep_last_is_named(tmp_path):
+    run = RunFolder.create(str(tmp_path), "mine", "pretraining")
+    resumed = save(tmp_path / "now", 12, run.identity)
+    with pytest.raises(UserError, match=r"no checkpoint from before it .* raise keep_last \(1\)"):
+        rewound(tmp_path, run, resumed, DivergenceError(13, 3, "the loss is 9"))
