@@ -284,6 +284,8 @@ class SequentialEngine:
             weights = {name: tf.zeros([]) for name in self._rule.objective.losses}
             copies = [tf.zeros(variable.shape, tf.bfloat16) for variable in self._copies.variables]
             gradients, _ = self._compiled_gradients(micro_batch, weights, copies, tf.zeros([2], tf.int32))
+            if self._rule.update.micro_batches > 1:  # accumulated gradients are dense and float32
+                gradients = [dense_float32(gradient) for gradient in gradients]
             self._rule.apply(gradients)
 
         state = [*self._rule.variables, *self._rule.optimizer.variables()]

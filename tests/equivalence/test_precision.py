@@ -16,6 +16,7 @@ from model.architecture import QA_HEAD
 from model.blocks import hidden_matrices
 from model.losses import PretrainingObjective, SpanObjective
 from model.tasks import PRETRAINING, SQUAD
+from optimization.optimizers import AdamW
 from tests.support.bert_pairs import (
     ROUNDING,
     architecture,
@@ -124,6 +125,21 @@ def test_mixed_precision_is_float32_to_the_digits_of_bfloat16(whole, options):
     assert_gradients(one, whole, largest=12, length=8)
     assert history["mlm_loss"] == pytest.approx(whole[2]["mlm_loss"], rel=2 * ROUNDING["bfloat16"])
     assert "overflows" not in history
+
+
+def test_compile_only_compiles_the_optimizer_for_accumulated_gradients():
+    """Those of one micro batch have another format, for which training would not use what was compiled."""
+    data, traced = [batch(A, SAMPLES)], []
+    for compiles_only in (False, True):
+        pair, before = built("mixed_bfloat16"), AdamW.compiled_step.experimental_get_tracing_count()
+        optimizer = pair.platform.optimizer(OptimizerSettings("AdamW", UpDown(0.01, 8, 0.0), beta_1=0.7))
+        pair.platform.compile(pair.model, optimizer, PretrainingObjective(), Update(2), 1)
+        if compiles_only:
+            pair.platform.compile_step(pair.model, dataset_of(data, 2).element_spec)
+        else:
+            pair.platform.fit(pair.model, dataset_of(data, 2), 1, [])
+        traced.append(AdamW.compiled_step.experimental_get_tracing_count() - before)
+    assert 0 < traced[1] <= traced[0]
 
 
 def assert_gradients(one, other, largest, length):
