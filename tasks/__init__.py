@@ -147,5 +147,4 @@ def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> Re
     platform = configured_platform(config)
     built = task.build(platform, start.initialize_source)
     refuse_random_weights(start, allowed=False)
-    start.load_blocks(built.blocks)
     return RestoredTask(task, built, platform)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Protocol
 
 from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions
 from checkpoints.pretrained.weights import WORD_TABLE
-from checkpoints.state import load_weights
 from data_utils.records.manifest import Manifest, check_vocabulary, load_manifest
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from execution.interface import Platform
@@ -53,22 +52,12 @@ class InitialWeights(Protocol):
     def initialize_source(self, source: keras.Model) -> None:
         """Set the weights of a built Hugging Face model, before its conversion."""
 
-    def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
-        """Set the weights of converted blocks."""
-
 
 class SavedState:
-    """The weights of the run's own checkpoint; a :class:`InitialWeights`.
+    """The weights of a checkpoint of the run itself; a :class:`InitialWeights`."""
 
-    Args:
-        checkpoint: a checkpoint of the run.
-        read: whether this process reads the weights; otherwise the chief broadcasts them.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, read: bool = True) -> None:
+    def __init__(self, checkpoint: Checkpoint) -> None:
         assert checkpoint.facts is not None
-        self._read = read
-        self._checkpoint = checkpoint
         self.origin = str(checkpoint.folder)
         self.architecture: Dict[str, Any] = checkpoint.facts["architecture"]
         self.vocabulary: Optional[Path] = checkpoint.vocabulary
@@ -76,11 +65,7 @@ class SavedState:
         self.trained_positions: Optional[int] = checkpoint.facts.get("trained_positions")
 
     def initialize_source(self, source: keras.Model) -> None:
-        """Do nothing, because the weights fit the converted blocks."""
-
-    def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
-        if self._read:
-            load_weights(self._checkpoint, blocks)
+        """Do nothing: these are weights of converted blocks, which are restored with all other state."""
 
 
 def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWeights]:

@@ -83,10 +83,10 @@ class TrainingLoop:
             return None
         saver = Saver(session, self._data, state, lambda: self._memory.seconds)
         with contextlib.closing(saver.writer), session.stop.defer(), processes.monitored():
+            state.restore_on_all(saver.position.checkpoint, processes)
             if session.config.on_divergence == "rewind" and saver.position.checkpoint is None:
                 saver.writer.save(saver.position.step)  # the first rewind may go back to the beginning
             while saver.position.step < plan.updates:
-                state.restore_on_all(saver.position.checkpoint, processes)
                 try:
                     self._fit(saver)
                     break
@@ -95,6 +95,7 @@ class TrainingLoop:
                     if session.config.on_divergence != "rewind":
                         raise
                     saver.position = self._rewind(saver, error)
+                    state.restore_on_all(saver.position.checkpoint, processes)
             saver.writer.wait()
             processes.barrier()
         last = self._memory.last

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
+from checkpoints.state import load_weights
 from data_utils.word_vectors import word_vectors
 from execution.interface import Platform
 from execution.processes import Processes
@@ -102,7 +103,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
         resumed = on_chief(processes, lambda: run_to_resume(loaded, locks))
         current.folder = resumed.run if resumed else None
         position = shared_position(processes, lambda: resumed.position if resumed else Position())
-        start, architecture = starting_weights(loaded, position, platform, processes)
+        start, architecture = starting_weights(loaded, position, platform)
 
         # Task and data
         task = make_task(config, architecture, start)
@@ -145,13 +146,15 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
     config, processes = session.config, session.processes
     with closing(session.listeners), final_report(session):
         built = initial_model(session, data, start)
+        evaluates = processes.is_chief or session.platform.all_processes_predict
         if data is not None:
             last = TrainingLoop(session, data, built).run()
             for line in session.task.summary(last.metrics, data.facts) if last else []:
                 logger.info(line)
         else:
+            if session.position.checkpoint is not None and evaluates:
+                load_weights(session.position.checkpoint, built.blocks)
             session.platform.compile_evaluation(built.model, session.task.objective)
-        evaluates = processes.is_chief or session.platform.all_processes_predict
         scores = evaluate(session, built) if evaluates and not config.compile_only else {}
         if not config.compile_only:
             session.run.history.add(END, session.run.last_step() if data else session.position.step)
@@ -160,13 +163,13 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
 
 
 def starting_weights(
-    loaded: LoadedConfig, position: Position, platform: Platform, processes: Processes
+    loaded: LoadedConfig, position: Position, platform: Platform
 ) -> Tuple[Optional[InitialWeights], Architecture]:
     """Return the weights to start from (None: random ones), and the architecture that they and the config determine."""
     config = loaded.config
     start: Optional[InitialWeights]
     if position.checkpoint is not None:
-        start = SavedState(position.checkpoint, read=processes.is_chief)
+        start = SavedState(position.checkpoint)
         architecture = saved_architecture(config, start)
     else:
         start = configured_weights(config, loaded.task)
@@ -207,7 +210,6 @@ def initial_model(session: Session, data: Optional[TrainingData], start: Optiona
     if start is not None:
         if not session.config.do_training:
             refuse_random_weights(start, session.config.allow_missing_weights)
-        start.load_blocks(built.blocks)
         logger.info("weights from %s%s", start.origin, cast_note(start, session.platform.precision))
     return built
 

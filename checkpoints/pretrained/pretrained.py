@@ -124,9 +124,6 @@ class Pretrained:
         report.log(self.origin)
         self.report = report
 
-    def load_blocks(self, blocks: Sequence[keras.layers.Layer]) -> None:
-        """Do nothing, because the weights came with the source model."""
-
     def _refuse_missing(self, report: LoadReport) -> None:
         encoder = [name for name in report.missing if is_encoder_weight(name)]
         if not encoder or self.allow_missing:

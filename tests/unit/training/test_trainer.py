@@ -1,0 +1,55 @@
+"""A run that is resumed only to be evaluated has the weights of its checkpoint wherever it predicts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checkpoints.folder import find_checkpoint
+from execution.processes import Processes
+from keras_extensions.backend import tf
+from model.losses import ClassificationObjective
+from model.tasks import CLASSIFICATION
+from tests.support.bert_pairs import architecture, on_cpu
+from tests.support.hf_models import built, hugging_face
+from tests.support.saved_checkpoints import STEP, save
+from training.initial_weights import SavedState
+from training.resume import Position
+from training.run_folder import RunFolder
+from training.task import BuiltModel
+from training.trainer import fit_and_evaluate
+
+
+@pytest.mark.parametrize("process", [0, 1])
+def test_every_process_that_predicts_has_the_weights_of_a_resumed_run(process, tmp_path):
+    """IPUs execute the same programs in all processes."""
+    saved = save(CLASSIFICATION, {}, tmp_path / "checkpoints")
+    checkpoint, platform = find_checkpoint(tmp_path / "checkpoints"), on_cpu()
+    platform.all_processes_predict = True
+    model, blocks = built(CLASSIFICATION, hugging_face(CLASSIFICATION), architecture(), True)
+    for variable in model.weights:
+        variable.assign(tf.zeros_like(variable))
+    seen: list[np.ndarray] = []
+
+    def evaluate(predict: Any, folder: Any) -> dict[str, float]:
+        seen.extend(model.get_weights())
+        return {}
+
+    config = SimpleNamespace(
+        do_training=False, allow_missing_weights=False, compile_only=False, report=False, evaluation_batch_size=None,
+        global_batch=SimpleNamespace(micro_batch_size=1),
+    )  # fmt: skip
+    task = SimpleNamespace(
+        build=lambda platform, fill: BuiltModel(model, blocks, None), evaluate=evaluate,
+        objective=ClassificationObjective(),
+    )  # fmt: skip
+    session: Any = SimpleNamespace(
+        config=config, task=task, platform=platform, processes=Processes(2, process), listeners=[],
+        run=RunFolder.create(str(tmp_path), "run"), position=Position(STEP, checkpoint=checkpoint),
+    )  # fmt: skip
+    fit_and_evaluate(session, None, SavedState(checkpoint))
+    for ours, expected in zip(seen, saved.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(ours, expected)
