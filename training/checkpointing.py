@@ -97,11 +97,6 @@ class Saver:
             last_step=plan.updates,
         )
 
-    def position_facts(self, position: Position, step: int) -> Dict[str, Any]:
-        """Return the facts about the position for a checkpoint after ``step`` updates."""
-        samples = round(self._session.config.samples_per_update * self._data.plan.packing_factor)
-        return position.facts(step, self._seconds(), samples, self._data.identity)
-
     def keep_as_best(self, step: int) -> None:
         """Keep the checkpoint of a step, which is being written or will be, until there is a better one."""
         self.writer.best = step
@@ -136,7 +131,8 @@ class Saver:
         return None
 
     def _facts(self, step: int) -> Dict[str, Any]:
-        return {**self._constant_facts, **self.position_facts(self.position, step)}
+        samples = round(self._session.config.samples_per_update * self._data.plan.packing_factor)
+        return {**self._constant_facts, **self.position.facts(step, self._seconds(), samples, self._data.identity)}
 
     def _on_written(self, path: Path) -> None:
         logger.info("checkpoint %s", path)
@@ -239,7 +235,8 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
     for path in saver.existing():
         if parse_step(path) > step:
             set_aside(path, DIVERGED)
-    rewrite_facts(target.folder, saver.position_facts(new_position, step))
+    data = {**target.facts["data"], "skipped_batches": list(skipped)}
+    rewrite_facts(target.folder, {"data": data, "rewinds": new_position.rewinds})
     session.run.discard_metrics_after(step)
     session.run.history.add(REWIND, error.step, to=step, reason=error.reason, skipped=suspects)
     logger.warning(

@@ -49,6 +49,9 @@ def test_checkpoints_of_another_run_in_an_earlier_folder_are_neither_used_nor_re
     assert (position.step, position.skipped, position.rewinds) == (8, (11, 12), 1)
     assert position.checkpoint is not None and position.checkpoint.folder == own
     assert all(path.is_dir() for path in others) and not diverged.exists()
+    facts = read_facts(own)
+    assert (facts["data"]["skipped_batches"], facts["rewinds"]) == ([11, 12], 1)
+    assert facts["seconds"] == position.seconds == 5.0, "a resumed run counts the same time"
 
 
 def test_without_a_checkpoint_from_before_the_divergence_keep_last_is_named(tmp_path):
