@@ -61,6 +61,11 @@ class Squad(FineTuning):
         self._dev: Optional[SquadSet] = None
         if config.do_validation and not config.generated_dataset:
             self._dev = self._read(config.squad.dev_file, VALIDATION)
+            if config.evaluation.every is not None and not any(question.answers for question in self._dev.questions):
+                raise UserError(
+                    f"evaluation.every: no question of {self._dev.origin} has answers to compare with; name another"
+                    " squad.dev_file, or unset evaluation.every"
+                )
 
     @staticmethod
     def metrics(config: TrainingConfig) -> Sequence[str]:

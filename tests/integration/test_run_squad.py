@@ -158,6 +158,17 @@ def test_a_malformed_file_is_refused_before_training(config: Path, data: Path, t
     error = run(config, "--squad.dev-file", str(broken), "--name", "broken", status=2).error
     assert "broken.json: article 5 ('dev-v_4'), paragraph 2, question 1 ('dev-v_4-1-built'), answer 1" in error
     assert "answer_start is missing" in error
+
+
+def test_questions_without_answers_cannot_be_scored_while_training(config: Path, data: Path, tmp_path: Path) -> None:
+    content = read_json(data / "dev-v1.1.json")
+    for paragraph in (paragraph for article in content["data"] for paragraph in article["paragraphs"]):
+        for question in paragraph["qas"]:
+            question["answers"] = []
+    flags = ("--squad.dev-file", str(write_json(tmp_path / "unanswered.json", content)), "--name", "unanswered")
+    assert (
+        "unanswered.json has answers to compare with" in run(config, *flags, "--evaluation.every", "1", status=2).error
+    )
     assert not (data / "runs" / "broken").exists()
 
 
