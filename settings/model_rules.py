@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Iterator
 
 from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, LAYER_OPTIONS, SPARSE_PARTS
-from model.tasks import accepted_blocks
+from model.tasks import PRETRAINING, accepted_blocks
 from settings.derived import (
     DEVICES,
     PROPORTIONS,
@@ -222,8 +222,8 @@ def layer_options(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         )
 
 
-def training_on_ipus(config: TrainingConfig, task: str) -> Iterator[FieldError]:
-    """Yield number formats and options of the optimizer that IPUs do not support."""
+def limits_of_ipus(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+    """Yield the number format, options of the optimizer, and evaluations that IPUs do not support."""
     if not runs_on_ipus(config):
         return
     options, precision = config.optimizer_opts, config.execution.precision
@@ -251,6 +251,13 @@ def training_on_ipus(config: TrainingConfig, task: str) -> Iterator[FieldError]:
         yield FieldError(
             ["optimizer_opts.loss_scaling"], "IPUs have no automatic loss scale", "give a number, as published: 4096"
         )
+    needs_losses = config.evaluation.every is not None or not config.do_training
+    if task == PRETRAINING and needs_losses and not (config.generated_dataset and config.do_training):
+        yield FieldError(
+            ["evaluation.every" if config.do_training else "do_training"],
+            "IPUs do not measure losses on held-out text",
+            "evaluate the run's checkpoints on a CPU or GPU",
+        )
 
 
 RULES = (
@@ -260,5 +267,5 @@ RULES = (
     stage_devices,
     pipeline_schedule,
     layer_options,
-    training_on_ipus,
+    limits_of_ipus,
 )

@@ -62,7 +62,10 @@ class Pretraining:
             config.show_accuracy, platform.cross_entropy, next_sentence=config.use_next_sentence
         )
         if self._held_out is not None and not platform.measures_losses:
-            self._leave_out_evaluation()
+            logger.warning(
+                "IPUs do not measure losses on held-out text; evaluate the run's checkpoints on a CPU or GPU"
+            )
+            self._held_out = None
         shapes = self._features().shapes
         return build_model(config, self.name, self._architecture, shapes, self.outputs, platform, fill)
 
@@ -111,31 +114,12 @@ class Pretraining:
         folder = Path(config.dataset_dir) / VALIDATION_FOLDER
         if folder.is_dir():
             return self._records(str(folder))
-        if self._asked_to_evaluate:
-            raise UserError(
-                f"{self._asked_to_evaluate}: there is no held-out text in {folder}; prepare the data with"
-                " --validation-fraction, or set validation_dir"
-            )
-        return None
-
-    @property
-    def _asked_to_evaluate(self) -> str:
-        """Return the setting that requires held-out text; empty if there is none."""
-        if not self._config.do_training:
-            return "do_training false"
-        return "evaluation.every" if self._config.evaluation.every is not None else ""
-
-    def _leave_out_evaluation(self) -> None:
-        """Report that the machine does not measure losses on held-out text.
-
-        Raises:
-            UserError: the config asks for them.
-        """
-        why = "IPUs do not measure losses on held-out text; evaluate the run's checkpoints on a CPU or GPU"
-        if self._asked_to_evaluate:
-            raise UserError(f"{self._asked_to_evaluate}: {why}")
-        logger.warning(why)
-        self._held_out = None
+        if config.do_training and config.evaluation.every is None:
+            return None
+        raise UserError(
+            f"{'evaluation.every' if config.do_training else 'do_training false'}: there is no held-out text in"
+            f" {folder}; prepare the data with --validation-fraction, or set validation_dir"
+        )
 
     def _records(self, folder: str) -> RecordReader:
         config, data = self._config, self._config.data

@@ -145,6 +145,11 @@ BROKEN_RULES = [
     case({**ON_IPU, "optimizer_opts/max_gradient_norm": 1.0}, "max_gradient_norm", "on IPUs", "set it to none"),
     case({**ON_IPU, "optimizer_opts/loss_scaling": "auto"}, "loss_scaling", "IPUs have no automatic", "4096"),
     case({**ON_IPU, "execution/precision": "bfloat16"}, "execution.precision", "IPUs lack", "float16 or float32"),
+    case({**ON_IPU, "evaluation/every": 5}, "evaluation.every", "IPUs do not measure losses", "on a CPU or GPU"),
+    case(
+        {**ON_IPU, "do_training": False, "pretrained_ckpt_path": "run", "validation_dir": "data"},
+        *("do_training = false", "IPUs do not measure losses"),
+    ),
     case({"use_qkv_bias": True}, "use_qkv_bias", "set use_qkv_split to true"),
     case({"max_seq_length": 1024}, "max_seq_length", "at most 512"),
     case({"max_predictions_per_seq": 200}, "about 15 %", "(flags: --max-predictions-per-seq, --max-seq-length)"),
