@@ -83,10 +83,10 @@ class TrainingLoop:
             return None
         saver = Saver(session, self._data, state, lambda: self._memory.seconds)
         with contextlib.closing(saver.writer), session.stop.defer(), processes.monitored():
-            state.restore_on_all(saver.position.checkpoint, processes)
             if session.config.on_divergence == "rewind" and saver.position.checkpoint is None:
                 saver.writer.save(saver.position.step)  # the first rewind may go back to the beginning
-            while saver.position.step < plan.updates:
+            while True:
+                state.restore_on_all(saver.position.checkpoint, processes)
                 try:
                     self._fit(saver)
                     break
@@ -95,7 +95,6 @@ class TrainingLoop:
                     if session.config.on_divergence != "rewind":
                         raise
                     saver.position = self._rewind(saver, error)
-                    state.restore_on_all(saver.position.checkpoint, processes)
             saver.writer.wait()
             processes.barrier()
         last = self._memory.last
@@ -142,11 +141,15 @@ class TrainingLoop:
         """Train from the saver's position to the end, to a divergence, or until the run is asked to stop."""
         session, plan, position = self._session, self._data.plan, saver.position
         reporting, checkpoints = self._reporting(position), saver.callback()
+        stop = StopWhenRequested(session.stop, session.processes.maximum)
         evaluation: List[EvaluateWhileTraining] = []
         if session.config.evaluation.every is not None and not session.config.generated_dataset:
             evaluation = [EvaluateWhileTraining(session, self._data, self._built.model, saver, checkpoints, reporting)]
             if evaluation[0].catch_up():
+                stop.agree()
                 return
+        if position.step == plan.updates:  # an interruption left nothing else to do
+            return
 
         def period_end(step: int) -> int:
             """Return the step at which the logging period that begins at ``step`` ends; an evaluation ends it, too."""
@@ -160,7 +163,6 @@ class TrainingLoop:
             checkpoints,
             *evaluation,
         ]
-        stop = StopWhenRequested(session.stop, session.processes.maximum)
         if session.platform.shortens_executions:
             callbacks = [ShortExecutions(callbacks, stop, period_end, position.step)]
         else:

@@ -118,11 +118,16 @@ class StopWhenRequested(keras.callbacks.Callback):
         self.maximum = maximum
 
     def on_train_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
+        if self.agree():
+            self.model.stop_training = True
+
+    def agree(self) -> bool:
+        """Pass a request in any process on to all, which must call this, and return whether there is one."""
         own = self.request.signal
         number = self.maximum(0 if own is None else signal.Signals[own])
         if number:
             self.request.signal = own or signal.Signals(number).name
-            self.model.stop_training = True
+        return bool(number)
 
 
 class ShortExecutions(keras.callbacks.Callback):

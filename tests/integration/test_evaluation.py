@@ -150,6 +150,18 @@ def test_an_interrupted_run_has_the_same_evaluations(config: Path, root: Path, w
     assert_same(run, whole)
 
 
+def test_a_run_that_was_stopped_within_its_last_evaluation_makes_it_later(
+    root: Path, dataset: Path, monkeypatch: Any
+) -> None:
+    """Although nothing is left to train."""
+    config, name = write_config(root / "last.json", dataset, updates=4, evaluation={"every": 2}), ("--name", "last")
+    with at_step(monkeypatch, 4, terminate):
+        train(config, root / "runs", *name, status=143)
+    assert [step for step, _ in evaluations(root / "runs" / "last")] == [2]
+    train(config, root / "runs", *name, status=0)
+    assert [step for step, _ in evaluations(root / "runs" / "last")] == [2, 4]
+
+
 def test_a_resume_with_another_folder_for_checkpoints_keeps_the_best_one(
     config: Path, root: Path, whole: Path, monkeypatch: Any
 ) -> None:
