@@ -100,7 +100,7 @@ def seeds_folder(config: TrainingConfig) -> RunFolder:
 def seed_config(loaded: LoadedConfig, seed: int, folder: Path) -> LoadedConfig:
     """Return the config of the run of one seed, whose folder is inside ``folder``."""
     config = loaded.config
-    name = f"{config.name}-seed-{seed}"
+    name = f"{folder.name}-seed-{seed}"  # the folder's, because the number in it is part of the name when it is resumed
     changes: Dict[str, Any] = {"seed": seed, "seeds": None, "name": name, "output_dir": str(folder)}
     changes["resume"] = config.resume and (folder / name).is_dir()
     if config.save_ckpt_path is not None:

@@ -33,7 +33,7 @@ from execution.graphcore import layout
 from execution.graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
 from execution.graphcore.streams import OBJECTIVE, StreamedLoss, Terms, Updates, low_precision_cross_entropy
 from execution.interface import ExecutionOptions, Objective, OptimizerSettings, Platform, Tensors, Update
-from execution.processes import SINGLE_PROCESS, Processes
+from execution.processes import Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
 from utilities.errors import UserError
@@ -74,7 +74,7 @@ class HostCollectives:
 def instances() -> Processes:
     """Return the processes that PopRun started, which it calls instances, or only this one."""
     if not popdist.isPopdistEnvSet():
-        return SINGLE_PROCESS
+        return Processes()
     return Processes(popdist.getNumInstances(), popdist.getInstanceIndex(), HostCollectives())
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from optimization.optimizers import AdamW
 from settings.schema import TrainingConfig
 from tests.support.fake_processes import run_as_processes
 from training.chief import check_processes, on_chief, shared_position, shared_run_folder
-from training.failures import CurrentRun, process_failures
+from training.failures import CurrentRun, process_failures, run_failures
 from training.machine import configured_processes, execution_options
 from training.resume import Position
 from training.run_folder import RunFolder
@@ -124,6 +126,16 @@ def test_parallel_micro_batches_are_those_of_one_process():
         return run_as_processes(2, lambda processes: execution_options(config, processes).parallel_micro_batches)
 
     assert in_parallel(True) == [2, 2] and in_parallel(False) == [1, 1]
+
+
+@pytest.mark.parametrize(("run_name", "named"), [(None, "mine"), ("all-seeds", "all-seeds")])
+def test_full_disk_is_reported_with_the_name_to_resume(run_name, named):
+    processes = Processes()
+    processes.run_name = run_name
+    message = f"metrics.jsonl: No space left .* --name {named} --resume"
+    with pytest.raises(UserError, match=message), run_failures(processes, StopRequest()) as current:
+        current.folder = RunFolder(Path("runs/mine"))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
 
 
 @pytest.mark.parametrize(("run_name", "named"), [(None, "mine"), ("all-seeds", "all-seeds")])

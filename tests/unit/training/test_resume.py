@@ -23,7 +23,7 @@ from tasks.cli import resume_command
 from tests import ROOT
 from training.resume import Position, changed_fields, differences, missing_metrics, run_to_resume
 from training.run_folder import RESOLVED, FolderLocks, RunFolder, config_for_files
-from training.seeds import finished_scores
+from training.seeds import finished_scores, seed_config, seeds_folder
 from utilities.errors import UserError
 from utilities.history import END, History
 
@@ -253,6 +253,23 @@ def test_a_seed_that_ended_without_validation_has_no_scores(tmp_path):
         finished_scores(config("false"))
     run.write("scores.json", {"accuracy": 0.5})
     assert finished_scores(config("false")) == {"accuracy": 0.5}
+
+
+def test_the_seeds_of_a_run_whose_name_got_a_number_are_resumed(tmp_path):
+    """It is resumed by that name, as the message of an interrupted run says."""
+
+    def loaded(*flags: str):
+        path = str(CONFIGS / "glue" / "glue_tiny_checkpoint_path.json")
+        flags = ("--pretrained-ckpt-path", "x", "--output-dir", str(tmp_path), "--seeds", "3", "7", *flags)
+        return load_config("classification", ["--config", path, *flags])
+
+    for _ in range(2):
+        first = loaded("--name", "both")
+        folder = seeds_folder(first.config)
+    RunFolder.create(str(folder.path), str(seed_config(first, 3, folder.path).config.name))
+    again = loaded("--name", "both-2", "--resume")
+    assert seeds_folder(again.config).path == folder.path
+    assert [seed_config(again, seed, folder.path).config.resume for seed in (3, 7)] == [True, False]
 
 
 def test_metrics_after_the_checkpoint_are_discarded(tmp_path):
