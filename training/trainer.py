@@ -156,8 +156,9 @@ def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Opti
                 load_weights(session.position.checkpoint, built.blocks)
             session.platform.compile_evaluation(built.model, session.task.objective)
         scores = evaluate(session, built) if evaluates and not config.compile_only else {}
-        if not config.compile_only:
-            session.run.history.add(END, session.run.last_step() if data else session.position.step)
+        # An interrupted run that is resumed only to be evaluated can still be trained to its end.
+        if not config.compile_only and (data is not None or session.position.checkpoint is None):
+            session.run.history.add(END, session.run.last_step())
     processes.barrier()  # a process that ended earlier than the others would be reported as lost
     return Result(session.run.path, scores, session.run.metrics(), built.model)
 

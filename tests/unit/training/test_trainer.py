@@ -53,3 +53,4 @@ def test_every_process_that_predicts_has_the_weights_of_a_resumed_run(process, t
     fit_and_evaluate(session, None, SavedState(checkpoint))
     for ours, expected in zip(seen, saved.model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, expected)
+    assert not session.run.history.finished, "the same command without do_training false still continues it"
