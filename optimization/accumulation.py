@@ -27,9 +27,9 @@ from keras_extensions.backend import tf
 REDUCTIONS = ("sum", "mean", "running_mean")
 
 
-def initial(variables: Sequence[tf.Variable], dtype: tf.DType = tf.float32) -> List[tf.Tensor]:
-    """Return an accumulator of zeros for each variable, in the variable's shape."""
-    return [tf.zeros(variable.shape, dtype) for variable in variables]
+def initial(variables: Sequence[tf.Variable]) -> List[tf.Tensor]:
+    """Return a float32 accumulator of zeros for each variable, in the variable's shape."""
+    return [tf.zeros(variable.shape) for variable in variables]
 
 
 def add(

@@ -119,10 +119,9 @@ def update_settings(config: TrainingConfig, processes: Processes) -> Update:
     options = config.optimizer_opts
     scale, reduction = options.loss_scaling, options.gradient_accumulation_reduction
     assert reduction is not None, "set by settings.derived.derive"
-    replicas = config.global_batch.replicas
     return Update(
         micro_batches=config.global_batch.micro_batches // processes.count,
-        virtual_replicas=replicas if processes.is_single else replicas / processes.count,
+        virtual_replicas=config.global_batch.replicas / processes.count,
         reduction=reduction,
         loss_scale=INITIAL_SCALE if scale == "auto" else scale or 1.0,
         adaptive_loss_scale=scale == "auto",

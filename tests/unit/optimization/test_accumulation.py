@@ -37,10 +37,9 @@ def test_reductions_inside_a_while_loop(reduction, jit, count):
 
 def test_running_mean_does_not_overflow():
     """Accumulates eight gradients of 30,000 in float16, whose largest number is 65,504."""
-    variable = tf.Variable(tf.zeros([2]))
     results = {}
     for reduction in ("sum", "running_mean"):
-        accumulated = accumulation.initial([variable], tf.float16)
+        accumulated = [tf.zeros([2], tf.float16)]
         for index in range(8):
             accumulated = accumulation.add(reduction, accumulated, [tf.fill([2], 3e4)], index)
         results[reduction] = accumulation.finish(reduction, accumulated, 8)[0].numpy()
