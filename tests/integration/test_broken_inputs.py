@@ -5,7 +5,6 @@ Each ends in status 2 and one line that names what is wrong; what is only unusua
 
 from __future__ import annotations
 
-import gzip
 import json
 import zipfile
 from collections.abc import Callable
@@ -62,29 +61,18 @@ def a_loop_of_links(folder: Path) -> list[str]:
     return ["--config", str(folder / "one.json")]
 
 
-def below_a_file(folder: Path) -> list[str]:
-    return ["--config", str(folder / "run.json" / "more.json")]
-
-
-GOOD = json.dumps(TINY)
 CONFIG_FILES: dict[str, tuple[Callable[[Path], list[str]], tuple[str, ...]]] = {
     "the base's base is broken": (chain('{"extends": "1.json"}', '{"extends": "2.json"}', "{"), ("2.json",)),
     "a base with an unknown key": (chain('{"extends": "1.json"}', '{"sead": 1}'), ("sead", "1.json")),
-    "a base that is a folder": (chain('{"extends": "."}'), ("extends",)),
     "a list of base configs with a number": (chain('{"extends": ["0.json", 5]}'), ("extends",)),
     "an empty name of a base": (chain('{"extends": ""}'), ("extends",)),
     "a base of a NUL": (chain('{"extends": "a\\u0000b"}'), ("extends",)),
-    "a second file that is not JSON": (overlay("seed: 1"), ("overlay.json:1",)),
-    "a second file that is missing": (lambda folder: ["--config", str(folder / "run.json"), "no.json"], ("no.json",)),
     "a second file that breaks a rule of the first": (
         overlay({"bert_config": {"num_attention_heads": 3}}), ("num_attention_heads",)
     ),
     "a second file that takes a section away": (overlay({"bert_config": None}), ("bert_config",)),
-    "UTF-16": (overlay(GOOD.encode("utf-16")), ("overlay.json", "UTF-8")),
-    "gzip": (overlay(gzip.compress(GOOD.encode())), ("overlay.json", "UTF-8")),
-    "a NUL within": (overlay('{"seed": \0 1}'), ("overlay.json:1",)),
+    "UTF-16": (overlay(json.dumps(TINY).encode("utf-16")), ("overlay.json", "UTF-8")),
     "a loop of links": (a_loop_of_links, ("one.json",)),
-    "a file instead of a folder": (below_a_file, ("more.json",)),
 }  # fmt: skip
 
 
@@ -126,17 +114,14 @@ def tf_config(workers: Any, kind: Any = "worker", number: Any = 0) -> dict[str, 
 ENVIRONMENTS: dict[str, tuple[dict[str, str], str]] = {
     "TF_CONFIG nested too deep": ({"TF_CONFIG": "[" * 100_000}, "TF_CONFIG"),
     "TF_CONFIG with indices that are not numbers": (tf_config({"first": "a:1", "second": "b:1"}), "TF_CONFIG"),
-    "TF_CONFIG without a port": (tf_config(["a:", "b:"]), "TF_CONFIG"),
     "TF_CONFIG with a port that is not a number": (tf_config(["a:http", "b:http"]), "TF_CONFIG"),
     "TF_CONFIG with a port too large": (tf_config(["a:99999", "b:1"]), "TF_CONFIG"),
-    "TF_CONFIG without a host": (tf_config([":1", ":2"]), "TF_CONFIG"),
     "TF_CONFIG with a negative index": (tf_config(["a:1", "b:1"], number=-1), "TF_CONFIG"),
     "TF_CONFIG with an index that is not a number": (tf_config(["a:1", "b:1"], number="first"), "TF_CONFIG"),
     "TF_CONFIG with an endless index": (tf_config(["a:1", "b:1"], number=float("inf")), "TF_CONFIG"),
     "TF_CONFIG with a task that is a list": (tf_config(["a:1", "b:1"], kind=["worker"]), "TF_CONFIG"),
     "Slurm's number of tasks is a word": ({**STEP, "SLURM_STEP_NUM_TASKS": "many"}, "SLURM_STEP_NUM_TASKS"),
     "Slurm's task is a word": ({**STEP, "SLURM_PROCID": "first"}, "SLURM_PROCID"),
-    "Slurm's task is negative": ({**STEP, "SLURM_PROCID": "-1"}, "SLURM_PROCID"),
     "Slurm's job is a word": ({**STEP, "SLURM_JOB_ID": "seven"}, "SLURM_JOB_ID"),
     "Slurm names no nodes": ({**STEP, "SLURM_STEP_NODELIST": ""}, "Slurm"),
     "the folder of data is empty": ({"DATA": ""}, "dataset_dir"),
@@ -241,14 +226,10 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "an empty text": (text.main, prepare(b""), "contains no prose"),
     "a text of blank lines": (text.main, prepare(b" \n\n\t\n" * 50), "contains no prose"),
     "a text of NULs": (text.main, prepare(bytes(1000)), ""),
-    "a text in UTF-16": (text.main, prepare(SOME_TEXT.encode("utf-16")), "UTF-8"),
     "a text that is too short": (text.main, prepare(b"Too short."), "--min-characters"),
     "a text for a Parquet file": (text.main, prepare(SOME_TEXT.encode(), option="--parquet"), "input"),
     "a folder that is no data set": (
         text.main, lambda folder: ["--hub-dataset", str(folder), "--output", str(folder / "out")], ""
-    ),
-    "a line that is not JSON": (
-        text.main, prepare(b'{"text": "a"}\n{oops\n', option="--jsonl"), "input, line 2: not JSON"
     ),
     "JSON lines that are one list": (text.main, prepare(b'[{"text": "a"}]', option="--jsonl"), ""),
     "a dump of entities that grow": (

@@ -287,12 +287,6 @@ def test_config_that_is_not_a_regular_file_or_too_large(tmp_path: Path, capsys: 
     assert_refused(status, capsys.readouterr(), "more than 1,048,576 bytes")
 
 
-def test_file_in_another_encoding(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    path = tmp_path / "latin.json"
-    path.write_bytes('{"name": "é"}'.encode("latin-1"))
-    assert_refused(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), "latin.json", "UTF-8")
-
-
 def test_message_names_the_file_of_a_value(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     write(tmp_path, changed(TINY, {"seed": "7"}), "base.json")
     path = write(tmp_path, {"extends": "base.json", "num_epochs": 1})
