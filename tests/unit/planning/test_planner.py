@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 
 import pytest
 
@@ -31,6 +29,7 @@ from planning.suggest import partitioned, suggest
 from settings.derived import derive_architecture
 from settings.loading import load_config
 from tests import ROOT
+from tests.support.config_files import run_command
 from utilities.errors import UserError
 
 PUBLISHED = sorted(
@@ -186,12 +185,11 @@ def test_picture_has_the_name_that_was_given(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["plan"]
 
 
-def test_command_prints_a_suggestion_and_draws_a_picture(tmp_path):
+def test_command_prints_a_suggestion_and_draws_a_picture(tmp_path, capsys):
     picture = tmp_path / "plan.svg"
-    command = [sys.executable, "run_pretraining.py", "--config", str(BASE), "--generated-dataset", "true", "--plan"]
     options = ["--suggest", "4", "--throughput", "1000", "--picture", str(picture)]
-    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert '"pipeline_device_mapping"' in done.stdout and "On IPUs this run is feasible" in done.stdout
-    assert "128.1 hours" in done.stdout  # 461,242,368 samples, rounded down to whole updates, at 1,000 a second
+    assert run_command("pretraining", ["--config", str(BASE), "--generated-dataset", "true", "--plan", *options]) == 0
+    shown = capsys.readouterr().out
+    assert '"pipeline_device_mapping"' in shown and "On IPUs this run is feasible" in shown
+    assert "128.1 hours" in shown  # 461,242,368 samples, rounded down to whole updates, at 1,000 a second
     assert picture.read_text().lstrip().startswith("<?xml")
