@@ -15,7 +15,6 @@ from data_utils.records.reader import RecordReader
 from tests.support.packs import packs_in_order
 from tests.support.record_samples import write_arrays
 from tests.support.runs import (
-    SMALLEST,
     TEXT_PREDICTIONS,
     TEXT_SEQUENCE,
     TEXT_VOCABULARY,
@@ -119,12 +118,3 @@ def test_the_loss_falls_and_the_report_shows_rates(run):
     assert "packs per second" in page and "tokens per second" in page
     losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
     assert losses[-1] < losses[0]
-
-
-def test_random_packs_and_hugging_faces_layers_need_no_data(root):
-    sizes = {**SMALLEST, "vocab_size": TEXT_VOCABULARY, "max_position_embeddings": 64}
-    changes = {"generated_dataset": True, "replace_layers": False, "bert_config": sizes}
-    config = packed_config(root / "random.json", **changes)
-    run = trained(config, root / "runs", "--total-num-train-samples", str(32 * PLACES))
-    last = metrics(run)[-1]["metrics"]
-    assert (last["sequences_per_pack"], last["tokens_per_pack"]) == (PLACES, LENGTH)

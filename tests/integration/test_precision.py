@@ -12,6 +12,7 @@ from checkpoints.export.__main__ import main as export
 from data_utils.tokenizer import SPECIAL_TOKENS
 from keras_extensions.backend import tf
 from tests.support import fine_tuning_runs
+from tests.support.record_samples import SEQUENCE
 from tests.support.runs import (
     STILL,
     assert_same_run,
@@ -68,6 +69,8 @@ def test_overflows_are_counted_logged_and_reported(run):
     periods = logged(run)
     overflows = sum(period["metrics"]["overflows"] for period in periods)
     scales = [period["metrics"]["loss_scale"] for period in periods]
+    full = {"sequences_per_pack": 2, "tokens_per_pack": SEQUENCE}
+    assert all(full.items() <= period["metrics"].items() for period in periods), "generated packs are full"
     assert overflows >= 1 and float(overflows).is_integer()
     assert scales[0] == 1.5 * 2.0**23, "the mean of the first two updates, the second of which was halved"
     assert min(scales) < scales[-1] or max(scales[3:]) > min(scales), "it grows again"
@@ -152,13 +155,6 @@ def test_fp_exceptions_name_the_layer_and_the_rule_of_auto_is_printed(run, root,
     assert rule in outcome.errors
     assert "float16, stochastic rounding" in (run / "train.log").read_text(encoding="utf-8")
     assert "fp_exceptions: mlm_loss gave" in outcome.error
-
-
-@pytest.mark.long
-def test_compile_only_ends_well_and_trains_nothing(root, dataset):
-    config = write_config(root / "compiled.json", dataset, execution={**HALF, "xla": True})
-    assert "compiled; not training" in train(config, root / "runs", "--compile-only", status=0).errors
-    assert not (root / "runs" / "compiled" / "metrics.jsonl").exists()
 
 
 def test_hugging_face_layers_are_float32(root, dataset):
