@@ -55,26 +55,28 @@ def exported(root, dataset) -> Path:
     return root / "exported"
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_recipe_of_base_takes_weights_of_another_size(
-    known: bool, root: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_recipe_of_base_takes_weights_of_another_size_and_generated_packs(
+    root: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if not known:  # as of a model that only its download tells the size of
-        monkeypatch.setattr(metadata, "_SETTINGS_FILES", ())
+    """Only loading the weights tells their size; ``tests/unit/planning/test_overview.py`` has weights of known size."""
+    monkeypatch.setattr(metadata, "_SETTINGS_FILES", ())
     changes = {
         "extends": str(ROOT / "configs" / "squad" / "squad_base.json"),
         "pretrained_ckpt_path": str(exported),
         "generated_dataset": True,
         "max_seq_length": 24,
         "squad": {"max_query_length": 8},
-        "total_num_train_samples": 20,
+        "packing": {"max_sequences_per_pack": 2},
+        "total_num_train_samples": 40,
         "global_batch": {"micro_batch_size": 1, "replicas": 1, "grad_acc_steps_per_replica": 10},
         "execution": {"platform": "software", "xla": False},
     }
-    config = write_json(root / f"base-{known}.json", changes)
+    config = write_json(root / "base.json", changes)
     run_command("squad", config, "--output-dir", str(root / "runs"), status=0)
     assert caplog.text.count("2 encoder layers") == 1 and "the model is one stage" in caplog.text
-    assert metrics(root / "runs" / f"base-{known}")[-1]["step"] == 2
+    last = metrics(root / "runs" / "base")[-1]
+    assert last["step"] == 2 and last["metrics"]["sequences_per_pack"] == 2
+    assert not (root / "runs" / "base" / "predictions.json").exists()  # of generated data
 
 
 def still(root: Path, name: str, dataset: Path, start: Path, *arguments: str, **changes: object) -> Path:
