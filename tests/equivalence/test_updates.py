@@ -91,7 +91,7 @@ def test_compiled_and_recomputed_without_dropout(whole, options):
 
 @pytest.mark.parametrize(
     "micro_batches, reduction, options",
-    [(2, "running_mean", {}), (2, "mean", COMPILED), (4, "mean", {}), (8, "mean", {})],
+    [(2, "running_mean", {}), (2, "mean", COMPILED), (4, "mean", {})],
 )
 def test_micro_batches_computed_at_the_same_time_make_the_same_update(micro_batches, reduction, options):
     """The gradients are added in the same order, so weights and metrics are equal to the bit, also with dropout."""
