@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.support.pack_samples import sequence, write
 from tests.support.runs import write_config, write_dataset, write_text
 
 pytestmark = pytest.mark.slow
@@ -26,20 +25,19 @@ PATIENCE = 300  # seconds, for a busy machine
 PIDFD_GETFD = 438  # the number of this system call, which Python does not offer
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
-# Runs a command that starts workers for any size of input, and keeps them running after the work is done.
+# Prepares data with workers, which the doctor and packing start in the same way, for any size of input, and keeps them
+# running after the work is done.
 KEEPING_WORKERS = """
 import sys, time
 from data_utils import parallel
-from data_utils.packing import source
 from data_utils.text import sources
-from {module} import main
+from data_utils.text.__main__ import main
 def stay(*_):
     open({mark!r}, "w").close()
     time.sleep(600)
 
 parallel.SMALL_BYTES = 0
 sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000
-source.RECORDS_OF_UNIT = 64
 if __name__ == "__main__":
     parallel.Pool.__exit__ = stay
     sys.exit(main())
@@ -83,28 +81,10 @@ def listeners(process: int) -> Iterator[tuple[str, str]]:
         os.close(handle)
 
 
-def in_workers(folder: Path, module: str, *arguments: str) -> list[str]:
-    script = folder / "command.py"
-    script.write_text(KEEPING_WORKERS.format(module=module, mark=str(folder / "mark")))
-    return [str(script), *arguments]
-
-
 def preparation(folder: Path) -> list[str]:
-    text = write_text(folder / "text.txt")
-    return in_workers(
-        folder, "data_utils.text.__main__", "--text", str(text), "--output", str(folder / "out"), *PREPARATION
-    )
-
-
-def packing(folder: Path) -> list[str]:
-    write(folder / "data", [[sequence(number) for number in range(300)]])
-    arguments = ["--input", str(folder / "data"), "--output", str(folder / "out"), "--workers", "2"]
-    return in_workers(folder, "data_utils.packing.__main__", *arguments)
-
-
-def doctor(folder: Path) -> list[str]:
-    write(folder / "data", [[sequence(number) for number in range(first, first + 50)] for first in (0, 50)])
-    return in_workers(folder, "data_utils.doctor.__main__", str(folder / "data"), "--workers", "2")
+    script, text = folder / "command.py", write_text(folder / "text.txt")
+    script.write_text(KEEPING_WORKERS.format(mark=str(folder / "mark")))
+    return [str(script), "--text", str(text), "--output", str(folder / "out"), *PREPARATION]
 
 
 def launcher(folder: Path) -> list[str]:
@@ -114,7 +94,7 @@ def launcher(folder: Path) -> list[str]:
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open") or not Path("/proc/self/fd").exists(), reason="needs Linux")
-@pytest.mark.parametrize("command, servers", [(preparation, 0), (packing, 0), (doctor, 0), (launcher, 2)])
+@pytest.mark.parametrize("command, servers", [(preparation, 0), (launcher, 2)])
 def test_no_socket_can_be_reached_from_other_machines(command, servers, tmp_path):
     errors = tmp_path / "errors.txt"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
