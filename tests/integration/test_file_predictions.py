@@ -50,11 +50,6 @@ def several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_predictions, "ROWS", 4)
 
 
-def label_sets(count: int) -> list[list[int]]:
-    """Return the labels of the samples, as in ``tests.support.pytorch_predictions``."""
-    return [[number >> label & 1 for label in range(len(LABELS))] for number in range(count)]
-
-
 def expected(root: Path, name: str) -> Any:
     return json.loads((root / "expected.json").read_text())[name]
 
@@ -97,7 +92,7 @@ def test_any_number_of_labels(root: Path, tmp_path: Path, capsys: pytest.Capture
 
 def test_the_loss_of_labels_is_that_of_hugging_face(root: Path) -> None:
     reference = expected(root, "labels_loss")
-    labels = np.array(label_sets(SAMPLES), np.int32)
+    labels = np.array(reference["labels"], np.int32)
     packs = {  # two slots a row, the last one empty
         "labels": np.concatenate([labels.ravel(), np.ones(len(LABELS), np.int32)]).reshape(-1, 2 * len(LABELS)),
         "sequence_weights": (np.arange(SAMPLES + 1) < SAMPLES).astype(np.float32).reshape(-1, 2),

@@ -4,7 +4,7 @@
 
 FOLDER has ``vocab.txt`` and ``texts.json``, a list of pairs of texts. It gets the models, one folder each, and
 ``expected.json``: by model, the probabilities of each sample, or of each of its tokens, or its value; and
-``labels_loss``: the loss of the model ``labels`` and the gradient of its logits, for the labels of :func:`label_sets`.
+``labels_loss``: labels for the model ``labels``, its loss with them, and the gradient of its logits.
 """
 
 from __future__ import annotations
@@ -25,11 +25,6 @@ MODELS = {
     "labels": (BertForSequenceClassification, LABELS),
     "entities": (BertForTokenClassification, TAGS),
 }
-
-
-def label_sets(count: int) -> list[list[int]]:
-    """Return 1 for each label that a sample has, else 0; all combinations occur."""
-    return [[number >> label & 1 for label in range(len(LABELS))] for number in range(count)]
 
 
 def main(folder: Path) -> None:
@@ -58,11 +53,14 @@ def main(folder: Path) -> None:
             share = {"number": logits, "labels": logits.sigmoid()}.get(name, logits.softmax(-1))
             expected[name].append(share.tolist())
         if name == "labels":
-            first, sets = [texts[0] for texts in pairs], torch.tensor(label_sets(len(pairs)), dtype=torch.float32)
-            outputs = model(**tokenizer(first, return_tensors="pt", padding=True), labels=sets)
+            first = [texts[0] for texts in pairs]
+            sets = [[n >> label & 1 for label in range(len(LABELS))] for n in range(len(pairs))]  # all combinations
+            inputs = tokenizer(first, return_tensors="pt", padding=True)
+            outputs = model(**inputs, labels=torch.tensor(sets, dtype=torch.float32))
             (gradient,) = torch.autograd.grad(outputs.loss, outputs.logits)
             expected["labels_loss"] = {
-                "loss": outputs.loss.item(), "logits": outputs.logits.tolist(), "gradient": gradient.tolist()
+                "labels": sets, "loss": outputs.loss.item(), "logits": outputs.logits.tolist(),
+                "gradient": gradient.tolist(),
             }  # fmt: skip
     (folder / "expected.json").write_text(json.dumps(expected))
 
