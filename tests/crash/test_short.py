@@ -7,7 +7,6 @@ import signal
 
 import pytest
 
-from tests.crash import preparation
 from tests.crash.training import PATIENCE, STEPPING, WRITING, kill_once, prepare, start, stop
 from tests.support.runs import assert_same_run
 
@@ -26,7 +25,3 @@ def test_killed_stopped_and_resumed(tmp_path, moment):
     command = stop(experiment, run, signal.SIGTERM)
     assert start(experiment.config, run, command).wait(PATIENCE) == 0
     assert_same_run(run, experiment.whole)
-
-
-def test_data_preparation_killed_once(tmp_path):
-    preparation.crash(tmp_path / "text", kills=1, documents=300, seed=SEED)
