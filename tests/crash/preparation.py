@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.crash.training import PATIENCE, ROOT, sleeps
-from tests.support.runs import write_text
+from tests.support.runs import content, write_text
 
 DUMPED_BYTES = 2000
 
@@ -28,7 +28,7 @@ def crash(folder: Path, kills: int, documents: int, seed: int, log: Callable[[st
     began = time.monotonic()
     finish(text, folder / "whole")
     seconds = time.monotonic() - began
-    whole = contents(folder / "whole")
+    whole = content(folder / "whole")
     number = done = 0
     while done < kills:
         number += 1
@@ -36,9 +36,9 @@ def crash(folder: Path, kills: int, documents: int, seed: int, log: Callable[[st
         # Sometimes only the main process is killed, and its workers are left.
         while done < kills and kill_once(text, killed, chance.uniform(0, seconds * 0.7), chance.random() < 0.7):
             done += 1
-            log(f"kill {done:2d} of preparation; {len(contents(killed))} files are there")
+            log(f"kill {done:2d} of preparation; {len(content(killed))} files are there")
         finish(text, killed)
-        resumed = contents(killed)
+        resumed = content(killed)
         assert resumed.keys() == whole.keys(), resumed.keys() ^ whole.keys()
         assert [name for name in whole if resumed[name] != whole[name]] == []
         log(f"{killed.name} is the data set that nobody killed, byte for byte")
@@ -71,7 +71,3 @@ def finish(text: Path, output: Path) -> None:
 def printed(output: Path) -> str:
     """Return the end of what the command printed."""
     return Path(f"{output}.out").read_text(errors="replace")[-DUMPED_BYTES:]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

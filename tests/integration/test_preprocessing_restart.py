@@ -26,7 +26,7 @@ from tests import ROOT
 from tests.integration.test_preprocessing import run
 from tests.support.pack_samples import sequence
 from tests.support.pack_samples import write as write_sequences
-from tests.support.runs import files_up_to
+from tests.support.runs import content, files_up_to
 from tests.support.wiki_dumps import HEAD, page
 
 pytestmark = pytest.mark.slow
@@ -53,10 +53,6 @@ def use_small_units(patch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     use_small_units(monkeypatch)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +96,6 @@ def stopped_after(calls: int, module: object, name: str) -> Iterator[None]:
     [
         (sentences, "clean_documents"),
         (sentences, "save_parameters"),
-        (extract, "write_atomically"),
         (whole, "train_vocabulary"),
         (examples, "make_unit"),
         (examples, "write_record_file"),
@@ -113,7 +108,7 @@ def test_a_run_that_is_stopped_anywhere_resumes(
     arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
     real = getattr(module, name)
     stops = 0
-    for after in (0, 1, 3, 8):
+    for after in (0, 3):
         monkeypatch.setattr(module, name, stopping(real, after))
         try:
             assert run(*arguments) == 0
@@ -127,7 +122,7 @@ def test_a_run_that_is_stopped_anywhere_resumes(
     assert content(tmp_path / "out") == content(data_set)
 
 
-@pytest.mark.parametrize(("limit", "file"), [(100, "recipe"), (20_000, "punkt"), (60_000, "wiki")])
+@pytest.mark.parametrize(("limit", "file"), [(100, "recipe"), (60_000, "wiki")])
 def test_a_full_disk_is_one_line_and_the_command_resumes(
     limit: int, file: str, dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

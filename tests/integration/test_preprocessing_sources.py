@@ -19,8 +19,9 @@ from data_utils.text.documents import read_wikiextractor
 from data_utils.text.units import Span
 from tests import ROOT
 from tests.integration.test_preprocessing import run
-from tests.integration.test_preprocessing_restart import content, stopped_after, use_small_units
+from tests.integration.test_preprocessing_restart import stopped_after, use_small_units
 from tests.support.real_data import real_data
+from tests.support.runs import content
 
 pytestmark = pytest.mark.slow
 
@@ -108,10 +109,9 @@ def test_records_do_not_depend_on_the_format_of_the_text(
     def give_standard_input() -> None:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("".join(lines).encode())))
 
-    for calls in (1, 4):
-        give_standard_input()
-        with stopped_after(calls, extract, "write_atomically"):
-            run(*arguments)
+    give_standard_input()
+    with stopped_after(5, extract, "write_atomically"):
+        run(*arguments)
     units = len(list((out / "corpus").glob("sentences_*.txt")))
     assert units == 5
     give_standard_input()

@@ -115,6 +115,11 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def content(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file below a folder, by its path there."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def metrics(run: Path) -> list[dict[str, Any]]:
     """Return the logging periods of a run."""
     return read_lines(run / "metrics.jsonl")
