@@ -224,7 +224,8 @@ def initialize_source(
     elif data is not None and session.config.word_vectors and session.processes.is_chief:
         # Training begins with the chief's weights in all processes.
         table, begin = source.get_input_embeddings().weight, time.perf_counter()
-        vectors = word_vectors(data.reader, *table.shape, session.config.seed)  # (V, H)
+        vocab_size, hidden_size = table.shape
+        vectors = word_vectors(data.reader, vocab_size, hidden_size, session.config.seed)  # (V, H)
         table.assign(session.architecture.initializer_range * vectors)
         logger.info("word embeddings from counts of neighbours, %.1f s", time.perf_counter() - begin)
 
