@@ -13,7 +13,7 @@ from tests.crash import preparation
 from tests.crash.training import crash, prepare
 
 UPDATES = 400
-DOCUMENTS = 4000
+DOCUMENTS = 40_000
 
 
 def main() -> int:
