@@ -116,9 +116,10 @@ class Pretraining:
             return self._records(str(folder))
         if config.do_training and config.evaluation.every is None:
             return None
+        setting = "evaluation.every" if config.do_training else "do_training false"
         raise UserError(
-            f"{'evaluation.every' if config.do_training else 'do_training false'}: there is no held-out text in"
-            f" {folder}; prepare the data with --validation-fraction, or set validation_dir"
+            f"{setting}: there is no held-out text in {folder}; prepare the data with --validation-fraction, or set"
+            " validation_dir"
         )
 
     def _records(self, folder: str) -> RecordReader:

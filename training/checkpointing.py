@@ -117,9 +117,9 @@ class Saver:
         return None
 
     def existing(self) -> List[Path]:
-        """Return the run's checkpoints by step, including those in earlier folders, which other runs may use now."""
+        """Return the run's checkpoints by step, without those of other runs, which may use an earlier folder now."""
         paths = (path for folder in self._folders for path in step_folders(folder))
-        return sorted((path for path in paths if run_of(path) == self._session.run.identity), key=parse_step)
+        return sorted((path for path in paths if run_of(path) in (None, self._session.run.identity)), key=parse_step)
 
     def newest_until(self, step: int) -> Optional[Checkpoint]:
         """Return the newest intact checkpoint of at most ``step`` updates."""
@@ -224,8 +224,8 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
     target = saver.newest_until(max(first - 1, 0)) or saver.newest_until(first)
     if target is None:
         raise UserError(
-            f"{error.reason} at step {error.step}: training diverged, and there is no checkpoint from before it to go"
-            f" back to; raise keep_last ({config.keep_last}), or lower optimizer_opts.learning_rate.max_learning_rate"
+            f"{error.reason} at step {error.step}: training diverged, and there is no earlier checkpoint to go back"
+            f" to; raise keep_last ({config.keep_last}), or lower optimizer_opts.learning_rate.max_learning_rate"
         ) from error
     assert target.facts is not None
     step = target.facts["step"]

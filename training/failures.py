@@ -62,11 +62,11 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
             raise
         if current.folder is None:
             raise UserError(f"{error.filename}: {error.strerror}; correct the path, or get access to it") from error
-        raise failed_write(error, current.folder.path, _remedy(processes.run_name or current.name)) from error
+        raise failed_write(error, current.folder.path, _remedy(processes, current)) from error
     except tf.errors.OpError as error:
         refused = disk_error(str(error))
         if refused is not None and current.folder is not None:
-            raise failed_write(refused, current.folder.path, _remedy(processes.run_name or current.name)) from error
+            raise failed_write(refused, current.folder.path, _remedy(processes, current)) from error
         if isinstance(error, tf.errors.ResourceExhaustedError) or _OUT_OF_MEMORY.search(str(error)):
             raise UserError(out_of_memory(error)) from error
         raise
@@ -110,5 +110,6 @@ def out_of_memory(error: Exception) -> str:
     return f"out of memory{f' ({match.group()})' if match else ''}; {LESS_MEMORY}"
 
 
-def _remedy(run: str) -> str:
-    return f"fix that and resume from the last checkpoint: --name {run} --resume"
+def _remedy(processes: Processes, current: CurrentRun) -> str:
+    name = processes.run_name or current.name  # that of all seeds, or of the run
+    return f"fix that and resume from the last checkpoint: --name {name} --resume"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional, Protocol
 
@@ -12,7 +13,9 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions
 from checkpoints.pretrained.weights import WORD_TABLE
 from data_utils.records.manifest import Manifest, check_vocabulary, load_manifest
+from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import Vocabulary, read_vocabulary
+from data_utils.word_vectors import word_vectors
 from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import LAYER_OPTIONS, Architecture
@@ -66,6 +69,14 @@ class SavedState:
 
     def initialize_source(self, source: keras.Model) -> None:
         """Do nothing: these are weights of converted blocks, which are restored with all other state."""
+
+
+def assign_word_vectors(source: keras.Model, rows: SampleReader, scale: float, seed: int) -> None:
+    """Set the word embeddings of a Hugging Face model to ``scale`` times the word vectors of a data set."""
+    table, begin = source.get_input_embeddings().weight, time.perf_counter()
+    vocab_size, hidden_size = table.shape
+    table.assign(scale * word_vectors(rows, vocab_size, hidden_size, seed))  # (V, H)
+    logger.info("word embeddings from counts of neighbours, %.1f s", time.perf_counter() - begin)
 
 
 def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWeights]:

@@ -6,12 +6,10 @@ import contextlib
 import dataclasses
 import functools
 import logging
-import time
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 from checkpoints.state import load_weights
-from data_utils.word_vectors import word_vectors
 from execution.interface import Platform
 from execution.processes import Processes
 from keras_extensions.backend import keras
@@ -30,6 +28,7 @@ from training.failures import run_failures
 from training.initial_weights import (
     InitialWeights,
     SavedState,
+    assign_word_vectors,
     cast_note,
     check_stages,
     configured_weights,
@@ -223,11 +222,7 @@ def initialize_source(
         start.initialize_source(source)
     elif data is not None and session.config.word_vectors and session.processes.is_chief:
         # Training begins with the chief's weights in all processes.
-        table, begin = source.get_input_embeddings().weight, time.perf_counter()
-        vocab_size, hidden_size = table.shape
-        vectors = word_vectors(data.reader, vocab_size, hidden_size, session.config.seed)  # (V, H)
-        table.assign(session.architecture.initializer_range * vectors)
-        logger.info("word embeddings from counts of neighbours, %.1f s", time.perf_counter() - begin)
+        assign_word_vectors(source, data.reader, session.architecture.initializer_range, session.config.seed)
 
 
 @contextlib.contextmanager

@@ -55,8 +55,8 @@ def download(
         The file's path.
 
     Raises:
-        UserError: The server does not have the file or cannot be reached, the checksum is wrong, or there is no name
-            for the file.
+        UserError: The server does not have the file or cannot be reached, the checksum is wrong, or the address
+            names no file.
         OSError: The disk is full.
     """
     algorithm = _algorithm(checksum)

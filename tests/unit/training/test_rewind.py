@@ -57,5 +57,5 @@ def test_checkpoints_of_another_run_in_an_earlier_folder_are_neither_used_nor_re
 def test_without_a_checkpoint_from_before_the_divergence_keep_last_is_named(tmp_path):
     run = RunFolder.create(str(tmp_path), "mine", "pretraining")
     resumed = save(tmp_path / "now", 12, run.identity)
-    with pytest.raises(UserError, match=r"no checkpoint from before it .* raise keep_last \(1\)"):
+    with pytest.raises(UserError, match=r"no earlier checkpoint .* raise keep_last \(1\)"):
         rewound(tmp_path, run, resumed, DivergenceError(13, 3, "the loss is 9"))
