@@ -7,6 +7,8 @@ hardware does.
 
 from __future__ import annotations
 
+import numpy as np
+
 from keras_extensions.backend import tf
 
 # Number of stored significand bits, and exponent of the smallest normal number.
@@ -37,8 +39,9 @@ def stochastic_round(values: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.
 
 def spacing(values: tf.Tensor, significand_bits: int, smallest_exponent: int) -> tf.Tensor:
     """Return the distance between a format's neighbours of each float32 value, a power of two."""
-    exponent = tf.bitwise.right_shift(tf.bitcast(tf.abs(values), tf.int32), _STORED_BITS) - _EXPONENT_BIAS
-    exponent = tf.maximum(exponent, smallest_exponent) - significand_bits
-    # A spacing below float32's smallest normal number would be flushed to 0 on many machines.
-    exponent = tf.clip_by_value(exponent, 1 - _EXPONENT_BIAS, _EXPONENT_BIAS)
-    return tf.bitcast(tf.bitwise.left_shift(exponent + _EXPONENT_BIAS, _STORED_BITS), tf.float32)
+    # Unsigned, because TensorFlow computes with int32 on the host even if there is a GPU. A spacing below float32's
+    # smallest normal number would be flushed to 0 on many machines.
+    stored_bits, least = np.uint32(_STORED_BITS), max(smallest_exponent + _EXPONENT_BIAS, significand_bits + 1)
+    exponent = tf.bitwise.right_shift(tf.bitcast(tf.abs(values), tf.uint32), stored_bits)
+    exponent = tf.maximum(exponent, np.uint32(least)) - np.uint32(significand_bits)
+    return tf.bitcast(tf.bitwise.left_shift(exponent, stored_bits), tf.float32)

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Dict, Optional, Set
 
 from execution.interface import ExecutionOptions
+from execution.software.devices import on_gpu
 from keras_extensions.backend import KEEPS_PROGRAMS, PROGRAMS, tf
 from utilities.environment import processor_identity, usable_cores
 from utilities.files import write_atomically
@@ -88,11 +89,11 @@ def load_programs(options: ExecutionOptions) -> Optional[CompiledPrograms]:
     """Return the loaded programs of earlier runs with these options.
 
     Returns:
-        None if the options ask for none, if the user has configured TensorFlow's own cache, or if the processor is
-        unknown.
+        None if the options ask for none, if the user has configured TensorFlow's own cache, if the processor is
+        unknown, or on a GPU, whose programs TensorFlow would keep by other flags.
     """
     processor = processor_identity()
-    if options.executable_cache is None or not KEEPS_PROGRAMS or not processor:
+    if options.executable_cache is None or not KEEPS_PROGRAMS or not processor or on_gpu():
         return None
     folder = Path(options.executable_cache)
     if options.executable_cache == AUTO:

@@ -5,6 +5,7 @@ All functions must be called before TensorFlow computes anything.
 
 from __future__ import annotations
 
+import contextlib
 from typing import List, Optional, Sequence
 
 from keras_extensions.backend import tf
@@ -26,8 +27,12 @@ def use_device(device: str) -> None:
         raise UserError("execution.device is gpu, but TensorFlow sees none; install requirements-cuda.txt or use cpu")
     if device == "cpu" and gpus:
         tf.config.set_visible_devices([], "GPU")
-    for gpu in gpus if device != "cpu" else []:
-        tf.config.experimental.set_memory_growth(gpu, True)
+        return
+    # float32 shall mean float32, as on a CPU; products of 16-bit formats are not affected.
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    for gpu in gpus:
+        with contextlib.suppress(RuntimeError):  # TensorFlow has started, and keeps its way to take memory
+            tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def on_gpu() -> bool:

@@ -226,7 +226,7 @@ class SoftwarePlatform(Platform):
             objective = CheckedObjective(objective, self._check)
         collectives = self._processes.collectives
         # XLA compiles the update of all weights at once, unless devices or processes exchange tensors.
-        is_local = not (self._layout.is_spread or self.on_gpu or self._shards or collectives)
+        is_local = not (self._layout.is_spread or self._state_device or self._shards or collectives)
         rule = UpdateRule(
             optimizer,
             objective,
@@ -234,7 +234,8 @@ class SoftwarePlatform(Platform):
             model.trainable_variables,
             self.precision,
             collectives,
-            xla=self._fuses and is_local,
+            xla=is_local and (self._xla if self.on_gpu else self._fuses),
+            on_gpu=self.on_gpu,
         )
         self._other_state = {"loss_scale": rule.loss_scale} if isinstance(rule.loss_scale, AutomaticLossScale) else {}
         model.prepare(objective, self._engine(model, rule), rule.totals)

@@ -81,8 +81,6 @@ def choose_numerics(
     if precision != "auto":
         return Numerics(precision, "", stochastic_rounding, fp_exceptions)
     forced = "--execution.precision float32 forces float32"
-    if fast.tensor_cores:
-        forced = f"this project has never run on a GPU in any format; {forced}"
     if fast.bfloat16:
         precision = MIXED
         reason = f"bfloat16 is fast here because of {fast.bfloat16}; {forced}"
@@ -108,7 +106,8 @@ def fast_formats(xla: bool) -> Formats:
         uses_onednn = os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "0"  # TensorFlow's own products of bfloat16 are slow
         return Formats(False, fast_bfloat16() if uses_onednn and not xla else "")
     capability = min(tf.config.experimental.get_device_details(gpu).get("compute_capability") or (0, 0) for gpu in gpus)
-    return Formats(capability >= _TENSOR_CORES, "compute capability 8.0" if capability >= _AMPERE else "")
+    reason = f"compute capability {'.'.join(map(str, capability))}"
+    return Formats(capability >= _TENSOR_CORES, reason if capability >= _AMPERE else "")
 
 
 class WeightCopies:

@@ -130,6 +130,7 @@ class UpdateRule:
         precision: number format of the weights.
         collectives: operations over the processes that share an update; None for a single process.
         xla: whether to compile the update with XLA.
+        on_gpu: whether the weights are on a GPU.
 
     Attributes:
         loss_scale: the loss scale, which belongs in checkpoints if it is automatic.
@@ -145,6 +146,7 @@ class UpdateRule:
         precision: str = FLOAT32,
         collectives: Optional[Collectives] = None,
         xla: bool = False,
+        on_gpu: bool = False,
     ):
         self.optimizer = optimizer
         self.objective = objective
@@ -154,10 +156,12 @@ class UpdateRule:
         self._is_low_precision = precision in LOW_PRECISION
         self._collectives = collectives
         optimizer.build(variables)
-        # Unscaling and clipping are fused with the update only if XLA compiles all of it at once.
+        # Unscaling and clipping are fused with the update only if XLA compiles all of it at once. On a GPU, this also
+        # saves a start of a program for each weight; on a CPU, XLA's products, which Muon needs, are slower.
         unscaled = isinstance(self.loss_scale, StaticLossScale) and self.loss_scale.factor == 1.0
-        self._by_weight = xla and unscaled and isinstance(optimizer, DecoupledOptimizer) and optimizer.compile_steps()
-        whole = xla and not self._by_weight and not isinstance(optimizer, Muon)  # XLA's products are slower
+        can_compile_steps = xla and not on_gpu and unscaled and isinstance(optimizer, DecoupledOptimizer)
+        self._by_weight = can_compile_steps and optimizer.compile_steps()
+        whole = xla and not self._by_weight and (on_gpu or not isinstance(optimizer, Muon))
         self.apply = tf.function(self._apply, jit_compile=whole, autograph=False)
 
     def seed(self, run_seed: int, index: tf.Tensor) -> tf.Tensor:

@@ -142,6 +142,17 @@ def test_compile_only_compiles_the_optimizer_for_accumulated_gradients():
     assert 0 < traced[1] <= traced[0]
 
 
+@pytest.mark.parametrize(
+    ("precision", "name"), [("float32", "AdamW"), ("float32", "LAMB"), ("float32", "Muon"), ("float16", "AdamW")]
+)
+def test_an_update_that_xla_compiles_as_a_whole_as_on_gpus_is_the_same(precision, name):
+    pair, data = built(precision, xla=True), [batch(A, SAMPLES, seed=step) for step in range(2)]
+    pair.platform.on_gpu = True
+    fitted(pair, PretrainingObjective(), Update(2), data, name=name)
+    model, *_ = trained(precision, xla=True, name=name)
+    assert difference(pair.model.trainable_variables, model.trainable_variables) < 1e-5
+
+
 def assert_gradients(one, other, largest, length):
     """Compare each weight's gradient, which the first moment holds, by its largest value and by its norm.
 

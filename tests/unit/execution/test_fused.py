@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from execution.software import dropout, fused, layers
+from execution.software.devices import use_device
 from execution.software.precision import Formats, choose_numerics, fast_formats
 from keras_extensions.backend import tf
 from utilities.environment import fast_bfloat16
@@ -127,8 +128,6 @@ def test_auto_selects_a_fast_format(requested, formats, expected, reason):
     chosen = choose_numerics(requested, formats)
     assert chosen.precision == expected and reason in chosen.describe()
     assert chosen.is_low_precision == (expected == "float16")
-    untested_on_gpus = requested == "auto" and formats.tensor_cores
-    assert ("has never run on a GPU" in chosen.describe()) == untested_on_gpus
 
 
 @pytest.mark.parametrize(("xla", "onednn", "expected"), [(False, "1", "amx_bf16"), (True, "1", ""), (False, "0", "")])
@@ -143,6 +142,7 @@ def test_bfloat16_on_cpus_is_fast_with_onednn_only(monkeypatch, xla, onednn, exp
     ("capabilities", "expected"),
     [
         ([(9, 0), (8, 0)], Formats(True, "compute capability 8.0")),
+        ([(9, 0)], Formats(True, "compute capability 9.0")),
         ([(9, 0), (7, 5)], Formats(True, "")),
         ([(6, 1)], Formats(False, "")),
         ([None], Formats(False, "")),
@@ -153,6 +153,20 @@ def test_formats_are_those_of_the_oldest_gpu(monkeypatch, capabilities, expected
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: capabilities)
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {"compute_capability": gpu})
     assert fast_formats(False) == expected
+
+
+def test_float32_on_a_gpu_is_float32_also_after_tensorflow_has_started(monkeypatch):
+    def refused(gpu, enable):
+        raise RuntimeError("Physical devices cannot be modified after being initialized")
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["the GPU"])
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", refused)
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    try:
+        use_device("auto")
+        assert not tf.config.experimental.tensor_float_32_execution_enabled()
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
 
 
 @pytest.mark.skipif(fast_bfloat16() != "amx_bf16", reason="this processor has no AMX")

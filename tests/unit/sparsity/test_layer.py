@@ -9,6 +9,7 @@ from sparsity import native
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
 from sparsity.patterns import all_blocks, dense_matrix, largest_blocks, norms, random_pattern
 from sparsity.products import choose, make_product
+from utilities.errors import UserError
 
 SIZES = (1, 4, 8, 16)
 VARIANTS = [(kernel, False, size) for kernel in ("masked", "gather") for size in SIZES]
@@ -178,6 +179,8 @@ def test_matrix_to_blocks_and_back():
 def test_kernel_choice():
     assert choose("auto", 16, 0.1, on_host=False).kernel == "gather"
     assert choose("auto", 16, 0.1, on_host=False, on_gpu=True).kernel == "masked"
+    with pytest.raises(UserError, match="native, only for CPUs"):
+        choose("native", 16, 0.1, on_host=False, on_gpu=True)
     assert "8×8" in choose("auto", 8, 0.1, on_host=False).reason
     assert choose("auto", 1, 0.1, on_host=True).kernel == "masked"
     assert choose("gather", 1, 0.1, on_host=True) == ("gather", "set by sparsity.kernel")
