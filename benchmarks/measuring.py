@@ -168,12 +168,12 @@ def in_process(
 
 
 def only(framework: str) -> dict[str, str]:
-    """Return the variables of a process in which Transformers loads one of ``FRAMEWORKS`` and not the other.
+    """Return the variables of a process on the CPU in which Transformers loads one of ``FRAMEWORKS`` and not the other.
 
     Both are set, because a child process inherits the variables of a process that has loaded TensorFlow.
     """
     assert framework in FRAMEWORKS
-    return {f"USE_{name}": str(int(name == framework)) for name in FRAMEWORKS}
+    return {"CUDA_VISIBLE_DEVICES": "-1", **{f"USE_{name}": str(int(name == framework)) for name in FRAMEWORKS}}
 
 
 def _show_last_lines(text: str) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # for CPUs; with 0, TensorFlow's tests run on a GPU instead
+
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
