@@ -33,7 +33,7 @@ def values_by_name(loaded: LoadedConfig) -> dict[str, Any]:
 
 def one_device(task: str, layers: int, device: str) -> dict[str, Any]:
     """Return the values that the overlay for a CPU or a GPU sets."""
-    same = {
+    return {
         "ipu_config.pipeline_stages": [expected_blocks(task, layers)],
         "ipu_config.pipeline_device_mapping": [0],
         "ipu_config.matmul_available_memory_proportion_per_pipeline_stage": None,
@@ -41,8 +41,8 @@ def one_device(task: str, layers: int, device: str) -> dict[str, Any]:
         "optimizer_state_offchip": False,
         "execution.platform": "software",
         "execution.device": device,
+        **({"enable_recomputation": False} if device == "cpu" else {}),
     }
-    return {**same, **({"enable_recomputation": False} if device == "cpu" else {"execution.precision": "float32"})}
 
 
 DEVLIN = ["devlin", "systems/cpu"]
