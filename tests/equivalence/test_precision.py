@@ -148,8 +148,9 @@ def test_compile_only_compiles_the_optimizer_for_accumulated_gradients():
 def test_an_update_that_xla_compiles_as_a_whole_as_on_gpus_is_the_same(precision, name):
     pair, data = built(precision, xla=True), [batch(A, SAMPLES, seed=step) for step in range(2)]
     pair.platform.on_gpu = True
-    fitted(pair, PretrainingObjective(), Update(2), data, name=name)
-    model, *_ = trained(precision, xla=True, name=name)
+    update = Update(2, loss_scale=128.0, adaptive_loss_scale=precision == "float16")
+    fitted(pair, PretrainingObjective(), update, data, name=name)
+    model, *_ = trained(precision, update, xla=True, name=name)
     assert difference(pair.model.trainable_variables, model.trainable_variables) < 1e-5
 
 
