@@ -47,7 +47,7 @@ def choose(requested: str, block_size: int, density: float, on_host: bool, on_gp
         UserError: the chosen kernel needs a package that is not installed, or a CPU.
     """
     if requested == NATIVE and on_gpu:
-        raise UserError("sparsity.kernel is native, only for CPUs; set it to auto, or execution.device to cpu")
+        raise UserError("sparsity.kernel native is for CPUs only; set it to auto, or execution.device to cpu")
     if requested == NATIVE and not native.is_available():
         raise UserError("sparsity.kernel is native, which needs llvmlite: pip install llvmlite, or set it to auto")
     if requested != AUTO:

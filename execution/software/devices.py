@@ -27,12 +27,12 @@ def use_device(device: str) -> None:
         raise UserError("execution.device is gpu, but TensorFlow sees none; install requirements-cuda.txt or use cpu")
     if device == "cpu" and gpus:
         tf.config.set_visible_devices([], "GPU")
-        return
-    # float32 shall mean float32, as on a CPU; products of 16-bit formats are not affected.
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-    for gpu in gpus:
-        with contextlib.suppress(RuntimeError):  # TensorFlow has started, and keeps its way to take memory
-            tf.config.experimental.set_memory_growth(gpu, True)
+    elif gpus:
+        # Products of float32 are then exact to float32, as on a CPU; those of 16-bit formats do not change.
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+        for gpu in gpus:
+            with contextlib.suppress(RuntimeError):  # once TensorFlow has started, this cannot be changed
+                tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def on_gpu() -> bool:

@@ -179,7 +179,7 @@ def test_matrix_to_blocks_and_back():
 def test_kernel_choice():
     assert choose("auto", 16, 0.1, on_host=False).kernel == "gather"
     assert choose("auto", 16, 0.1, on_host=False, on_gpu=True).kernel == "masked"
-    with pytest.raises(UserError, match="native, only for CPUs"):
+    with pytest.raises(UserError, match="kernel native is for CPUs only; set it to auto"):
         choose("native", 16, 0.1, on_host=False, on_gpu=True)
     assert "8×8" in choose("auto", 8, 0.1, on_host=False).reason
     assert choose("auto", 1, 0.1, on_host=True).kernel == "masked"
