@@ -9,7 +9,6 @@ PYTEST_ARGS ?=
 BENCHMARK_ARGS ?=
 FUZZ_ARGS ?=
 CRASH_ARGS ?=
-EMULATION ?= $(wildcard ../shared/ipu_emulation)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -63,11 +62,9 @@ ipu-test: $(DEV)  ## imports and small runs of the IPU adapter on Python 3.8 and
 	    echo "no Python 3.8 on PATH or in pyenv: the IPU adapter is not tested on TensorFlow 2.6")
 	@$(if $(PYTHON38),IPU_PYTHON=$(abspath $(VENV))/ipu/bin/python $(PYTEST) tests/integration/test_graphcore.py $(PYTEST_ARGS))
 
-ipu-emulation: $(DEV)  ## everything on Graphcore's own Python code: EMULATION=folder of the emulation, SOURCES=folder of Graphcore's repositories
-	@test -n "$(EMULATION)" || { echo "error: name the emulation's folder: make ipu-emulation EMULATION=/path SOURCES=/path" >&2; exit 1; }
-	@$(if $(SOURCES),$(PY) $(EMULATION)/setup --sources $(SOURCES))
-	@$(PY) $(EMULATION)/check --python $(PY)
-	@BERT_IPU_EMULATION=$(EMULATION) IPU_EMULATION_ENV=$${IPU_EMULATION_ENV:-$$HOME/.cache/ipu_emulation} $(PYTEST) tests/emulation $(PYTEST_ARGS)
+ipu-emulation: $(DEV)  ## runs on Graphcore's own Python code with emulated IPUs (10 minutes; tests/emulation/README.md); first SOURCES=folder of clones
+	@$(if $(SOURCES),$(PY) tests/emulation/make_environment.py --sources $(SOURCES))
+	@IPU_EMULATION_ENV=$${IPU_EMULATION_ENV:-$$HOME/.cache/ipu_emulation} $(PYTEST) tests/emulation $(PYTEST_ARGS)
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
 	@$(PY) -m ruff check .

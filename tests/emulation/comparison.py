@@ -1,4 +1,7 @@
-"""Compares the double of Graphcore's packages with their code; run by ``test_double.py`` on the emulation."""
+"""Imports what a run imports, and compares the double of Graphcore's packages with their code.
+
+Run by ``test_double.py`` on the emulation.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any, Iterator, List
 
 from tests.support.graphcore.refusals import not_refused
 from tests.support.graphcore.signatures import PublishedModule, published_modules
+from tests.support.graphcore.training_path import training_path
 
 CONFIG = "tensorflow.python.ipu.config"
 
@@ -49,6 +53,8 @@ def other_defaults(config: Any, kind: str, prefix: str = "") -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    for path in training_path():
+        importlib.import_module(path)
     config = importlib.import_module(CONFIG).IPUConfig()
     problems = [*not_refused(), *other_signatures(), *other_defaults(config, "IPUConfig")]
     print("\n".join(problems))

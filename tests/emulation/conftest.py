@@ -1,7 +1,4 @@
-"""Fixtures for runs on an emulation of IPUs, whose folder the environment names, and on this machine's TensorFlow.
-
-The emulation runs Graphcore's real Python code and interprets on the CPU what IPUs would execute.
-"""
+"""Fixtures for runs on emulated IPUs (README.md) and on this machine's TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,15 +14,17 @@ import pytest
 from tests import ROOT
 from tests.support.runs import COMMANDS, metrics, read_json, run_command, variables, write_json
 
-VARIABLE = "BERT_IPU_EMULATION"
+TOOL = Path(__file__).parent / "run.py"
+VARIABLE = "IPU_EMULATION_ENV"
 SOFTWARE = ["--execution.platform", "software", "--execution.device", "cpu", "--execution.xla", "false"]
 
 
 class Run(NamedTuple):
-    """A run's folder, and the emulation's counts; empty for a run without the emulation."""
+    """A run's folder, the emulation's counts (empty for a run without the emulation), and what the run printed."""
 
     folder: Path
     counts: dict[str, Any]
+    output: str
 
     def losses(self, name: str) -> list[float]:
         return [period["metrics"][name] for period in metrics(self.folder)]
@@ -35,10 +34,9 @@ class Run(NamedTuple):
 
 
 class Emulation:
-    """Runs this project's commands by the emulation's command ``run``."""
+    """Runs this project's commands on emulated IPUs, and on stock TensorFlow."""
 
-    def __init__(self, tool: Path, folder: Path):
-        self._tool = tool
+    def __init__(self, folder: Path):
         self._folder = folder
 
     def emulated(
@@ -46,17 +44,17 @@ class Emulation:
     ) -> Run:
         """Run a task on emulated IPUs with the emulation's ``flags``; it must succeed, or fail with message ``end``."""
         counts = self._folder / f"{name}.counts"
-        tool = [sys.executable, str(self._tool), "--counts", str(counts), *flags, f"{COMMANDS[task].__name__}.py"]
+        tool = [sys.executable, str(TOOL), "--counts", str(counts), *flags, f"{COMMANDS[task].__name__}.py"]
         command = [*tool, "--config", str(config), "--name", name, "--output-dir", str(self._folder), *arguments]
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         output = ended.stdout + ended.stderr
         assert ended.returncode == 0 or (end and end in output), output[-4000:]
-        return Run(self._folder / name, read_json(counts))
+        return Run(self._folder / name, read_json(counts), output)
 
     def script(self, path: str) -> None:
         """Run a script of this project on Graphcore's code; it must succeed."""
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, str(self._tool), path]
+        command = [sys.executable, str(TOOL), path]
         ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
 
@@ -65,16 +63,14 @@ class Emulation:
         given = ("--name", name, "--output-dir", str(self._folder), *SOFTWARE, *arguments)
         outcome = run_command(task, config, *given)
         assert outcome.status == 0, outcome.errors
-        return Run(self._folder / name, {})
+        return Run(self._folder / name, {}, "")
 
 
 @pytest.fixture(scope="module")
 def emulation(tmp_path_factory: pytest.TempPathFactory) -> Emulation:
-    named = os.environ.get(VARIABLE)
-    if not named:
-        pytest.skip(f"{VARIABLE} names no emulation of IPUs (make ipu-emulation)")
-    given = Path(named).resolve()
-    return Emulation(given / "run" if given.is_dir() else given, tmp_path_factory.mktemp("runs"))
+    if VARIABLE not in os.environ:
+        pytest.skip(f"{VARIABLE} names no environment of emulated IPUs (make ipu-emulation)")
+    return Emulation(tmp_path_factory.mktemp("runs"))
 
 
 def write_config(path: Path, published: str, **changes: Any) -> Path:

@@ -53,10 +53,9 @@ def pretraining(folder: Path, **changes: Any) -> Path:
         folder / "pretraining.json",
         "pretraining/pretrain_tiny_128_phase1",
         dataset_dir=str(folder / "records"),
-        bert_config={**SIZES, "vocab_size": VOCABULARY},
         max_seq_length=SEQUENCE,
         max_predictions_per_seq=PREDICTIONS,
-        **{**SHARED, "optimizer_opts": LAMB, **changes},
+        **{**SHARED, "bert_config": {**SIZES, "vocab_size": VOCABULARY}, "optimizer_opts": LAMB, **changes},
     )
 
 
@@ -180,8 +179,13 @@ def test_two_replicas_and_two_instances_equal_one_with_twice_the_steps(emulation
     instances = emulation.emulated("pretraining", config, "instances", *replicas, flags=flags)
     assert (two.counts["replicas"], two.counts["micro_batches"]) == (2, UPDATES * 2 * STEPS)
     assert instances.counts["micro_batches"] == UPDATES * STEPS  # its own half of the data
+    assert (instances.counts["ipus"], instances.counts["stage_ipus"]) == (4, [0, 1, 0])
     assert_same(two, one, "mlm_loss")
     assert_same(instances, one, "mlm_loss")
+    other = [line for line in instances.output.splitlines() if line.startswith("[1] ")]
+    assert any(line.startswith("[1] emulation: ") for line in other), "the second instance ends"
+    assert not [line for line in other if "checkpoint " in line], "the second instance writes no checkpoint"
+    assert [path.name for path in instances.folder.parent.glob("instances*") if path.is_dir()] == ["instances"]
 
 
 @pytest.mark.parametrize(("task", "prepared"), [("squad", squad), ("classification", classification)])

@@ -67,7 +67,9 @@ def run(root, packs) -> Path:
 
 
 def test_periods_have_rates_of_packs_sequences_and_tokens(run):
-    for period in metrics(run):
+    periods = metrics(run)
+    assert [period["step"] for period in periods] == [4, 8, 12, 15]
+    for period in periods:
         held = period["metrics"]
         assert 1 < held["sequences_per_pack"] <= PLACES
         assert LENGTH / 2 < held["tokens_per_pack"] <= LENGTH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -73,10 +74,10 @@ def test_overflows_are_counted_logged_and_reported(run):
     assert all(full.items() <= period["metrics"].items() for period in periods), "generated packs are full"
     assert overflows >= 1 and float(overflows).is_integer()
     assert scales[0] == 1.5 * 2.0**23, "the mean of the first two updates, the second of which was halved"
-    assert min(scales) < scales[-1] or max(scales[3:]) > min(scales), "it grows again"
+    assert any(after > before for before, after in itertools.pairwise(scales)), "it grows again"
     log = (run / "train.log").read_text(encoding="utf-8")
     assert f"{overflows:.0f} of 26 updates were skipped because their gradients overflowed" in log
-    assert "loss_scale: 12582912 | overflows: " in log or "overflows: " in log
+    assert "loss_scale: 12582912 | overflows: " in log
     assert f"{overflows:.0f} updates were skipped" in (run / "report.html").read_text(encoding="utf-8")
 
 

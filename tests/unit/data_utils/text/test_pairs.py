@@ -136,8 +136,8 @@ def test_single_segments_are_the_whole_text_in_order(length: int, short_seq_prob
     crossed = (result.a_start[:, None] < document_ends) & (document_ends < ends[:, None])
     assert not crossed.any()
     whole = np.isin(ends, starts)
-    assert whole[result.a_length < length - 2].all() or short_seq_prob  # a row that is not full ends with a sentence
-    if not short_seq_prob:  # and the next sentence would not have fitted
+    if not short_seq_prob:  # a row that is not full ends with a sentence, and the next one would not have fitted
+        assert whole[result.a_length < length - 2].all()
         following = np.array(starts)[np.searchsorted(starts, ends, side="right").clip(max=len(starts) - 1)]
         ends_document = np.isin(ends, document_ends)
         assert (following - result.a_start > length - 2)[~ends_document].all()
