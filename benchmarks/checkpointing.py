@@ -13,18 +13,16 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from benchmarks import measuring
 from benchmarks.measuring import Column
-from benchmarks.ours import training
+from benchmarks.ours import Clock, Training, training
 from benchmarks.samples import pretraining_spec
 from benchmarks.settings import MICRO_BATCH, SEED, make_architecture
 from checkpoints.state import TrainingState
 from checkpoints.writer import CheckpointWriter, Rotation
 from data_utils.records.arrays import GeneratedReader
 from execution.interface import Update
-from keras_extensions.backend import keras
 from model.tasks import PRETRAINING
 
 SIZE, MICRO_BATCHES = "mini", 4
@@ -33,30 +31,23 @@ WITHOUT, WITH = "without checkpoints", "with checkpoints"
 SECONDS, PROCESSOR, PAUSE = "seconds", "processor_seconds", "pause"
 
 
-class PeriodClock(keras.callbacks.Callback):
-    """Times a period from the end of its first step, and saves in the middle of each ten steps if it has a writer."""
+def timed_period(made: Training, writer: CheckpointWriter | None, count: int) -> measuring.Values:
+    """Time a period from the end of its first step, and save in the middle of each ten steps if there is a writer."""
+    pauses: list[float] = []
 
-    def __init__(self, writer: CheckpointWriter | None) -> None:
-        super().__init__()
-        self._pauses: list[float] = []
-        self._writer = writer
-        self.values: measuring.Values = {}
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch == 0:
-            self._begun, self._worked = time.perf_counter(), time.process_time()
-        if self._writer is not None and batch % EVERY == EVERY // 2:
+    def save(done: int) -> None:
+        if writer is not None and (done - 1) % EVERY == EVERY // 2:
             before = time.perf_counter()
-            self._writer.save(batch + 1)
-            self._pauses.append(time.perf_counter() - before)
+            writer.save(done)
+            pauses.append(time.perf_counter() - before)
 
-    def on_train_end(self, logs: Any = None) -> None:
-        if self._writer is not None:
-            self._writer.wait()
-        seconds, processor = time.perf_counter() - self._begun, time.process_time() - self._worked
-        self.values = {SECONDS: seconds, PROCESSOR: processor}
-        if self._pauses:
-            self.values[PAUSE] = sum(self._pauses) / len(self._pauses)
+    clock = Clock(count + 1, on_end=save)
+    made.run(count + 1, clock)
+    if writer is not None:
+        writer.wait()
+    begun, worked = clock.ends[0]
+    values = {SECONDS: time.perf_counter() - begun, PROCESSOR: time.process_time() - worked}
+    return {**values, PAUSE: sum(pauses) / len(pauses)} if pauses else values
 
 
 @measuring.benchmark({}, rounds=5)
@@ -68,13 +59,8 @@ def main(options: argparse.Namespace) -> list[str]:
         state = TrainingState(made.blocks, made.optimizer)
         writer = CheckpointWriter(Path(folder), state, lambda step: {}, "benchmark", rotation=Rotation(2))
 
-        def period(to: CheckpointWriter | None, count: int) -> measuring.Values:
-            clock = PeriodClock(to)
-            made.run(count + 1, [clock])
-            return clock.values
-
-        period(writer, EVERY)  # compiles, and makes the first files
-        variants = {WITHOUT: partial(period, None, STEPS), WITH: partial(period, writer, STEPS)}
+        timed_period(made, writer, EVERY)  # compiles, and makes the first files
+        variants = {WITHOUT: partial(timed_period, made, None, STEPS), WITH: partial(timed_period, made, writer, STEPS)}
         measured = measuring.alternate(variants, options.rounds, mirrored=True)
         newest = sorted(Path(folder).glob("step-*"))[-1]
         megabytes = sum(path.stat().st_size for path in newest.iterdir()) / 1e6

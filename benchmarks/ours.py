@@ -9,10 +9,9 @@ from typing import Any
 
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from data_utils.records.pipeline import SampleReader, training_dataset
-from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
+from execution.interface import Course, ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.reporting import PerExecutionMetrics
 from keras_extensions.schedules import UpDown
 from model.architecture import Architecture
 from model.blocks import Block, assemble
@@ -86,7 +85,7 @@ class Training:
     rows: int
     micro_batches: int
 
-    def run(self, updates: int, callbacks: Sequence[keras.callbacks.Callback], shuffle: bool = True) -> None:
+    def run(self, updates: int, course: Course, shuffle: bool = True) -> None:
         """Train on the first samples of the reader's order."""
         data = training_dataset(
             self.reader,
@@ -96,7 +95,7 @@ class Training:
             num_updates=updates,
             shuffle=shuffle,
         )
-        self.platform.fit(self.model, data, updates, list(callbacks))
+        self.platform.train(self.model, data, updates, course)
 
 
 def training(
@@ -108,7 +107,6 @@ def training(
     platform: Platform | None = None,
     optimizer: keras.optimizers.Optimizer | None = None,
     update: Update | None = None,
-    updates_per_execution: int = 1,
     source: Any = None,
 ) -> Training:
     """Build and compile a model for a reader's rows; see :func:`build`.
@@ -123,7 +121,7 @@ def training(
     settings = OptimizerSettings("AdamW", UpDown(LEARNING_RATE, 10_000, 0.1), WEIGHT_DECAY)
     optimizer = optimizer or platform.optimizer(settings)
     update = update or Update(micro_batches=1)
-    platform.compile(model, optimizer, OBJECTIVES[task](platform), update, updates_per_execution)
+    platform.compile(model, optimizer, OBJECTIVES[task](platform), update, 1)
     return Training(platform, model, blocks, optimizer, reader, rows, update.micro_batches)
 
 
@@ -133,14 +131,13 @@ def trainer(
     """Return a function that trains a number of steps and returns their seconds.
 
     Args:
-        steps: number of steps in an execution. A model compiled for a single step has no loop, so there are at least
-            two; Keras shortens an execution if fewer are left.
+        steps: largest number of steps in a call.
     """
-    made = training(task, architecture, reader, rows, platform=platform, updates_per_execution=max(steps, 2))
+    made = training(task, architecture, reader, rows, platform=platform)
 
     def train(count: int) -> float:
-        clock = Clock()
-        made.run(count, [clock])
+        clock = Clock(count, steps)
+        made.run(count, clock)
         return clock.seconds
 
     return train
@@ -148,33 +145,45 @@ def trainer(
 
 def losses(made: Training, steps: int) -> list[float]:
     """Train on the samples in their order, and return masked-LM plus next-sentence loss of each step."""
-    losses_of_steps: list[float] = []
-    collect = keras.callbacks.LambdaCallback(
-        on_train_batch_end=lambda _, logs: losses_of_steps.append(float(logs["mlm_loss"] + logs["nsp_loss"]))
-    )
-    made.run(steps, [PerExecutionMetrics(), collect], shuffle=False)
-    return losses_of_steps
+    clock = Clock(steps)
+    made.run(steps, clock, shuffle=False)
+    return [means["mlm_loss"] + means["nsp_loss"] for means in clock.means]
 
 
-class Clock(keras.callbacks.Callback):
-    """Records seconds, and processor seconds of all cores, at the start and end of each execution of a ``fit``."""
+class Clock(Course):
+    """Makes a number of updates, and records seconds and processor seconds of all cores, and the means, of each call.
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    Args:
+        updates: number of updates to make.
+        per_call: number of updates of a call.
+        on_end: called after each call with the number of updates done.
+    """
+
+    def __init__(self, updates: int, per_call: int = 1, on_end: Callable[[int], None] | None = None) -> None:
+        self._updates, self._per_call, self._on_end = updates, per_call, on_end
+        self._done = 0
         self.begins: list[tuple[float, float]] = []
         self.ends: list[tuple[float, float]] = []
+        self.means: list[dict[str, float]] = []
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def next_call(self) -> int:
         self.begins.append((time.perf_counter(), time.process_time()))
+        return min(self._per_call, self._updates - self._done)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def after_call(self, updates: int, means: Callable[[], dict[str, float]]) -> bool:
+        self.means.append(means())
         self.ends.append((time.perf_counter(), time.process_time()))
+        self._done += updates
+        if self._on_end is not None:
+            self._on_end(self._done)
+        return self._done < self._updates
 
     @property
     def seconds(self) -> float:
-        """Return the time from the start of the first execution to the end of the last."""
+        """Return the time from the start of the first call to the end of the last."""
         return self.ends[-1][0] - self.begins[0][0]
 
-    def executions(self) -> list[tuple[float, float]]:
-        """Return seconds and processor seconds of each execution except the first, which compiles."""
+    def calls(self) -> list[tuple[float, float]]:
+        """Return seconds and processor seconds of each call except the first, which compiles."""
         pairs = list(zip(self.begins, self.ends))[1:]
         return [(end[0] - begin[0], end[1] - begin[1]) for begin, end in pairs]

@@ -36,9 +36,9 @@ def measure(recompute: bool) -> measuring.Values:
     architecture = small_architecture(LAYERS, HIDDEN, VOCABULARY)
     platform = cpu_platform(xla=True, precision=PRECISION, recompute=recompute)
     reader = GeneratedReader(pretraining_features(LENGTH, MASKED_POSITIONS, VOCABULARY), SEED)
-    clock = Clock()
-    training(PRETRAINING, architecture, reader, MICRO_BATCH, platform=platform).run(UPDATES + 1, [clock])
-    seconds, processor = (statistics.median(times) for times in zip(*clock.executions()))
+    clock = Clock(UPDATES + 1)
+    training(PRETRAINING, architecture, reader, MICRO_BATCH, platform=platform).run(UPDATES + 1, clock)
+    seconds, processor = (statistics.median(times) for times in zip(*clock.calls()))
     return {"seconds": seconds, "processor": processor}
 
 

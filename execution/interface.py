@@ -163,6 +163,24 @@ def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(scores, tf.float32))
 
 
+class Course(Protocol):
+    """What the trainer does between two calls of the compiled program, each of which makes one or more updates."""
+
+    def next_call(self) -> int:
+        """Return the number of updates that the next call makes, if the machine can choose it."""
+
+    def after_call(self, updates: int, means: Callable[[], Dict[str, float]]) -> bool:
+        """Log, save, evaluate, whatever is due.
+
+        Args:
+            updates: number of updates that the call made.
+            means: returns the mean of each term of the objective, and other values, since it was called last.
+
+        Returns:
+            Whether training goes on.
+        """
+
+
 class Platform(abc.ABC):
     """Layers, operations and training on one kind of machine.
 
@@ -176,7 +194,7 @@ class Platform(abc.ABC):
         batch_size: number of rows of a batch that its models accept; None: any.
         all_processes_predict: whether all processes must take part in predictions.
         measures_losses: whether :meth:`evaluate` is supported.
-        shortens_executions: whether an execution of ``fit`` may make fewer updates than it was compiled for.
+        has_fixed_calls: whether all calls of a compiled program make the same number of updates.
     """
 
     name: str
@@ -187,7 +205,7 @@ class Platform(abc.ABC):
     batch_size: Optional[int] = None
     all_processes_predict: bool = False
     measures_losses: bool = True
-    shortens_executions: bool = False
+    has_fixed_calls: bool = False
 
     @abc.abstractmethod
     def describe(self) -> str:
@@ -195,7 +213,7 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     def scope(self) -> ContextManager[Any]:
-        """Return the context in which variables must be created and ``fit`` be called, like ``strategy.scope()``."""
+        """Return the context in which variables must be created, like ``strategy.scope()``."""
 
     def stage(self, number: int) -> ContextManager[Any]:
         """Return the context in which a pipeline stage's blocks must first be called, which creates their weights."""
@@ -337,16 +355,17 @@ class Platform(abc.ABC):
         optimizer: keras.optimizers.Optimizer,
         objective: Objective,
         update: Update,
-        updates_per_execution: int,
+        updates_per_call: int,
     ) -> None:
-        """Prepare a model for training, so that one step of :meth:`fit` is one weight update.
+        """Prepare a model for :meth:`train`.
 
         Args:
             model: a model of :meth:`model`.
             optimizer: an optimizer of :meth:`optimizer`.
             objective: losses and metrics.
             update: how micro batches are combined.
-            updates_per_execution: number of updates that one call of the compiled program makes.
+            updates_per_call: largest number of updates of one call of the compiled program, on machines whose programs
+                make a fixed number.
         """
 
     @abc.abstractmethod
@@ -365,16 +384,16 @@ class Platform(abc.ABC):
         """
         return ""
 
-    def fit(self, model: keras.Model, data: Any, updates: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
-        """Train a compiled model with Keras' ``fit``.
+    @abc.abstractmethod
+    def train(self, model: keras.Model, data: Any, updates: int, course: Course) -> None:
+        """Call the compiled program until the course ends.
 
         Args:
             model: a model that :meth:`compile` has prepared.
             data: data set with one element of shape (A, B, …) for each update.
-            updates: number of updates to make.
-            callbacks: Keras callbacks, for which one update is one step.
+            updates: number of elements of ``data``.
+            course: decides after each call how training goes on.
         """
-        model.fit(data, steps_per_epoch=updates, verbose=0, callbacks=list(callbacks))
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:
         """Return the model's outputs by name, as arrays with a row for each row of ``data``; more rows may follow."""

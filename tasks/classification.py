@@ -28,8 +28,8 @@ from model.tasks import CLASSIFICATION, MULTI_LABEL
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
 from tasks.fine_tuning import FineTuning
-from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
+from training.prediction import Predictor
 from utilities.errors import UserError
 from utilities.metric_names import LOSS
 

@@ -48,7 +48,7 @@ def classify(options: argparse.Namespace) -> List[str]:
     """
     check_options(options)
     from checkpoints.pretrained.opening import open_pretrained
-    from training.evaluation import Predictor
+    from training.prediction import Predictor
 
     if options.glue_task not in (None, *BENCHMARK_TASKS):
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
@@ -82,7 +82,7 @@ def classify(options: argparse.Namespace) -> List[str]:
 
 def predict_file(options: argparse.Namespace, restored: RestoredTask) -> str:
     """Write the predictions for a table or for a file in CoNLL's columns, and return the line to print."""
-    from training.evaluation import EVALUATION_BATCH_SIZE, Predictor
+    from training.prediction import EVALUATION_BATCH_SIZE, Predictor
 
     task, built, platform = restored
     source, output = options.file, options.output

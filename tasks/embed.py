@@ -37,7 +37,7 @@ def embed(options: argparse.Namespace) -> List[str]:
     from checkpoints.pretrained.opening import open_pretrained
     from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_settings
     from tasks.sentence_embedding import normalized
-    from training.evaluation import EVALUATION_BATCH_SIZE, Predictor
+    from training.prediction import EVALUATION_BATCH_SIZE, Predictor
 
     start = open_pretrained(options.checkpoint, CHECKPOINT)
     known = embedding_settings(start) or EmbeddingSettings()

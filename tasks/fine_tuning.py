@@ -15,8 +15,8 @@ from execution.interface import Platform
 from model.architecture import Architecture
 from settings.schema import TrainingConfig
 from training.building import build_model
-from training.evaluation import Predictor
 from training.initial_weights import InitialWeights, TokenizerSettings, tokenizer_settings
+from training.prediction import Predictor
 from training.task import BuiltModel, InitializeSource
 
 

@@ -19,8 +19,8 @@ from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
 from settings.schema import TrainingConfig
 from training.building import build_model
-from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
+from training.prediction import Predictor
 from training.task import BuiltModel, InitializeSource
 from utilities.errors import UserError
 from utilities.metric_names import MLM_LOSS

@@ -36,8 +36,8 @@ from settings.data_sections import Embedding
 from settings.schema import TrainingConfig
 from tasks.classification import label_facts, report_truncation
 from tasks.fine_tuning import FineTuning
-from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
+from training.prediction import Predictor
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)

@@ -31,8 +31,8 @@ from model.tasks import SQUAD
 from reports.answers import Answered, answers_page
 from settings.schema import TrainingConfig
 from tasks.fine_tuning import FineTuning
-from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
+from training.prediction import Predictor
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS

@@ -38,8 +38,8 @@ from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks.classification import class_names
 from tasks.fine_tuning import FineTuning
-from training.evaluation import Predictor
 from training.initial_weights import InitialWeights
+from training.prediction import Predictor
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS

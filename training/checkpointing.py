@@ -49,7 +49,7 @@ class Saver:
         seconds: function that returns the seconds of training so far.
 
     Attributes:
-        position: the position at which the current call of ``fit`` began.
+        position: the position at which training began, or continued after a rewind.
         writer: writes checkpoints; in processes other than the chief it only contributes to the chief's.
     """
 
@@ -81,13 +81,13 @@ class Saver:
         if config.evaluation.every is not None:
             self.writer.best = next((step for step in map(best_step, self._folders) if step is not None), None)
 
-    def callback(self) -> Checkpoints:
-        """Return the Keras callback that saves checkpoints from the current position to the end."""
+    def checkpoints(self) -> Checkpoints:
+        """Return what saves checkpoints from the current position to the end."""
         config, position, plan = self._session.config, self.position, self._data.plan
         processes, minutes = self._session.processes, config.checkpoint_minutes
         return Checkpoints(
             self.writer.save,
-            every_n_updates=config.ckpt_every_n_steps_per_execution * plan.updates_per_execution,
+            every_n_updates=config.ckpt_every_n_steps_per_execution * plan.updates_per_period,
             first_step=position.step,
             every_seconds=None if minutes is None else minutes * 60,
             saved_step=None if position.checkpoint is None else position.step,

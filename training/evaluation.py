@@ -1,117 +1,22 @@
-"""Evaluation: of the model while it trains, of the best checkpoint at the end, and prediction over a whole data set."""
+"""Evaluation: of the model while it trains, and of the best checkpoint at the end."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
+from typing import Dict, NamedTuple, Optional, Sequence
 
-import numpy as np
-
-from data_utils.records.packs import sequences_per_pack
-from data_utils.records.pipeline import SampleReader, evaluation_dataset, raise_data_errors
-from execution.interface import Platform
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.checkpoints import Checkpoints
-from keras_extensions.callbacks.progress import format_duration
-from keras_extensions.callbacks.reporting import Evaluation, Reporting, UpdateCounter
-from settings.schema import TrainingConfig
+from keras_extensions.callbacks.reporting import Evaluation, Reporting
 from training.checkpointing import Saver
+from training.prediction import InterruptedEvaluation, Predictor, evaluation_batch_size
 from training.session import Session, TrainingData
 from training.task import BuiltModel
 from utilities.metric_names import is_loss
 
 logger = logging.getLogger(__name__)
-
-EVALUATION_BATCH_SIZE = 32
-SECONDS_BETWEEN_LINES = 10.0
-
-
-class InterruptedEvaluation(Exception):  # noqa: N818 (not an error)
-    """The run was asked to stop during an evaluation."""
-
-
-class Predictor:
-    """Runs a model over all samples of a reader, in order.
-
-    Args:
-        model: the model, which returns a dict of outputs with one row per sample.
-        batch_size: number of samples in a batch.
-        interrupted: function that returns whether to stop; called after every execution.
-    """
-
-    def __init__(
-        self,
-        model: keras.Model,
-        batch_size: int,
-        platform: Platform,
-        interrupted: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._model = model
-        self._batch_size = batch_size
-        self._platform = platform
-        self._interrupted = interrupted
-
-    def __call__(self, reader: SampleReader) -> Dict[str, np.ndarray]:
-        """Return the model's outputs by name, one row per sample."""
-        # The last batch is padded; its additional rows are cut off.
-        data = evaluation_dataset(reader, batch_size=self._batch_size, pad_last=True)
-        with raise_data_errors(reader):
-            outputs = self._platform.predict(self._model, data, [self._progress(reader)])
-        return {name: values[: reader.count] for name, values in outputs.items()}
-
-    def means(self, reader: SampleReader) -> Dict[str, float]:
-        """Return the means of the objective's terms over all samples."""
-        data = evaluation_dataset(reader, batch_size=self._batch_size)
-        with raise_data_errors(reader):
-            return self._platform.evaluate(self._model, data, [self._progress(reader)])
-
-    def _progress(self, reader: SampleReader) -> EvaluationProgress:
-        batches = -(-reader.count // self._batch_size)
-        return EvaluationProgress(round(reader.count * sequences_per_pack(reader)), batches, self._interrupted)
-
-
-class EvaluationProgress(keras.callbacks.Callback):
-    """Occasionally logs the progress and the time left.
-
-    Raises:
-        InterruptedEvaluation: after an execution, if ``interrupted`` returns true.
-    """
-
-    def __init__(self, samples: int, batches: int, interrupted: Callable[[], bool]) -> None:
-        super().__init__()
-        self._samples = samples
-        self._batches = batches
-        self._interrupted = interrupted
-        self._started = self._logged = time.perf_counter()
-
-    def on_predict_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        if self._interrupted():
-            raise InterruptedEvaluation
-        now = time.perf_counter()
-        if now - self._logged < SECONDS_BETWEEN_LINES:
-            return
-        self._logged = now
-        share = min((batch + 1) / self._batches, 1.0)
-        left = (now - self._started) / share * (1 - share)
-        done = f"{round(share * self._samples):,}/{self._samples:,}"
-        logger.info("evaluated %s samples | ETA %s", done, format_duration(left))
-
-    on_test_batch_end = on_predict_batch_end
-
-
-def evaluation_batch_size(config: TrainingConfig, platform: Platform) -> int:
-    """Return the number of samples to predict at once: the config's, unless the machine requires another one."""
-    configured = config.evaluation_batch_size
-    if platform.batch_size is None:
-        return configured or max(EVALUATION_BATCH_SIZE, config.global_batch.micro_batch_size)
-    if configured not in (None, platform.batch_size):
-        logger.warning(
-            "evaluation_batch_size %d has no effect: IPUs predict micro batches of %d", configured, platform.batch_size
-        )
-    return platform.batch_size
-
 
 # After training
 
@@ -122,8 +27,9 @@ def evaluate(session: Session, built: BuiltModel) -> Dict[str, float]:
     Returns:
         The scores by name; empty in processes other than the chief.
     """
-    batch_size = evaluation_batch_size(session.config, session.platform)
-    scores = session.task.evaluate(Predictor(built.model, batch_size, session.platform), session.run.path)
+    config, platform = session.config, session.platform
+    batch_size = evaluation_batch_size(config.evaluation_batch_size, config.global_batch.micro_batch_size, platform)
+    scores = session.task.evaluate(Predictor(built.model, batch_size, platform), session.run.path)
     if not session.processes.is_chief:
         return {}
     if scores:
@@ -158,7 +64,7 @@ def find_best_step(records: Sequence[Record], metric: str) -> Optional[int]:
     return max(finite, key=lambda record: sign * record.score).step if finite else None
 
 
-class EvaluateWhileTraining(UpdateCounter):
+class EvaluateWhileTraining:
     """Evaluates the model according to the config's ``evaluation``, keeps the best checkpoint, and stops early.
 
     All of this follows from the evaluations in metrics.jsonl, so a resumed run decides as an uninterrupted one does.
@@ -178,27 +84,28 @@ class EvaluateWhileTraining(UpdateCounter):
         checkpoints: Checkpoints,
         reporting: Reporting,
     ) -> None:
-        super().__init__(saver.position.step)
         config, platform = session.config, session.platform
         every = config.evaluation.every
         assert every is not None
-        self._session, self._plan = session, data.plan
+        self._session, self._platform, self._plan = session, platform, data.plan
         self._saver, self._checkpoints, self._reporting = saver, checkpoints, reporting
         self._metric = config.evaluation.metric or session.task.metrics(config)[0]
         self._rows_between = data.reader.count if every == "epoch" else every * config.samples_per_update
-        self._predict = Predictor(model, evaluation_batch_size(config, platform), platform, self._interrupted)
+        batch_size = evaluation_batch_size(config.evaluation_batch_size, config.global_batch.micro_batch_size, platform)
+        self._predict = Predictor(model, batch_size, platform, self._interrupted)
         records = session.processes.decide(lambda: session.run.evaluations(self._metric))
         self._records = [Record(*record) for record in records]
         saver.writer.best = find_best_step(self._records, self._metric)  # a rewind may have discarded a better one
         if saver.writer.best is not None:
             saver.keep_as_best(saver.writer.best)
 
-    def catch_up(self) -> bool:
-        """Make up for an evaluation that an interruption prevented, and return whether training has ended."""
-        # Other platforms evaluate at the end of the execution in which an evaluation is due.
-        is_exact = self._session.platform.shortens_executions
-        if self._is_due(1 if is_exact else self._plan.updates_per_execution):
-            return self._evaluate()
+    def catch_up(self, step: int) -> bool:
+        """Make up for an evaluation that an interruption prevented, and return whether training has ended.
+
+        A call of fixed length may have passed the step at which it was due.
+        """
+        if self._is_due(step, step - (self._plan.updates_per_period if self._platform.has_fixed_calls else 1)):
+            return self._evaluate(step)
         return self._patience_is_over()
 
     def next_step(self, step: int) -> int:
@@ -207,25 +114,25 @@ class EvaluateWhileTraining(UpdateCounter):
         intervals = step * rows // self._rows_between + 1
         return -(-intervals * self._rows_between // rows)
 
-    def on_execution_end(self, updates: int, metrics: Dict[str, float]) -> None:
-        if self.model.stop_training or not self._is_due(updates):  # a signal may stop it within a logging period
-            return
+    def evaluate_if_due(self, step: int, before: int) -> bool:
+        """Evaluate the present state if that was due in the updates since ``before``; return whether training ends."""
+        if not self._is_due(step, before):
+            return False
         started = time.perf_counter()
-        if self._evaluate():
-            self.model.stop_training = True
+        ends = self._evaluate(step)
         self._reporting.exclude_time(time.perf_counter() - started)
+        return ends
 
-    def _is_due(self, updates: int) -> bool:
-        """Return whether an evaluation was due in the last ``updates`` updates and was not made, or training ends."""
+    def _is_due(self, step: int, before: int) -> bool:
+        """Return whether an evaluation was due since ``before`` and was not made, or training ends."""
         last = self._records[-1].step if self._records else 0
-        since = max(last, self.step - updates)
-        return self.next_step(since) <= self.step or last < self.step == self._plan.updates
+        return self.next_step(max(last, before)) <= step or last < step == self._plan.updates
 
     def _patience_is_over(self) -> bool:
         patience, best = self._session.config.evaluation.patience, find_best_step(self._records, self._metric) or 0
         return patience is not None and sum(record.step > best for record in self._records) >= patience
 
-    def _evaluate(self) -> bool:
+    def _evaluate(self, step: int) -> bool:
         """Evaluate the present state, save it if it is the best one, and return whether training ends.
 
         All processes call this at the same step.
@@ -235,14 +142,14 @@ class EvaluateWhileTraining(UpdateCounter):
         scores = session.processes.decide(lambda: self._scores() if local is None else local)
         if scores is None:
             return True
-        self._records.append(Record(self.step, scores[self._metric]))
-        is_best = find_best_step(self._records, self._metric) == self.step
-        samples = round(self.step * session.config.samples_per_update * self._plan.packing_factor)
-        evaluation = Evaluation(self.step, self._plan.updates, samples, scores, is_best)
+        self._records.append(Record(step, scores[self._metric]))
+        is_best = find_best_step(self._records, self._metric) == step
+        samples = round(step * session.config.samples_per_update * self._plan.packing_factor)
+        evaluation = Evaluation(step, self._plan.updates, samples, scores, is_best)
         for listener in session.listeners:
             listener.evaluated(evaluation)
         if is_best:
-            self._saver.keep_as_best(self.step)
+            self._saver.keep_as_best(step)
             self._checkpoints.save_unsaved()
         ends = self._patience_is_over()
         if ends:

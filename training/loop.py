@@ -1,27 +1,26 @@
-"""The training loop: Keras' ``fit`` over the data, from the run's position to its end, with rewinds in between."""
+"""The training of a model, from the run's position to its end, with rewinds in between."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 from checkpoints.state import TrainingState
 from data_utils.records.pipeline import raise_data_errors, training_dataset
-from keras_extensions.backend import keras
-from keras_extensions.callbacks.reporting import Listener, PerExecutionMetrics, Period, Reporting
+from keras_extensions.callbacks.reporting import Listener, Period, Reporting
 from keras_extensions.callbacks.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
-from keras_extensions.callbacks.signals import ShortExecutions, StopWhenRequested
 from model.blocks import hidden_matrices
 from settings.derived import betas, is_packed
 from training.checkpointing import Saver, rewind
 from training.chief import shared_position
+from training.course import TrainingCourse
 from training.evaluation import EvaluateWhileTraining
 from training.machine import optimizer_settings, update_settings
 from training.monitoring import CorruptRecords
 from training.resume import Position
 from training.session import Session, TrainingData
-from training.sparsity import pattern_callbacks
+from training.sparsity import pattern_updates
 from training.task import BuiltModel
 from utilities.errors import Stopped
 
@@ -88,7 +87,7 @@ class TrainingLoop:
             while True:
                 state.restore_on_all(saver.position.checkpoint, processes)
                 try:
-                    self._fit(saver)
+                    self._train(saver)
                     break
                 except DivergenceError as error:
                     saver.writer.wait()
@@ -113,9 +112,9 @@ class TrainingLoop:
             factor = plan.packing_factor
             logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, *betas(config, factor))
         settings = optimizer_settings(config, plan.updates, plan.packing_factor, hidden_matrices(blocks))
-        optimizer = platform.optimizer(settings)
+        optimizer = self._optimizer = platform.optimizer(settings)
         update = update_settings(config, session.processes)
-        platform.compile(model, optimizer, session.task.objective, update, plan.updates_per_execution)
+        platform.compile(model, optimizer, session.task.objective, update, plan.updates_per_period)
         state, others, parts = platform.state(optimizer), platform.other_state(), platform.parts(optimizer)
         return TrainingState(blocks, state, model.trainable_variables, others, parts)
 
@@ -137,42 +136,38 @@ class TrainingLoop:
             skipped=position.skipped,
         )
 
-    def _fit(self, saver: Saver) -> None:
+    def _train(self, saver: Saver) -> None:
         """Train from the saver's position to the end, to a divergence, or until the run is asked to stop."""
-        session, plan, position = self._session, self._data.plan, saver.position
-        reporting, checkpoints = self._reporting(position), saver.callback()
-        stop = StopWhenRequested(session.stop, session.processes.maximum)
-        evaluation: List[EvaluateWhileTraining] = []
+        session, data, plan, position = self._session, self._data, self._data.plan, saver.position
+        reporting, checkpoints = self._reporting(position), saver.checkpoints()
+        evaluation = None
         if session.config.evaluation.every is not None and not session.config.generated_dataset:
-            evaluation = [EvaluateWhileTraining(session, self._data, self._built.model, saver, checkpoints, reporting)]
-            if evaluation[0].catch_up():
-                stop.agree()
+            evaluation = EvaluateWhileTraining(session, data, self._built.model, saver, checkpoints, reporting)
+            if evaluation.catch_up(position.step):
+                session.stop.agree(session.processes.maximum)
                 return
         if position.step == plan.updates:  # an interruption left nothing else to do
             return
-
-        def period_end(step: int) -> int:
-            """Return the step at which the logging period that begins at ``step`` ends; an evaluation ends it, too."""
-            whole = (step // plan.updates_per_execution + 1) * plan.updates_per_execution
-            return min(whole, plan.updates, *(callback.next_step(step) for callback in evaluation))
-
-        callbacks: List[keras.callbacks.Callback] = [
-            PerExecutionMetrics(),
-            *pattern_callbacks(session, self._data, self._built, position.step, position.skipped),
+        patterns = pattern_updates(session, data, self._built, self._optimizer, position.step, position.skipped)
+        course = TrainingCourse(
+            plan,
+            position.step,
+            self._optimizer,
             reporting,
             checkpoints,
-            *evaluation,
-        ]
-        if session.platform.shortens_executions:
-            callbacks = [ShortExecutions(callbacks, stop, period_end, position.step)]
-        else:
-            callbacks.append(stop)
+            evaluation,
+            patterns,
+            session.stop,
+            session.processes,
+        )
         try:
-            with raise_data_errors(self._data.reader):
+            course.begin()
+            with raise_data_errors(data.reader):
                 updates = plan.updates - position.step
-                session.platform.fit(self._built.model, self._dataset(position), updates, callbacks)
+                session.platform.train(self._built.model, self._dataset(position), updates, course)
+            course.end()
         finally:
-            reporting.close()
+            reporting.end()
 
     def _reporting(self, position: Position) -> Reporting:
         session, plan, config = self._session, self._data.plan, self._session.config
@@ -186,8 +181,6 @@ class TrainingLoop:
             samples_per_step=config.samples_per_update * plan.packing_factor,
             # The last two may end the run, after the others have written the metrics that led to it.
             listeners=[self._memory, corrupt_records, *session.listeners, OverflowCounter(), divergence],
-            # Executions that can be shortened end with their period.
-            steps_per_period=1 if session.platform.shortens_executions else plan.updates_per_execution,
             first_step=position.step,
             started=session.started if is_first else None,
             packs_per_step=config.samples_per_update if is_packed(config) else None,

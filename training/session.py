@@ -51,13 +51,13 @@ class Plan(NamedTuple):
 
     Attributes:
         updates: weight updates of the whole run.
-        updates_per_execution: updates of a logging period.
+        updates_per_period: updates of a logging period.
         micro_batches: micro batches of an update, over all replicas and processes.
         packing_factor: average number of samples per row of the batch; 1 without packing.
     """
 
     updates: int
-    updates_per_execution: int
+    updates_per_period: int
     micro_batches: int
     packing_factor: float
 
@@ -94,7 +94,7 @@ def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
         )
     plan = Plan(
         updates=updates,
-        updates_per_execution=min(config.global_batches_per_log, updates),
+        updates_per_period=min(config.global_batches_per_log, updates),
         micro_batches=config.global_batch.micro_batches,
         packing_factor=factor,
     )

@@ -6,7 +6,7 @@ import collections
 import json
 import logging
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from checkpoints.state import Parts
 from data_utils.records.order import samples_at, select_batch
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
-from keras_extensions.callbacks.reporting import UpdateCounter
 from settings.schema import TrainingConfig
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
 from sparsity.patterns import (
@@ -64,33 +63,37 @@ def sparse_lines(blocks: Sequence[keras.layers.Layer]) -> List[str]:
     return [f"{count} sparse matrices of {line}" for line, count in counts.items()]
 
 
-def pattern_callbacks(
-    session: Session, data: TrainingData, built: BuiltModel, first_step: int, skipped: Sequence[int]
-) -> List[keras.callbacks.Callback]:
-    """Return the callbacks that change the patterns during ``fit``; none for a dense model."""
+def pattern_updates(
+    session: Session,
+    data: TrainingData,
+    built: BuiltModel,
+    optimizer: keras.optimizers.Optimizer,
+    first_step: int,
+    skipped: Sequence[int],
+) -> Optional[PatternUpdates]:
+    """Return what changes the patterns during training; None for a dense model."""
     layers = sparse_layers(built.blocks)
     if not layers:
-        return []
+        return None
     config, updates = session.config, data.plan.updates
     changes = 0 if config.sparsity.method == STATIC else config.sparsity.pattern_updates
     due = pattern_steps(updates, changes)
-    per_execution = data.plan.updates_per_execution
-    # At the end of a logging period, because evaluations and signals that end executions must not change the training.
-    change_steps = sorted({min(-(-step // per_execution) * per_execution, updates) for step in due})
+    per_period = data.plan.updates_per_period
+    # At the end of a logging period, because evaluations and signals that end periods must not change the training.
+    change_steps = sorted({min(-(-step // per_period) * per_period, updates) for step in due})
     if len(change_steps) < len(due):
         logger.warning(
-            "sparsity.pattern_updates: the pattern changes at the end of an execution, so %d times instead of %d;"
+            "sparsity.pattern_updates: the pattern changes at the end of a logging period, so %d times instead of %d;"
             " lower global_batches_per_log (%d) for more",
-            len(change_steps), len(due), per_execution,
+            len(change_steps), len(due), per_period,
         )  # fmt: skip
     gradients = None
     if config.sparsity.method == RIGL and due:
         dense = DenseGradients(built.model, session.task.objective, layers)
         gradients = gradient_norms(config, data, dense, skipped)
-    optimizer = built.model.optimizer
     parts = session.platform.parts(optimizer)
     rule = PatternRule(config, updates, optimizer.moments, gradients, session.processes, parts)
-    return [PatternUpdates(layers, change_steps, rule, session.run.path / PATTERNS, first_step)]
+    return PatternUpdates(layers, change_steps, rule, session.run.path / PATTERNS, first_step)
 
 
 def gradient_norms(
@@ -193,10 +196,10 @@ def change_pattern(
     layer.mark_explored(change.pattern)
 
 
-class PatternUpdates(UpdateCounter):
+class PatternUpdates:
     """Changes the patterns on schedule and records each of them in a file.
 
-    An execution of several updates is not interrupted; a change that is due within it happens at its end.
+    A change that is due within a logging period happens at its end.
 
     Args:
         layers: the sparse layers.
@@ -209,21 +212,22 @@ class PatternUpdates(UpdateCounter):
     def __init__(
         self, layers: Sequence[BlockSparseDense], due: Sequence[int], rule: PatternRule, path: Path, first_step: int
     ):
-        super().__init__(first_step)
+        self._step = first_step
         self._layers, self._due, self._rule, self._path = layers, due, rule, path
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def begin(self) -> None:
         """Discard the lines of later updates, which will be trained again."""
-        rows = [row for row in read_steps(self._path) if row["step"] <= self.first_step]
+        rows = [row for row in read_steps(self._path) if row["step"] <= self._step]
         write_atomically(self._path, "".join(json.dumps(row) + "\n" for row in rows))
         if not rows:
-            self._write(self.first_step, 0.0, 0)
+            self._write(self._step, 0.0, 0)
 
-    def on_execution_end(self, updates: int, metrics: Dict[str, float]) -> None:
-        """Change the patterns if a change was due in the updates just done."""
-        if any(self.step - updates < step <= self.step for step in self._due):
-            grown = self._rule.apply(self._layers, self.step)
-            self._write(self.step, self._rule.fraction(self.step), grown)
+    def change_if_due(self, step: int) -> None:
+        """Change the patterns if that was due in the period that ends now."""
+        before, self._step = self._step, step
+        if any(before < due <= step for due in self._due):
+            grown = self._rule.apply(self._layers, step)
+            self._write(step, self._rule.fraction(step), grown)
 
     def _write(self, step: int, fraction: float, grown: int) -> None:
         sizes = [layer.size for layer in self._layers]

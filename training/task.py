@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence
 
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective, Platform
@@ -13,9 +13,7 @@ from model.architecture import Architecture
 from model.blocks import Block
 from settings.schema import TrainingConfig
 from training.initial_weights import InitialWeights
-
-if TYPE_CHECKING:
-    from training.evaluation import Predictor
+from training.prediction import Predictor
 
 # Sets the weights of a built Hugging Face model that training starts from.
 InitializeSource = Callable[[keras.Model], None]

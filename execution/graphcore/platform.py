@@ -1,7 +1,7 @@
 """The platform of IPU systems, and the only file that imports Graphcore's packages.
 
 Keras' IPU extensions run ``fit`` as programs of many steps; a step is one micro batch on each replica. The data set's
-elements, which are whole updates, are therefore split into micro batches, and callbacks are called once per update.
+elements, which are whole updates, are therefore split into micro batches, and one callback calls the trainer's course.
 Losses, learning rates and metrics leave the IPU through outfeed queues.
 
 A  micro batches of an update      B  samples of a micro batch
@@ -31,8 +31,8 @@ from tensorflow.python.ipu.ops import pipelining_ops as pipelining
 
 from execution.graphcore import layout
 from execution.graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
-from execution.graphcore.streams import OBJECTIVE, StreamedLoss, Terms, Updates, low_precision_cross_entropy
-from execution.interface import ExecutionOptions, Objective, OptimizerSettings, Platform, Tensors, Update
+from execution.graphcore.streams import OBJECTIVE, Calls, StreamedLoss, Terms, low_precision_cross_entropy
+from execution.interface import Course, ExecutionOptions, Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.processes import Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
@@ -184,7 +184,7 @@ class Job(NamedTuple):
     optimizer: keras.optimizers.Optimizer
     objective: Objective
     update: Update
-    updates_per_execution: int
+    updates_per_call: int
 
 
 class GraphcorePlatform(Platform):
@@ -202,6 +202,7 @@ class GraphcorePlatform(Platform):
     activation = "gelu_new"  # the only kind for which Poplar has a kernel
     all_processes_predict = True  # all IPUs of a run execute the same programs
     measures_losses = False
+    has_fixed_calls = True
 
     def __init__(self, options: ExecutionOptions, processes: Optional[Processes] = None):
         for name in ("device", "xla", "threads", "pipeline_devices", "parallel_micro_batches"):
@@ -308,10 +309,10 @@ class GraphcorePlatform(Platform):
         optimizer: keras.optimizers.Optimizer,
         objective: Objective,
         update: Update,
-        updates_per_execution: int,
+        updates_per_call: int,
     ) -> None:
         assert not update.adaptive_loss_scale, "the rules of the config refuse it"
-        self._job = Job(optimizer, objective, update, updates_per_execution)
+        self._job = Job(optimizer, objective, update, updates_per_call)
         optimizer.divisor = update.loss_scale * self._options.replicas
         with self.scope():
             self._moments = {
@@ -323,12 +324,12 @@ class GraphcorePlatform(Platform):
         """Do nothing: IPUs do not measure losses of evaluation."""
 
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
-        updates = self._job.updates_per_execution
+        updates = self._job.updates_per_call
         zeros = {name: tf.zeros(spec.shape, spec.dtype) for name, spec in element_spec.items()}
         self._fit(model, tf.data.Dataset.from_tensors(zeros).repeat(updates), updates, None)
 
-    def fit(self, model: keras.Model, data: Any, updates: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
-        self._fit(model, data, updates, callbacks)
+    def train(self, model: keras.Model, data: Any, updates: int, course: Course) -> None:
+        self._fit(model, data, updates, course)
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Dict[str, Any]:
         options = self._options
@@ -355,15 +356,13 @@ class GraphcorePlatform(Platform):
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
         return tf.train.Checkpoint(iterations=optimizer.iterations, **self._moments)
 
-    def _fit(self, model: keras.Model, data: Any, updates: int, callbacks: Optional[Sequence[Any]]) -> None:
+    def _fit(self, model: keras.Model, data: Any, updates: int, course: Optional[Course]) -> None:
         job, values, rates = self._job, IPUOutfeedQueue(), IPUOutfeedQueue()
         steps = job.update.micro_batches // self._replicas
         job.optimizer.report_rate = rates.enqueue
-        updates_per_execution = layout.largest_divisor(updates, job.updates_per_execution)
-        if updates_per_execution < job.updates_per_execution:
-            logger.info(
-                "%d updates in an execution, because all executions on IPUs have the same length", updates_per_execution
-            )
+        updates_per_call = layout.largest_divisor(updates, job.updates_per_call)
+        if updates_per_call < job.updates_per_call:
+            logger.info("%d updates in a call, because all calls on IPUs have the same length", updates_per_call)
         with self.scope():
             trained, terms = self._trained(model, data.element_spec)
             set_options = trained.set_pipelining_options
@@ -371,13 +370,15 @@ class GraphcorePlatform(Platform):
                 set_options = trained.set_gradient_accumulation_options
             set_options(**training_options(self._options, job.update, self._replicas))
             loss = StreamedLoss(terms, job.objective.losses, job.update.loss_scale, values.enqueue)
-            trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=updates_per_execution * steps)
-            reported = Updates(callbacks or (), steps, terms, lambda: self._summed(values), lambda: dequeued(rates))
+            trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=updates_per_call * steps)
+            callbacks = []
+            if course is not None:
+                callbacks = [Calls(course, steps, terms, lambda: self._summed(values), lambda: dequeued(rates))]
             trained.fit(
                 layout.micro_batches(data, job.update.micro_batches),
                 steps_per_epoch=updates * job.update.micro_batches,
                 verbose=0,
-                callbacks=[] if callbacks is None else [reported],
+                callbacks=callbacks,
             )
 
     def _trained(self, model: keras.Model, spec: Dict[str, tf.TensorSpec]) -> Any:

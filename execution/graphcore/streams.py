@@ -1,4 +1,4 @@
-"""Computes the objective on an IPU, and passes its values to the trainer's callbacks.
+"""Computes the objective on an IPU, and passes its values to the trainer's course.
 
 An IPU averages the losses in each micro batch, because it cannot read the whole update first. Reported values are
 nevertheless means over whole updates, because the IPU outputs sums and counts, not means.
@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Sequence
 
 import numpy as np
 
-from execution.interface import Objective, Tensors
+from execution.interface import Course, Objective, Tensors
 from keras_extensions.backend import keras, tf
 from utilities.metric_names import LEARNING_RATE
 
@@ -76,12 +76,12 @@ def low_precision_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tens
     return tf.math.log(total) - tf.cast(chosen, tf.float32)
 
 
-class Updates(keras.callbacks.Callback):
-    """Calls callbacks once per update, although Keras counts micro batches, with the values from the IPU as logs.
+class Calls(keras.callbacks.Callback):
+    """Calls the trainer's course after each call of the program, with the values that the IPU has output.
 
     Args:
-        callbacks: the trainer's callbacks.
-        steps: micro batches of an update on each replica.
+        course: decides how training goes on.
+        steps: micro batches of an update on each replica, which Keras counts.
         terms: names of the objective's terms.
         values: returns all sums and counts since the last call, (micro batches, …, 2T).
         rates: returns the learning rates since the last call, (updates, …).
@@ -89,44 +89,32 @@ class Updates(keras.callbacks.Callback):
 
     def __init__(
         self,
-        callbacks: Sequence[keras.callbacks.Callback],
+        course: Course,
         steps: int,
         terms: Sequence[str],
         values: Callable[[], Any],
         rates: Callable[[], Any],
     ):
         super().__init__()
-        self._callbacks = list(callbacks)
+        self._course = course
         self._steps = steps
         self._terms = terms
         self._values = values
         self._rates = rates
-
-    def set_model(self, model: keras.Model) -> None:
-        super().set_model(model)
-        self._all = keras.callbacks.CallbackList(self._callbacks, model=model)
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._all.on_train_begin(logs)
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._all.on_epoch_begin(epoch, logs)
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._all.on_train_batch_begin(batch // self._steps, logs)
+        self._made = 0  # updates
+        self._totals = np.zeros(2 * len(terms))  # sums, then counts
+        self._learning_rate = 0.0
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._all.on_train_batch_end((batch + 1) // self._steps - 1, self._logs())
+        self._totals += np.asarray(self._values(), np.float64).reshape(-1, len(self._totals)).sum(axis=0)
+        self._learning_rate = float(np.ravel(np.asarray(self._rates()))[-1])
+        made = (batch + 1) // self._steps
+        updates, self._made = made - self._made, made
+        if not self._course.after_call(updates, self._means):
+            self.model.stop_training = True
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._all.on_epoch_end(epoch, logs)
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self._all.on_train_end(logs)
-
-    def _logs(self) -> Dict[str, float]:
-        total = np.asarray(self._values(), np.float64).reshape(-1, 2 * len(self._terms)).sum(axis=0)
-        sums, counts = np.split(total, 2)
+    def _means(self) -> Dict[str, float]:
+        sums, counts = np.split(self._totals, 2)
         means = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
-        rates = np.ravel(np.asarray(self._rates()))
-        return {**dict(zip(self._terms, means.tolist())), LEARNING_RATE: float(rates[-1])}
+        self._totals = np.zeros_like(self._totals)
+        return {**dict(zip(self._terms, means.tolist())), LEARNING_RATE: self._learning_rate}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Sequence, Tuple, Type
 
-from execution.interface import Objective, OptimizerSettings, Platform, Tensors, Update
+from execution.interface import Course, Objective, OptimizerSettings, Platform, Tensors, Update
 from execution.parts import Attention, LinearDropoutNorm
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software import fused, layers
@@ -73,7 +73,6 @@ class SoftwarePlatform(Platform):
     """
 
     name = "software"
-    shortens_executions = hasattr(keras.Model, "steps_per_execution")  # Keras before 2.14 has only a private attribute
 
     def __init__(
         self,
@@ -219,7 +218,7 @@ class SoftwarePlatform(Platform):
         optimizer: keras.optimizers.Optimizer,
         objective: Objective,
         update: Update,
-        updates_per_execution: int,
+        updates_per_call: int,
     ) -> None:
         if self._check.active:
             self._check.backward = not update.adaptive_loss_scale
@@ -239,7 +238,7 @@ class SoftwarePlatform(Platform):
         )
         self._other_state = {"loss_scale": rule.loss_scale} if isinstance(rule.loss_scale, AutomaticLossScale) else {}
         model.prepare(objective, self._engine(model, rule), rule.totals)
-        model.compile(optimizer=optimizer, steps_per_execution=updates_per_execution)
+        model.compile(optimizer=optimizer)
 
     def compile_evaluation(self, model: keras.Model, objective: Objective) -> None:
         model.measure(objective)
@@ -260,18 +259,22 @@ class SoftwarePlatform(Platform):
     def keep_programs(self) -> str:
         return self._programs.save() if self._programs else ""
 
-    def fit(self, model: keras.Model, data: Any, updates: int, callbacks: Sequence[keras.callbacks.Callback]) -> None:
+    def train(self, model: keras.Model, data: Any, updates: int, course: Course) -> None:
+        elements, goes_on = iter(data), True
         with failed_checks_reported():
-            super().fit(model, data, updates, callbacks)
+            while goes_on:
+                count = course.next_call()
+                model.make_updates(elements, count)
+                goes_on = course.after_call(count, model.means)
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:
-        with failed_checks_reported(), batch_by_batch(model):
+        with failed_checks_reported():
             return super().predict(model, data, callbacks)
 
     def evaluate(
         self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]
     ) -> Dict[str, float]:
-        with failed_checks_reported(), batch_by_batch(model):
+        with failed_checks_reported():
             return super().evaluate(model, data, callbacks)
 
     def parts(self, optimizer: keras.optimizers.Optimizer) -> Any:
@@ -279,18 +282,3 @@ class SoftwarePlatform(Platform):
 
     def other_state(self) -> Dict[str, Any]:
         return self._other_state
-
-
-@contextlib.contextmanager
-def batch_by_batch(model: keras.Model) -> Iterator[None]:
-    """Within the block, Keras executes one batch at a time, so that callbacks can stop it after any batch."""
-    length = getattr(model, "steps_per_execution", None)
-    if length is None:
-        yield
-        return
-    before = int(length.numpy())
-    model.steps_per_execution = 1
-    try:
-        yield
-    finally:
-        model.steps_per_execution = before

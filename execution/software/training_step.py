@@ -1,7 +1,7 @@
 """The training step: the gradients of one weight update, the weighting of losses, and the optimizer's update.
 
-One step of Keras' ``fit`` is one weight update over A micro batches. :class:`TrainableModel` is the model that ``fit``
-sees; an :class:`Engine` computes the gradients, here in sequence on one device, in ``pipeline`` over several;
+A step is one weight update over A micro batches. :class:`TrainableModel` is the model, which makes several updates in
+one graph; an :class:`Engine` computes the gradients, here in sequence on one device, in ``pipeline`` over several;
 :class:`UpdateRule` is common to both.
 
 Losses are weighted by the real masked tokens (and sequences) of the whole global batch: before the first micro batch,
@@ -14,7 +14,7 @@ B  samples of a micro batch
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple, Union
 
 from execution.interface import Objective, Tensors, Update
 from execution.software.cluster.collectives import Collectives
@@ -64,7 +64,7 @@ class RatioMetric(keras.metrics.Metric):
 
 
 class TrainableModel(keras.Model):
-    """A functional Keras model that is trained on elements of shape (A, B, …), one weight update per step."""
+    """A functional Keras model that is trained on elements of shape (A, B, …), one for each weight update."""
 
     def set_stages(self, stages: Sequence[Sequence[str]], results: Sequence[str]) -> None:
         """Set the names of the blocks of each pipeline stage, and of the model's outputs."""
@@ -72,7 +72,7 @@ class TrainableModel(keras.Model):
         self.results = tuple(results)
 
     def prepare(self, objective: Objective, engine: Engine, totals: Callable[[Tensors], Tensors]) -> None:
-        """Set how the model is trained; must be called before ``compile``.
+        """Set how the model is trained.
 
         Args:
             objective: losses and metrics.
@@ -82,8 +82,28 @@ class TrainableModel(keras.Model):
         self.measure(objective)
         self._totals = totals
         self.engine = engine
-        # A function, because Keras traces its loop over the updates of an execution up to four times.
+        # A function, because TensorFlow traces the loop over the updates of a call up to four times.
         self._update = tf.function(engine.update, autograph=False)
+        self._loop = tf.function(self._step_in_turn)
+
+    def make_updates(self, elements: Iterator[Tensors], count: int) -> None:
+        """Make a number of weight updates, each with the next element."""
+        self._means = self._loop(elements, tf.constant(count))
+
+    def means(self) -> Dict[str, float]:
+        """Return the means of the objective's terms, and other reported values, since this was called last."""
+        self.reset_metrics()
+        return {name: float(mean) for name, mean in self._means.items()}
+
+    def _step_in_turn(self, elements: Iterator[Tensors], count: tf.Tensor) -> Dict[str, tf.Tensor]:
+        for _ in tf.range(count):  # one graph, with a loop
+            means = self._step(elements)
+        return means
+
+    @tf.autograph.experimental.do_not_convert  # the graph contains its loops already; converting takes seconds
+    def _step(self, elements: Iterator[Tensors]) -> Dict[str, tf.Tensor]:
+        element = next(elements)
+        return self._record(self._update(element), self._totals(self._objective.counts(element)))
 
     def measure(self, objective: Objective) -> None:
         """Set what ``evaluate`` measures; ``prepare`` does so too."""
@@ -93,10 +113,6 @@ class TrainableModel(keras.Model):
     @property
     def metrics(self) -> List[keras.metrics.Metric]:
         return list(self._ratios.values())
-
-    @tf.autograph.experimental.do_not_convert  # the graph contains its loops already; converting takes seconds
-    def train_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
-        return self._record(self._update(data), self._totals(self._objective.counts(data)))
 
     @tf.autograph.experimental.do_not_convert
     def test_step(self, data: Tensors) -> Dict[str, tf.Tensor]:

@@ -1,30 +1,28 @@
-"""A Keras callback that decides when checkpoints are saved: by step, by time, and at the end."""
+"""Decides when checkpoints are saved: by step, by time, and at the end."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Optional
-
-from keras_extensions.callbacks.reporting import UpdateCounter
+from typing import Any, Callable, Optional
 
 
-class Checkpoints(UpdateCounter):
+class Checkpoints:
     """Calls ``save(step)`` every ``every_n_updates`` updates, every ``every_seconds`` seconds, and at the end.
 
-    An execution of several updates may pass a multiple of ``every_n_updates``; the checkpoint is then saved at the end
-    of that execution. A state that is saved already is not saved again.
+    A logging period may pass a multiple of ``every_n_updates``; the checkpoint is then saved at its end. A state that
+    is saved already is not saved again.
 
     Args:
         save: saves the present state; its argument is the number of updates done.
         every_n_updates: number of updates between checkpoints, at least 1; None: no checkpoints by step.
         first_step: updates done before a resume.
-        every_seconds: longest time between checkpoints, checked after every execution; None: no checkpoints by time.
+        every_seconds: longest time between checkpoints, checked after every period; None: no checkpoints by time.
         saved_step: step of the state that is on disk when training begins; None: there is none.
-        check: called after every execution that saves nothing, to raise errors of writing in the background.
+        check: called after every period that saves nothing, to raise errors of writing in the background.
         clock: monotonic clock in seconds; tests replace it.
         agree: turns this process's decision about ``every_seconds`` into one that all processes share.
         save_last: saves the state at the end of training; by default ``save``.
-        last_step: total number of updates, if known; that state is saved at the end, not by the last execution.
+        last_step: total number of updates, if known; that state is saved at the end, not by the last period.
     """
 
     def __init__(
@@ -40,12 +38,12 @@ class Checkpoints(UpdateCounter):
         save_last: Optional[Callable[[int], Any]] = None,
         last_step: Optional[int] = None,
     ) -> None:
-        super().__init__(first_step)
         assert every_n_updates is None or every_n_updates >= 1
         self.save = save
         self.every_n_updates = every_n_updates
         self.every_seconds = every_seconds
         self.check = check
+        self._step = first_step
         self._clock = clock
         self._agree = agree
         self._save_last = save_last or save
@@ -53,14 +51,16 @@ class Checkpoints(UpdateCounter):
         self._saved_step = saved_step
         self._saved_at = clock()
 
-    def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def begin(self) -> None:
+        """Start the clock; training begins."""
         self._saved_at = self._clock()
 
-    def on_execution_end(self, updates: int, metrics: Dict[str, float]) -> None:
-        every = self.every_n_updates
-        by_step = every is not None and self.step // every > (self.step - updates) // every
+    def save_if_due(self, step: int) -> None:
+        """Save the present state if a checkpoint was due in the period that ends now."""
+        every, before, self._step = self.every_n_updates, self._step, step
+        by_step = every is not None and step // every > before // every
         by_time = self.every_seconds is not None and self._agree(self._clock() - self._saved_at >= self.every_seconds)
-        if (by_step or by_time) and self.step != self._last_step:
+        if (by_step or by_time) and step != self._last_step:
             self._save(self.save)
         else:
             self.check()
@@ -69,11 +69,12 @@ class Checkpoints(UpdateCounter):
         """Save the present state unless it is saved already."""
         self._save(self.save)
 
-    def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
+    def end(self) -> None:
+        """Save the state at the end of training unless it is saved already."""
         self._save(self._save_last)
 
     def _save(self, save: Callable[[int], Any]) -> None:
-        if self._saved_step != self.step:
-            save(self.step)
-            self._saved_step = self.step
+        if self._saved_step != self._step:
+            save(self._step)
+            self._saved_step = self._step
             self._saved_at = self._clock()

@@ -46,7 +46,7 @@ class Progress(Listener):
                 bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
             )
 
-    def first_execution(self, seconds: float, updates: int, programs: str) -> None:
+    def compiled(self, seconds: float, updates: int, programs: str) -> None:
         steps = "first step" if updates == 1 else f"first {updates} steps"
         logger.info("%s after %.1f s, %s", steps, seconds, programs or "with compilation")
         if self._bar is not None:

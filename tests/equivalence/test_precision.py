@@ -10,7 +10,7 @@ import pytest
 from execution.interface import OptimizerSettings, Update
 from execution.software.platform import ONE_DEVICE, PipelineLayout
 from execution.software.precision import Numerics
-from keras_extensions.backend import keras, tf
+from keras_extensions.backend import tf
 from keras_extensions.schedules import UpDown
 from model.architecture import QA_HEAD
 from model.blocks import hidden_matrices
@@ -27,6 +27,7 @@ from tests.support.bert_pairs import (
     source_with_random_weights,
     with_spans,
 )
+from tests.support.courses import make_updates
 from utilities.errors import UserError
 
 pytestmark = pytest.mark.slow
@@ -58,9 +59,8 @@ def fitted(pair, objective, update, data, rate=0.02, name="AdamW"):
     settings = OptimizerSettings(name, UpDown(rate, 8, 0.0), 0.0, epsilon=0.1, matrices=hidden_matrices(pair.blocks))
     optimizer = pair.platform.optimizer(settings)
     pair.platform.compile(pair.model, optimizer, objective, update, 1)
-    seen = keras.callbacks.History()
-    pair.platform.fit(pair.model, dataset_of(data, update.micro_batches), len(data), [seen])
-    return optimizer, {name: values[-1] for name, values in seen.history.items()}
+    (means,) = make_updates(pair.platform, pair.model, dataset_of(data, update.micro_batches), len(data))
+    return optimizer, means
 
 
 def trained(precision, update=None, steps=2, spoil=lambda model: None, name="AdamW", **options):
@@ -137,7 +137,7 @@ def test_compile_only_compiles_the_optimizer_for_accumulated_gradients():
         if compiles_only:
             pair.platform.compile_step(pair.model, dataset_of(data, 2).element_spec)
         else:
-            pair.platform.fit(pair.model, dataset_of(data, 2), 1, [])
+            make_updates(pair.platform, pair.model, dataset_of(data, 2), 1)
         traced.append(AdamW.compiled_step.experimental_get_tracing_count() - before)
     assert 0 < traced[1] <= traced[0]
 

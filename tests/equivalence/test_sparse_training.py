@@ -17,6 +17,7 @@ from sparsity import native
 from sparsity.layer import DenseGradients, sparse_layers
 from sparsity.patterns import NEW, random_pattern, set_change
 from tests.support.bert_pairs import ROUNDING, architecture, batch, dataset_of, on_cpu, pair_of
+from tests.support.courses import make_updates
 from tests.support.packs import in_packs, packed_model, sequences
 from training.sparsity import change_pattern
 
@@ -45,7 +46,7 @@ def trained(kernel="masked", devices=(), optimizer=None, updates=2, **platform):
     pair.conversion.transfer_weights(pair.source)
     on.compile(pair.model, optimizer or keras.optimizers.SGD(0.5), PretrainingObjective(), Update(4), 1)
     if updates:
-        pair.model.fit(data(), steps_per_epoch=updates, verbose=0)
+        make_updates(on, pair.model, data(), updates)
     return pair.model, layers
 
 
@@ -108,7 +109,7 @@ def test_moments_go_with_their_blocks_and_new_ones_start_fresh(with_moments):
         for variable, value in zip(variables, before):
             expected = np.zeros((4, 4)) if source == NEW else value[np.flatnonzero(old == number)[0]]
             np.testing.assert_array_equal(variable.numpy()[block], expected)
-    model.fit(data(), steps_per_epoch=1, verbose=0)  # the compiled step continues with them
+    make_updates(on_cpu(), model, data(), 1)  # the compiled step continues with them
 
 
 def assert_dense_gradients_hold_the_blocks_own(model, objective, layers, sample):

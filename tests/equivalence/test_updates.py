@@ -32,6 +32,7 @@ from tests.support.bert_pairs import (
     source_outputs,
     weights_by_name,
 )
+from tests.support.courses import make_updates
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ FURTHER_SPLITS = [
 RECOMPUTED, COMPILED = {"recompute": True}, {"xla": True}
 
 
-def trained(update=None, micro_batches=1, steps=2, dropout=0.0, rate=0.5, executions=1, muon=False, **platform):
+def trained(update=None, micro_batches=1, steps=2, dropout=0.0, rate=0.5, muon=False, **platform):
     """Return the weights by name, and the metrics, after updates on the same data, split in any way."""
     a = architecture(hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     pair = pair_of(build_hf_model(PRETRAINING, a, seed=11), a, on_cpu(**platform))
@@ -53,10 +54,10 @@ def trained(update=None, micro_batches=1, steps=2, dropout=0.0, rate=0.5, execut
     if muon:  # so large an epsilon makes the other weights' updates proportional to the gradient
         settings = OptimizerSettings("Muon", UpDown(0.02, 8, 0.0), epsilon=0.1, matrices=hidden_matrices(pair.blocks))
         optimizer = pair.platform.optimizer(settings)
-    pair.platform.compile(pair.model, optimizer, PretrainingObjective(), update, executions)
+    pair.platform.compile(pair.model, optimizer, PretrainingObjective(), update, 1)
     data = dataset_of([batch(a, SAMPLES, seed=step) for step in range(steps)], update.micro_batches)
-    history = pair.model.fit(data, steps_per_epoch=steps, verbose=0).history
-    return weights_by_name(pair.blocks), {name: values[-1] for name, values in history.items()}
+    (means,) = make_updates(pair.platform, pair.model, data, steps)
+    return weights_by_name(pair.blocks), means
 
 
 def assert_same(one, other, rtol=1e-6, atol=1e-7):
@@ -96,14 +97,14 @@ def test_compiled_and_recomputed_without_dropout(whole, options):
 def test_micro_batches_computed_at_the_same_time_make_the_same_update(micro_batches, reduction, options):
     """The gradients are added in the same order, so weights and metrics are equal to the bit, also with dropout."""
     update = Update(micro_batches, reduction=reduction)
-    in_turn = trained(update, steps=4, executions=4, dropout=0.3, **options)
-    at_once = trained(update, steps=4, executions=4, dropout=0.3, parallel_micro_batches=micro_batches, **options)
+    in_turn = trained(update, steps=4, dropout=0.3, **options)
+    at_once = trained(update, steps=4, dropout=0.3, parallel_micro_batches=micro_batches, **options)
     for one, other in zip(in_turn, at_once):
         assert_same(one, other, rtol=0, atol=0)
 
 
 def test_loss_scale_and_several_updates_in_one_execution_do_not_change_the_update(whole):
-    assert_same(trained(Update(1, loss_scale=4096.0), executions=2)[0], whole[0])
+    assert_same(trained(Update(1, loss_scale=4096.0))[0], whole[0])
 
 
 def test_muon_on_micro_batches_compiled_and_recomputed():
@@ -169,6 +170,6 @@ def test_a_training_step_is_that_of_hugging_faces_model(layers):
         variable.assign_sub(0.1 * tf.convert_to_tensor(gradient))
 
     pair.platform.compile(pair.model, keras.optimizers.SGD(0.1), PretrainingObjective(), Update(1), 1)
-    history = pair.model.fit(dataset_of([data], 1), steps_per_epoch=1, verbose=0).history
-    np.testing.assert_allclose(history["mlm_loss"][0] + history["nsp_loss"][0], loss, rtol=1e-5)
+    (means,) = make_updates(pair.platform, pair.model, dataset_of([data], 1), 1)
+    np.testing.assert_allclose(means["mlm_loss"] + means["nsp_loss"], loss, rtol=1e-5)
     assert_same_logits(pair(data), source_outputs(pair.source, data))

@@ -21,7 +21,7 @@ from model.tasks import CLASSIFICATION
 from tasks import prediction_config, restore_task
 from tests import ROOT
 from tests.support.runs import NOUNS, sentence
-from training.evaluation import Predictor
+from training.prediction import Predictor
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ writes the weights of each case into FOLDER; without ``further``, only those of 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from execution.select import processes_for
 from execution.software.devices import pipeline_devices
 from execution.software.platform import ONE_DEVICE, PipelineLayout
 from execution.software.precision import FLOAT32, MIXED, Numerics
-from keras_extensions.callbacks.reporting import UpdateCounter
 from keras_extensions.schedules import UpDown
 from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
@@ -32,6 +31,7 @@ from model.tasks import PRETRAINING
 from settings.schema import TrainingConfig
 from sparsity.layer import sparse_layers
 from tests.support.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
+from tests.support.courses import make_updates
 from training.sparsity import PatternRule
 
 UPDATES, MICRO_BATCHES, MICRO_BATCH_SIZE = 3, 8, 2
@@ -108,7 +108,7 @@ def compiled(case: Case, processes: Processes) -> Training:
     )
     share = MICRO_BATCHES // processes.count
     update = Update(share, virtual_replicas=4 / processes.count, reduction=case.reduction)
-    on.compile(pair.model, optimizer, PretrainingObjective(), update, updates_per_execution=2)
+    on.compile(pair.model, optimizer, PretrainingObjective(), update, 2)
     variables, parts = pair.model.trainable_variables, on.parts(optimizer)
     state = TrainingState(pair.blocks, on.state(optimizer), variables, parts=parts)
     state.restore_on_all(None, processes)
@@ -129,15 +129,16 @@ def weights_after(case: Case, processes: Processes, folder: Path | None = None) 
         fitted(trained, updates[:2], share)
         trained = resumed(trained.state, case, processes, folder)
         updates = updates[2:]
-    changes = [PatternChanges(trained.pair.blocks, trained.optimizer, processes)] if case.sparse else []
-    history = fitted(trained, updates, share, changes)
-    return weights_by_name(trained.pair.blocks), {name: values[-1] for name, values in history.items()}
+    change = pattern_change(trained.pair.blocks, trained.optimizer, processes) if case.sparse else None
+    return weights_by_name(trained.pair.blocks), fitted(trained, updates, share, change)
 
 
-def fitted(trained: Training, updates: list[Any], micro_batches: int, callbacks: Sequence[Any] = ()) -> Any:
-    """Train, and return the history of the metrics."""
-    data, options = dataset_of(updates, micro_batches), {"verbose": 0, "callbacks": list(callbacks)}
-    return trained.pair.model.fit(data, steps_per_epoch=len(updates), **options).history
+def fitted(
+    trained: Training, updates: list[Any], micro_batches: int, after: Callable[[int], None] | None = None
+) -> dict[str, float]:
+    """Train in calls of at most two updates, and return the means of the last call."""
+    pair, data = trained.pair, dataset_of(updates, micro_batches)
+    return make_updates(pair.platform, pair.model, data, len(updates), per_call=2, after=after)[-1]
 
 
 def resumed(state: TrainingState, case: Case, processes: Processes, folder: Path) -> Training:
@@ -151,22 +152,21 @@ def resumed(state: TrainingState, case: Case, processes: Processes, folder: Path
     return trained
 
 
-class PatternChanges(UpdateCounter):
-    """Changes the patterns after two of the three updates, by the gradient of samples that only the chief has."""
+def pattern_change(blocks: Any, optimizer: Any, processes: Processes) -> Callable[[int], None]:
+    """Return what changes the patterns after two updates, by the gradient of samples that only the chief has."""
+    layers = sparse_layers(blocks)
+    config = TrainingConfig(sparsity={"ratio": 0.75, "method": "rigl"})
+    size = max(layer.size for layer in layers)
+    norms = np.random.default_rng(2 + processes.index).uniform(size=size)
+    gradients = [norms[: layer.size] for layer in layers]
+    moments, parts = optimizer.moments, optimizer.parts()
+    rule = PatternRule(config, 2 * UPDATES, moments, lambda step: gradients, processes, parts)
 
-    def __init__(self, blocks: Any, optimizer: Any, processes: Processes):
-        super().__init__()
-        self._layers = sparse_layers(blocks)
-        config = TrainingConfig(sparsity={"ratio": 0.75, "method": "rigl"})
-        size = max(layer.size for layer in self._layers)
-        norms = np.random.default_rng(2 + processes.index).uniform(size=size)
-        gradients = [norms[: layer.size] for layer in self._layers]
-        moments, parts = optimizer.moments, optimizer.parts()
-        self._rule = PatternRule(config, 2 * UPDATES, moments, lambda step: gradients, processes, parts)
+    def after(step: int) -> None:
+        if step == 2:
+            assert rule.apply(layers, step) > 0
 
-    def on_execution_end(self, updates: int, metrics: dict[str, float]) -> None:
-        if self.step == 2:
-            assert self._rule.apply(self._layers, self.step) > 0
+    return after
 
 
 def main(folder: Path, further: bool) -> None:

@@ -18,9 +18,9 @@ from settings.loading import load_config
 from settings.schema import TrainingConfig
 from tests import ROOT
 from tests.support.graphcore.double import installed
-from training.evaluation import evaluation_batch_size
 from training.initial_weights import resolved_architecture
 from training.machine import update_settings
+from training.prediction import evaluation_batch_size
 
 HOSTS = "tensorflow.python.ipu.distributed.host_collective_ops"
 TINY = str(ROOT / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")
@@ -114,14 +114,12 @@ def test_updates_use_the_reduction_of_the_config(reduction: str) -> None:
 
 
 def test_evaluation_uses_the_batch_size_of_the_model(caplog: pytest.LogCaptureFixture) -> None:
-    ipus = SimpleNamespace(batch_size=2)
-    flags = ["--global-batch.micro-batch-size", "2", "--evaluation-batch-size", "16"]
-    assert evaluation_batch_size(loaded(*flags[:2]), ipus) == 2 and not caplog.records
-    assert evaluation_batch_size(loaded(*flags), ipus) == 2
+    ipus, anything = SimpleNamespace(batch_size=2), SimpleNamespace(batch_size=None)
+    assert evaluation_batch_size(None, 2, ipus) == 2 and not caplog.records
+    assert evaluation_batch_size(16, 2, ipus) == 2
     assert "evaluation_batch_size 16 has no effect" in caplog.text
-    anything = SimpleNamespace(batch_size=None)
-    assert evaluation_batch_size(loaded(*flags), anything) == 16
-    assert evaluation_batch_size(loaded(*flags[:2]), anything) == 32
+    assert evaluation_batch_size(16, 2, anything) == 16
+    assert evaluation_batch_size(None, 2, anything) == 32
 
 
 def test_new_models_use_the_activation_of_the_machine() -> None:

@@ -14,6 +14,7 @@ from execution.interface import ExecutionOptions, OptimizerSettings, Platform, U
 from execution.select import select_platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
+from tests.support.courses import Calls
 from tests.support.graphcore.computing import graphcore
 
 UPDATES, REPLICAS, ACCUMULATION, BATCH, WIDTH = 4, 2, 3, 5, 4
@@ -38,15 +39,6 @@ class Errors:
         return {"loss": tf.reduce_sum(difference**2), "target": tf.reduce_sum(batch["y"])}
 
 
-class Seen(keras.callbacks.Callback):
-    def __init__(self) -> None:
-        super().__init__()
-        self.ends: list[tuple[int, dict[str, float]]] = []
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.ends.append((batch, dict(logs)))
-
-
 SOFTWARE = ExecutionOptions(platform="software", precision="float32", xla=False)
 
 
@@ -59,8 +51,8 @@ def arrays() -> dict[str, np.ndarray]:
     }
 
 
-def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndarray], Seen, Any]:
-    """Return the weights after all updates, the logs of a callback, and the optimizer's state."""
+def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndarray], Calls, Any]:
+    """Return the weights after all updates, the calls with their means, and the optimizer's state."""
     # With so large an epsilon, a factor on the gradients matters, which Adam would normalise away.
     settings = OptimizerSettings(name, UpDown(0.02, UPDATES, 0.5), weight_decay_rate=0.1, epsilon=0.1)
     with platform.scope():
@@ -72,10 +64,10 @@ def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndar
         model = platform.model({"x": x}, {"out": out}, [["first"], ["last"]])
     optimizer = platform.optimizer(settings)
     update = Update(REPLICAS * ACCUMULATION, REPLICAS, reduction, loss_scale=64.0)
-    platform.compile(model, optimizer, Errors(), update, updates_per_execution=2)
-    seen = Seen()
-    platform.fit(model, tf.data.Dataset.from_tensor_slices(arrays()), UPDATES, [seen])
-    return [weight.numpy() for weight in model.trainable_variables], seen, platform.state(optimizer)
+    platform.compile(model, optimizer, Errors(), update, updates_per_call=2)
+    calls = Calls(UPDATES, per_call=2)
+    platform.train(model, tf.data.Dataset.from_tensor_slices(arrays()), UPDATES, calls)
+    return [weight.numpy() for weight in model.trainable_variables], calls, platform.state(optimizer)
 
 
 @pytest.mark.parametrize(("name", "reduction"), [("AdamW", "sum"), ("LAMB", "running_mean"), ("LAMB", "mean")])
@@ -88,11 +80,11 @@ def test_weights_and_logs_of_stock_tensorflow_and_state_in_checkpoints(
     expected, theirs, _ = trained(select_platform(SOFTWARE), name, reduction)
     for one, other in zip(weights, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-6)
-    assert [batch for batch, _ in ours.ends] == [1, 3]  # two updates per execution
+    assert ours.steps == theirs.steps == [2, 4]
     targets = arrays()["y"].reshape(2, -1).mean(axis=1)
-    assert [logs["target"] for _, logs in ours.ends] == pytest.approx(list(targets), rel=1e-4)
-    assert [logs["learning_rate"] for _, logs in ours.ends] == pytest.approx([0.02, 0.01])
-    assert ours.ends[0][1]["loss"] == pytest.approx(theirs.ends[0][1]["loss"], rel=1e-4)
+    assert [means["target"] for means in ours.means] == pytest.approx(list(targets), rel=1e-4)
+    assert [means["learning_rate"] for means in ours.means] == pytest.approx([0.02, 0.01])
+    assert [means["loss"] for means in ours.means] == pytest.approx([means["loss"] for means in theirs.means], rel=1e-4)
     HostCopy({"optimizer": state}).write(tmp_path / "optimizer")
     moments = [*state.m.values(), *state.v.values()]
     before = [moment.numpy() for moment in moments]
@@ -106,6 +98,6 @@ def test_weights_and_logs_of_stock_tensorflow_and_state_in_checkpoints(
         np.testing.assert_array_equal(moment.numpy(), value)
 
 
-def test_executions_divide_the_updates_evenly() -> None:
+def test_calls_divide_the_updates_evenly() -> None:
     assert [largest_divisor(12, most) for most in (1, 4, 5, 7, 20)] == [1, 4, 4, 6, 12]
     assert largest_divisor(7, 5) == 1

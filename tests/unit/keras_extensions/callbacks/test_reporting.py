@@ -1,4 +1,4 @@
-"""Logging periods, the log lines that scripts parse, and all listeners under Keras' fit."""
+"""Logging periods, the log lines that scripts parse, and what listeners write."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import json
 import logging
 import re
 
-import numpy as np
 import pytest
 
 from keras_extensions.backend import keras, tf
-from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.outputs import MetricsFile, TensorBoardScalars
 from keras_extensions.callbacks.progress import Progress, format_duration, run_log
-from keras_extensions.callbacks.reporting import Listener, Reporting
+from keras_extensions.callbacks.reporting import Listener, Reporting, learning_rate
 from keras_extensions.schedules import UpDown
 
 THROUGHPUT = re.compile(r"throughput: *(.*?) samples\/sec")
@@ -36,7 +34,7 @@ class Collected(Listener):
     def __init__(self):
         self.periods, self.firsts, self.ends = [], [], 0
 
-    def first_execution(self, seconds, updates, programs):
+    def compiled(self, seconds, updates, programs):
         self.firsts.append((seconds, updates))
 
     def period(self, period):
@@ -46,40 +44,49 @@ class Collected(Listener):
         self.ends += 1
 
 
-def drive(reporting, clock, executions, epoch_length=None):
-    """Call the hooks like Keras; ``executions`` are (updates, seconds, metrics)."""
-    reporting.set_model(None)
-    reporting.on_train_begin()
-    reporting.on_epoch_begin(0)
-    in_epoch = 0
-    for updates, seconds, metrics in executions:
+def drive(reporting, clock, periods, first_step=0):
+    """Report ``periods`` of (updates, seconds, metrics)."""
+    reporting.begin()
+    step = first_step
+    for updates, seconds, values in periods:
         clock.now += seconds
-        in_epoch += updates
-        reporting.on_train_batch_end(in_epoch - 1, metrics)
-        if in_epoch == epoch_length:
-            reporting.on_epoch_begin(1)
-            in_epoch = 0
-    reporting.on_train_end()
+        step += updates
+        reporting.report(step, values)
+    reporting.end()
 
 
 def metrics(mlm, nsp=0.7):
     return {"mlm_accuracy": 0.25, "loss": mlm + nsp, "mlm_loss": mlm, "nsp_loss": nsp}
 
 
-def test_throughput_excludes_the_first_execution():
-    """10 updates of 4 samples; 30 s of compilation, then 2 s for 4 updates: 8 samples a second."""
+def test_the_first_period_includes_compilation_and_the_others_do_not():
+    """10 updates of 4 samples; 30 s with compilation for 2 of them, then 2 s for 4 updates: 8 samples a second."""
     clock, seen = Clock(), Collected()
-    reporting = Reporting(10, 4, [seen], steps_per_period=6, started=95.0, clock=clock)
+    reporting = Reporting(10, 4, [seen], started=95.0, clock=clock)
     drive(reporting, clock, [(2, 30, metrics(7.0)), (4, 2, metrics(4.0)), (4, 1, metrics(3.0))])
-    first, second = seen.periods
+    first, second, third = seen.periods
     assert seen.firsts == [(35.0, 2)]
-    assert (first.step, first.updates, first.samples, first.compiling) == (6, 6, 24, False)
-    assert first.throughput == pytest.approx(4 * 4 / 2)
-    assert first.metrics["mlm_loss"] == pytest.approx((2 * 7.0 + 4 * 4.0) / 6)
-    assert first.eta == pytest.approx(2 / 4 * 4)
-    assert second.throughput == pytest.approx(4 * 4 / 1)
-    assert (second.seconds, second.eta) == (33.0, 0.0)
+    assert (first.step, first.updates, first.samples, first.compiling, first.eta) == (2, 2, 8, True, None)
+    assert (second.step, second.updates, second.samples, second.compiling) == (6, 4, 24, False)
+    assert second.throughput == pytest.approx(4 * 4 / 2)
+    assert second.metrics["mlm_loss"] == 4.0
+    assert second.eta == pytest.approx(2 / 4 * 4)
+    assert third.throughput == pytest.approx(4 * 4 / 1)
+    assert (third.seconds, third.eta) == (33.0, 0.0)
     assert seen.ends == 1
+
+
+def test_overflows_are_counted_and_time_between_periods_is_left_out():
+    clock, seen = Clock(), Collected()
+    reporting = Reporting(8, 1, [seen], clock=clock)
+    reporting.begin()
+    for step in (4, 8):
+        clock.now += 2
+        reporting.report(step, {"overflows": 0.25})
+        clock.now += 100
+        reporting.exclude_time(100)
+    assert [period.metrics["overflows"] for period in seen.periods] == [1.0, 1.0]
+    assert [period.throughput for period in seen.periods] == [2.0, 2.0]
 
 
 def test_rates_of_packs_sequences_and_tokens(tmp_path, caplog):
@@ -87,7 +94,7 @@ def test_rates_of_packs_sequences_and_tokens(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     clock, seen = Clock(), Collected()
     listeners = [seen, Progress(io.StringIO()), MetricsFile(tmp_path / "metrics.jsonl")]
-    reporting = Reporting(4, 8 * 2.4, listeners, steps_per_period=2, packs_per_step=8, clock=clock)
+    reporting = Reporting(4, 8 * 2.4, listeners, packs_per_step=8, clock=clock)
     values = {"mlm_loss": 7.0, "sequences_per_pack": 2.5, "tokens_per_pack": 100.0}
     drive(reporting, clock, [(2, 30, values), (2, 4, values)])
     last = seen.periods[-1]
@@ -109,19 +116,12 @@ def test_period_of_compilation_only_is_marked():
     assert seen.periods[0].eta is None
 
 
-def test_steps_continue_over_epochs_and_resumes():
+def test_steps_continue_after_a_resume():
     clock, seen = Clock(), Collected()
-    reporting = Reporting(106, 2, [seen], first_step=100, clock=clock)
-    drive(reporting, clock, [(2, 1, {}), (1, 1, {}), (2, 1, {}), (1, 1, {})], epoch_length=3)
-    assert [p.step for p in seen.periods] == [102, 103, 105, 106]
-    assert seen.periods[-1].samples == 212
-
-
-def test_incomplete_last_period_is_reported():
-    clock, seen = Clock(), Collected()
-    reporting = Reporting(100, 2, [seen], steps_per_period=4, clock=clock)
-    drive(reporting, clock, [(4, 1, metrics(5.0)), (3, 1, metrics(2.0))])
-    assert [(p.step, p.updates) for p in seen.periods] == [(4, 4), (7, 3)]
+    reporting = Reporting(106, 2, [seen], first_step=100, seconds_before=7.0, clock=clock)
+    drive(reporting, clock, [(2, 1, {}), (4, 1, {})], first_step=100)
+    assert [period.step for period in seen.periods] == [102, 106]
+    assert (seen.periods[-1].samples, seen.periods[-1].seconds) == (212, 9.0)
 
 
 class Terminal(io.StringIO):
@@ -183,24 +183,24 @@ def test_durations(seconds, text):
     assert format_duration(seconds) == text
 
 
-def test_all_listeners_under_keras_fit(tmp_path):
-    """With executions of 3 steps, 8 steps of the real ``fit`` are three executions."""
-    x = np.random.default_rng(0).normal(size=(32, 2)).astype(np.float32)
-    model = keras.Sequential([keras.layers.Dense(1, input_shape=(2,))])
-    optimizer = keras.optimizers.SGD(UpDown(0.1, total_steps=8, warmup_frac=0.25))
-    model.compile(optimizer=optimizer, loss="mse", steps_per_execution=3)
-    seen, saved = Collected(), []
-    listeners = [seen, MetricsFile(tmp_path / "metrics.jsonl"), TensorBoardScalars(tmp_path / "tensorboard")]
-    callbacks = [Reporting(8, 4, listeners), Checkpoints(saved.append, 3)]
-    dataset = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(4)
-    model.fit(dataset, steps_per_epoch=8, epochs=1, verbose=0, callbacks=callbacks)
-    assert [p.step for p in seen.periods] == [3, 6, 8]
-    assert saved == [3, 6, 8]
-    rates = [0.1 * (8 - n) / 6 for n in (2, 5, 7)]
-    assert [p.learning_rate for p in seen.periods] == pytest.approx(rates)
-    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [r["step"] for r in records] == [3, 6, 8]
+@pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.legacy.SGD])
+def test_learning_rates_of_schedules(make):
+    """The rate of the last of 8 updates, whether Keras' optimizer has a value or a schedule."""
+    optimizer = make(UpDown(0.1, total_steps=8, warmup_frac=0.25))
+    weight = tf.Variable(1.0)
+    for _ in range(5):
+        optimizer.apply_gradients([(tf.constant(0.0), weight)])
+    assert learning_rate(optimizer, 5) == pytest.approx(0.1 * (8 - 4) / 6)
+    assert learning_rate(object(), 5) is None
 
+
+def test_metrics_file_and_tensorboard_agree(tmp_path):
+    clock, seen = Clock(), Collected()
+    listeners = [seen, MetricsFile(tmp_path / "metrics.jsonl"), TensorBoardScalars(tmp_path / "tensorboard")]
+    drive(Reporting(8, 4, listeners, clock=clock), clock, [(n, 1, metrics(8.0 - n)) for n in (3, 3, 2)])
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == [3, 6, 8]
+    assert [record["metrics"] for record in records] == [period.metrics for period in seen.periods]
     events = [
         event
         for file in (tmp_path / "tensorboard").iterdir()
