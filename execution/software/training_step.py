@@ -92,7 +92,8 @@ class TrainableModel(keras.Model):
 
     def means(self) -> Dict[str, float]:
         """Return the means of the objective's terms, and other reported values, since this was called last."""
-        self.reset_metrics()
+        for ratio in self._training_ratios.values():
+            ratio.reset_state()
         return {name: float(mean) for name, mean in self._means.items()}
 
     def _step_in_turn(self, elements: Iterator[Tensors], count: tf.Tensor) -> Dict[str, tf.Tensor]:
@@ -103,12 +104,14 @@ class TrainableModel(keras.Model):
     @tf.autograph.experimental.do_not_convert  # the graph contains its loops already; converting takes seconds
     def _step(self, elements: Iterator[Tensors]) -> Dict[str, tf.Tensor]:
         element = next(elements)
-        return self._record(self._update(element), self._totals(self._objective.counts(element)))
+        counts = self._totals(self._objective.counts(element))
+        return self._record(self._training_ratios, self._update(element), counts)
 
     def measure(self, objective: Objective) -> None:
         """Set what ``evaluate`` measures; ``prepare`` does so too."""
         self._objective = objective
-        self._ratios: Dict[str, RatioMetric] = {}
+        self._ratios: Dict[str, RatioMetric] = {}  # of an evaluation
+        self._training_ratios: Dict[str, RatioMetric] = {}  # of a logging period
 
     @property
     def metrics(self) -> List[keras.metrics.Metric]:
@@ -116,20 +119,22 @@ class TrainableModel(keras.Model):
 
     @tf.autograph.experimental.do_not_convert
     def test_step(self, data: Tensors) -> Dict[str, tf.Tensor]:
-        return self._record(self._objective.sums(self.predict_step(data), data), self._objective.counts(data))
+        sums = self._objective.sums(self.predict_step(data), data)
+        return self._record(self._ratios, sums, self._objective.counts(data))
 
     @tf.autograph.experimental.do_not_convert
     def predict_step(self, data: Tensors) -> Tensors:
         outputs = self({name: data[name] for name in self.input_names}, training=False)
         return {name: tf.cast(values, tf.float32) for name, values in outputs.items()}
 
-    def _record(self, sums: Tensors, counts: Tensors) -> Dict[str, tf.Tensor]:
+    @staticmethod
+    def _record(ratios: Dict[str, RatioMetric], sums: Tensors, counts: Tensors) -> Dict[str, tf.Tensor]:
         """Add up metrics. Values other than the objective's terms, such as the loss scale, count once per update."""
         for name, total in sums.items():
-            if name not in self._ratios:
-                self._ratios[name] = RatioMetric(name)
-            self._ratios[name].update_state(total, counts.get(name, 1.0))
-        return {name: ratio.result() for name, ratio in self._ratios.items()}
+            if name not in ratios:
+                ratios[name] = RatioMetric(name)
+            ratios[name].update_state(total, counts.get(name, 1.0))
+        return {name: ratio.result() for name, ratio in ratios.items()}
 
 
 class UpdateRule:
