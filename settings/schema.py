@@ -295,7 +295,7 @@ class TrainingConfig(Section):
     )
     global_batches_per_log: Annotated[Count, MAY_CHANGE] = Field(
         1,
-        description="Weight updates per log line: one compiled execution on IPUs, elsewhere executions of at most 10 s "
+        description="Weight updates per log line: one call of the compiled program on IPUs, elsewhere calls of at most 10 s "
         "or one update.",
     )
     logging: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], PER_PROCESS] = Field(

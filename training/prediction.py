@@ -68,7 +68,7 @@ class EvaluationProgress(keras.callbacks.Callback):
     """Occasionally logs the progress and the time left.
 
     Raises:
-        InterruptedEvaluation: after an execution, if ``interrupted`` returns true.
+        InterruptedEvaluation: after a batch, if ``interrupted`` returns true.
     """
 
     def __init__(self, samples: int, batches: int, interrupted: Callable[[], bool]) -> None:

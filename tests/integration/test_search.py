@@ -314,7 +314,7 @@ def test_a_killed_trial_is_resumed_and_scores_as_the_command_does(tmp_path: Path
 
 
 def guide_blocks(language: str) -> list[str]:
-    text = (ROOT / "guides" / "classification.md").read_text(encoding="utf-8")
+    text = (ROOT / "guides" / "search.md").read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
