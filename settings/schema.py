@@ -295,8 +295,8 @@ class TrainingConfig(Section):
     )
     global_batches_per_log: Annotated[Count, MAY_CHANGE] = Field(
         1,
-        description="Weight updates per log line: one call of the compiled program on IPUs, elsewhere calls of at most 10 s "
-        "or one update.",
+        description="Weight updates per log line: one call of the compiled program on IPUs, elsewhere calls of at most "
+        "10 s or one update.",
     )
     logging: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], PER_PROCESS] = Field(
         "INFO", description="Lowest severity of log lines shown."

@@ -29,8 +29,8 @@ from data_utils.tokenizer import vocab_txt
 from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.safeguards import DivergenceError
 from training.resume import Position, run_of
+from training.run_context import RunContext, TrainingData
 from training.run_folder import CHECKPOINT_LIST, config_for_files
-from training.session import Session, TrainingData
 from utilities.environment import environment_facts
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -54,26 +54,26 @@ class Saver:
     """
 
     def __init__(
-        self, session: Session, data: TrainingData, state: TrainingState, seconds: Callable[[], float]
+        self, context: RunContext, data: TrainingData, state: TrainingState, seconds: Callable[[], float]
     ) -> None:
-        config = session.config
-        self.position = session.position
-        self._session = session
+        config = context.config
+        self.position = context.position
+        self._context = context
         self._data = data
         self._seconds = seconds
-        text = text_settings(session.task, data.reader)
-        self._constant_facts = constant_facts(session, text.lower_case)
-        folder = session.run.checkpoints(config.save_ckpt_path)
+        text = text_settings(context.task, data.reader)
+        self._constant_facts = constant_facts(context, text.lower_case)
+        folder = context.run.checkpoints(config.save_ckpt_path)
         resumed = self.position.checkpoint
-        folders = [folder, session.run.checkpoints(), *([] if resumed is None else [resumed.folder.parent])]
+        folders = [folder, context.run.checkpoints(), *([] if resumed is None else [resumed.folder.parent])]
         self._folders = list(dict.fromkeys(Path(os.path.realpath(path)) for path in folders))
         self.writer: Union[CheckpointWriter, ContributingWriter] = ContributingWriter(folder, state)
-        if session.processes.is_chief:
+        if context.processes.is_chief:
             self.writer = CheckpointWriter(
                 folder,
                 state,
                 self._facts,
-                session.run.identity or "",
+                context.run.identity or "",
                 Rotation(config.keep_last, config.keep_every),
                 text.vocabulary,
                 self._on_written,
@@ -83,8 +83,8 @@ class Saver:
 
     def checkpoints(self) -> Checkpoints:
         """Return what saves checkpoints from the current position to the end."""
-        config, position, plan = self._session.config, self.position, self._data.plan
-        processes, minutes = self._session.processes, config.checkpoint_minutes
+        config, position, plan = self._context.config, self.position, self._data.plan
+        processes, minutes = self._context.processes, config.checkpoint_minutes
         return Checkpoints(
             self.writer.save,
             every_n_updates=config.ckpt_every_n_steps_per_execution * plan.updates_per_period,
@@ -100,7 +100,7 @@ class Saver:
     def keep_as_best(self, step: int) -> None:
         """Keep the checkpoint of a step, which is being written or will be, until there is a better one."""
         self.writer.best = step
-        if self._session.processes.is_chief:
+        if self._context.processes.is_chief:
             self.writer.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.writer.folder / BEST, json.dumps({"step": step}) + "\n")
 
@@ -119,7 +119,7 @@ class Saver:
     def existing(self) -> List[Path]:
         """Return the run's checkpoints by step, without those of other runs, which may use an earlier folder now."""
         paths = (path for folder in self._folders for path in step_folders(folder))
-        return sorted((path for path in paths if run_of(path) in (None, self._session.run.identity)), key=parse_step)
+        return sorted((path for path in paths if run_of(path) in (None, self._context.run.identity)), key=parse_step)
 
     def newest_until(self, step: int) -> Optional[Checkpoint]:
         """Return the newest intact checkpoint of at most ``step`` updates."""
@@ -131,13 +131,13 @@ class Saver:
         return None
 
     def _facts(self, step: int) -> Dict[str, Any]:
-        samples = round(self._session.config.samples_per_update * self._data.plan.packing_factor)
+        samples = round(self._context.config.samples_per_update * self._data.plan.packing_factor)
         return {**self._constant_facts, **self.position.facts(step, self._seconds(), samples, self._data.identity)}
 
     def _on_written(self, path: Path) -> None:
         logger.info("checkpoint %s", path)
-        self._session.run.write(CHECKPOINT_LIST, list_checkpoints(self.writer.folder))
-        for listener in self._session.listeners:
+        self._context.run.write(CHECKPOINT_LIST, list_checkpoints(self.writer.folder))
+        for listener in self._context.listeners:
             listener.wrote("checkpoint", path)
 
 
@@ -153,21 +153,21 @@ def list_checkpoints(folder: Path) -> List[Dict[str, Any]]:
     ]
 
 
-def constant_facts(session: Session, lower_case: Optional[bool]) -> Dict[str, Any]:
+def constant_facts(context: RunContext, lower_case: Optional[bool]) -> Dict[str, Any]:
     """Return the facts that all checkpoints of a run share: the model, the config, and the provenance."""
-    config = session.config
-    labels = list(getattr(session.task, "label_names", ()))
+    config = context.config
+    labels = list(getattr(context.task, "label_names", ()))
     return {
-        "task": session.task.name,
+        "task": context.task.name,
         **({"labels": labels} if labels else {}),
-        "architecture": dataclasses.asdict(session.architecture),
-        "trained_positions": session.trained_positions,
+        "architecture": dataclasses.asdict(context.architecture),
+        "trained_positions": context.trained_positions,
         "lower_case": lower_case,
         "seed": config.seed,
-        "precision": session.platform.precision,
+        "precision": context.platform.precision,
         "loss_scale": config.optimizer_opts.loss_scaling or 1.0,
         "config": config_for_files(config),
-        "provenance": {"run": session.run.path.name, "environment": environment_facts()},
+        "provenance": {"run": context.run.path.name, "environment": environment_facts()},
     }
 
 
@@ -192,7 +192,7 @@ def text_settings(task: Any, reader: SampleReader) -> TextSettings:
     return TextSettings(content, lower_case if isinstance(lower_case, bool) else None)
 
 
-def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
+def rewind(context: RunContext, saver: Saver, error: DivergenceError) -> Position:
     """Go back to a checkpoint after a divergence, and leave out the batches that may have caused it.
 
     The batches of the logging period that showed the divergence are left out, and the batch before: the loss of an
@@ -203,7 +203,7 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
     records the batches left out, and later checkpoints are renamed.
 
     Args:
-        session: the run.
+        context: the run.
         saver: writes the run's checkpoints; no write may be in progress.
         error: the divergence.
 
@@ -213,7 +213,7 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
     Raises:
         UserError: there were too many rewinds, or there is no checkpoint to go back to.
     """
-    config, position = session.config, saver.position
+    config, position = context.config, saver.position
     if position.rewinds >= config.max_rewinds:
         raise UserError(
             f"{error.reason} at step {error.step}, after {position.rewinds} rewinds: training diverges repeatedly"
@@ -237,8 +237,8 @@ def rewind(session: Session, saver: Saver, error: DivergenceError) -> Position:
             set_aside(path, DIVERGED)
     data = {**target.facts["data"], "skipped_batches": list(skipped)}
     rewrite_facts(target.folder, {"data": data, "rewinds": new_position.rewinds})
-    session.run.discard_metrics_after(step)
-    session.run.history.add(REWIND, error.step, to=step, reason=error.reason, skipped=suspects)
+    context.run.discard_metrics_after(step)
+    context.run.history.add(REWIND, error.step, to=step, reason=error.reason, skipped=suspects)
     logger.warning(
         "%s at step %d: back to step %d, leaving out the global batches %s (rewind %d of at most %d)",
         error.reason,

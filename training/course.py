@@ -12,7 +12,7 @@ from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.reporting import Reporting, learning_rate
 from keras_extensions.callbacks.signals import CallLengths, StopRequest
 from training.evaluation import EvaluateWhileTraining
-from training.session import Plan
+from training.run_context import Plan
 from training.sparsity import PatternUpdates
 from utilities.metric_names import LEARNING_RATE
 
@@ -70,9 +70,7 @@ class TrainingCourse(Course):
     def after_call(self, updates: int, means: Callable[[], Dict[str, float]]) -> bool:
         self._step += updates
         self._lengths.made(updates)
-        has_ended = False
-        if self._step >= self._period_end():
-            has_ended = self._end_period(means)
+        has_ended = self._step >= self._period_end() and self._end_period(means)
         if self._request.agree(self._processes.maximum):
             if self._step > self._period_begin:
                 self._report_and_save(means)

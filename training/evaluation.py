@@ -12,7 +12,7 @@ from keras_extensions.callbacks.checkpoints import Checkpoints
 from keras_extensions.callbacks.reporting import Evaluation, Reporting
 from training.checkpointing import Saver
 from training.prediction import InterruptedEvaluation, Predictor, evaluation_batch_size
-from training.session import Session, TrainingData
+from training.run_context import RunContext, TrainingData
 from training.task import BuiltModel
 from utilities.metric_names import is_loss
 
@@ -21,20 +21,20 @@ logger = logging.getLogger(__name__)
 # After training
 
 
-def evaluate(session: Session, built: BuiltModel) -> Dict[str, float]:
+def evaluate(context: RunContext, built: BuiltModel) -> Dict[str, float]:
     """Run validation and test, if the task has them, and write ``scores.json``.
 
     Returns:
         The scores by name; empty in processes other than the chief.
     """
-    config, platform = session.config, session.platform
+    config, platform = context.config, context.platform
     batch_size = evaluation_batch_size(config.evaluation_batch_size, config.global_batch.micro_batch_size, platform)
-    scores = session.task.evaluate(Predictor(built.model, batch_size, platform), session.run.path)
-    if not session.processes.is_chief:
+    scores = context.task.evaluate(Predictor(built.model, batch_size, platform), context.run.path)
+    if not context.processes.is_chief:
         return {}
     if scores:
-        session.run.write("scores.json", scores)
-        for listener in session.listeners:
+        context.run.write("scores.json", scores)
+        for listener in context.listeners:
             listener.scored(scores)
         for name, score in scores.items():
             # "mlm_loss: 1.2" is the form of a logging period, which scripts parse.
@@ -77,23 +77,23 @@ class EvaluateWhileTraining:
 
     def __init__(
         self,
-        session: Session,
+        context: RunContext,
         data: TrainingData,
         model: keras.Model,
         saver: Saver,
         checkpoints: Checkpoints,
         reporting: Reporting,
     ) -> None:
-        config, platform = session.config, session.platform
+        config, platform = context.config, context.platform
         every = config.evaluation.every
         assert every is not None
-        self._session, self._platform, self._plan = session, platform, data.plan
+        self._context, self._platform, self._plan = context, platform, data.plan
         self._saver, self._checkpoints, self._reporting = saver, checkpoints, reporting
-        self._metric = config.evaluation.metric or session.task.metrics(config)[0]
+        self._metric = config.evaluation.metric or context.task.metrics(config)[0]
         self._rows_between = data.reader.count if every == "epoch" else every * config.samples_per_update
         batch_size = evaluation_batch_size(config.evaluation_batch_size, config.global_batch.micro_batch_size, platform)
         self._predict = Predictor(model, batch_size, platform, self._interrupted)
-        records = session.processes.decide(lambda: session.run.evaluations(self._metric))
+        records = context.processes.decide(lambda: context.run.evaluations(self._metric))
         self._records = [Record(*record) for record in records]
         saver.writer.best = find_best_step(self._records, self._metric)  # a rewind may have discarded a better one
         if saver.writer.best is not None:
@@ -110,7 +110,7 @@ class EvaluateWhileTraining:
 
     def next_step(self, step: int) -> int:
         """Return the number of updates after which the next evaluation is due, if ``step`` updates are done."""
-        rows = self._session.config.samples_per_update
+        rows = self._context.config.samples_per_update
         intervals = step * rows // self._rows_between + 1
         return -(-intervals * self._rows_between // rows)
 
@@ -129,7 +129,7 @@ class EvaluateWhileTraining:
         return self.next_step(max(last, before)) <= step or last < step == self._plan.updates
 
     def _patience_is_over(self) -> bool:
-        patience, best = self._session.config.evaluation.patience, find_best_step(self._records, self._metric) or 0
+        patience, best = self._context.config.evaluation.patience, find_best_step(self._records, self._metric) or 0
         return patience is not None and sum(record.step > best for record in self._records) >= patience
 
     def _evaluate(self, step: int) -> bool:
@@ -137,32 +137,32 @@ class EvaluateWhileTraining:
 
         All processes call this at the same step.
         """
-        session = self._session
-        local = self._scores() if session.platform.all_processes_predict else None
-        scores = session.processes.decide(lambda: self._scores() if local is None else local)
+        context = self._context
+        local = self._scores() if context.platform.all_processes_predict else None
+        scores = context.processes.decide(lambda: self._scores() if local is None else local)
         if scores is None:
             return True
         self._records.append(Record(step, scores[self._metric]))
         is_best = find_best_step(self._records, self._metric) == step
-        samples = round(step * session.config.samples_per_update * self._plan.packing_factor)
+        samples = round(step * context.config.samples_per_update * self._plan.packing_factor)
         evaluation = Evaluation(step, self._plan.updates, samples, scores, is_best)
-        for listener in session.listeners:
+        for listener in context.listeners:
             listener.evaluated(evaluation)
         if is_best:
             self._saver.keep_as_best(step)
             self._checkpoints.save_unsaved()
         ends = self._patience_is_over()
         if ends:
-            logger.info("%s has not become better in %d evaluations", self._metric, session.config.evaluation.patience)
+            logger.info("%s has not become better in %d evaluations", self._metric, context.config.evaluation.patience)
         return ends
 
     def _scores(self) -> Optional[Dict[str, float]]:
         """Return the scores of the present state; None if the run was asked to stop meanwhile."""
         try:
-            return self._session.task.evaluate(self._predict, None)
+            return self._context.task.evaluate(self._predict, None)
         except InterruptedEvaluation:
             return None
 
     def _interrupted(self) -> bool:
         # If all processes predict together, none may stop early.
-        return self._session.stop.signal is not None and not self._session.platform.all_processes_predict
+        return self._context.stop.signal is not None and not self._context.platform.all_processes_predict

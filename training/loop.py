@@ -19,7 +19,7 @@ from training.evaluation import EvaluateWhileTraining
 from training.machine import optimizer_settings, update_settings
 from training.monitoring import CorruptRecords
 from training.resume import Position
-from training.session import Session, TrainingData
+from training.run_context import RunContext, TrainingData
 from training.sparsity import pattern_updates
 from training.task import BuiltModel
 from utilities.errors import Stopped
@@ -54,11 +54,11 @@ class TrainingLoop:
         built: the model, with the weights to start from.
     """
 
-    def __init__(self, session: Session, data: TrainingData, built: BuiltModel) -> None:
-        self._session = session
+    def __init__(self, context: RunContext, data: TrainingData, built: BuiltModel) -> None:
+        self._context = context
         self._data = data
         self._built = built
-        self._memory = LastPeriod(session.position.seconds)
+        self._memory = LastPeriod(context.position.seconds)
 
     def run(self) -> Optional[Period]:
         """Train to the end of the run; with ``compile_only``, only compile.
@@ -72,17 +72,17 @@ class TrainingLoop:
             Stopped: the run was asked to stop.
             UserError: data, disk or a divergence ended the training.
         """
-        session, plan, processes = self._session, self._data.plan, self._session.processes
+        context, plan, processes = self._context, self._data.plan, self._context.processes
         state = self._compile()
-        if session.config.compile_only:
-            specification = self._dataset(session.position).element_spec
-            session.platform.compile_step(self._built.model, specification)
-            session.platform.keep_programs()
+        if context.config.compile_only:
+            specification = self._dataset(context.position).element_spec
+            context.platform.compile_step(self._built.model, specification)
+            context.platform.keep_programs()
             logger.info("compiled; not training, as compile_only asks")
             return None
-        saver = Saver(session, self._data, state, lambda: self._memory.seconds)
-        with contextlib.closing(saver.writer), session.stop.defer(), processes.monitored():
-            if session.config.on_divergence == "rewind" and saver.position.checkpoint is None:
+        saver = Saver(context, self._data, state, lambda: self._memory.seconds)
+        with contextlib.closing(saver.writer), context.stop.defer(), processes.monitored():
+            if context.config.on_divergence == "rewind" and saver.position.checkpoint is None:
                 saver.writer.save(saver.position.step)  # the first rewind may go back to the beginning
             while True:
                 state.restore_on_all(saver.position.checkpoint, processes)
@@ -91,36 +91,36 @@ class TrainingLoop:
                     break
                 except DivergenceError as error:
                     saver.writer.wait()
-                    if session.config.on_divergence != "rewind":
+                    if context.config.on_divergence != "rewind":
                         raise
                     saver.position = self._rewind(saver, error)
             saver.writer.wait()
             processes.barrier()
         last = self._memory.last
-        if session.stop.signal is None:
+        if context.stop.signal is None:
             self._restore_best(saver, state)
         else:
             step = saver.position.step if last is None else last.step
-            raise Stopped(session.stop.signal, f" at step {step:,} of {plan.updates:,}, which is saved")
+            raise Stopped(context.stop.signal, f" at step {step:,} of {plan.updates:,}, which is saved")
         return last
 
     def _compile(self) -> TrainingState:
         """Compile the model, and return the state that training changes."""
-        session, plan, (model, blocks, _) = self._session, self._data.plan, self._built
-        config, platform = session.config, session.platform
+        context, plan, (model, blocks, _) = self._context, self._data.plan, self._built
+        config, platform = context.config, context.platform
         if is_packed(config):
             factor = plan.packing_factor
             logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, *betas(config, factor))
         settings = optimizer_settings(config, plan.updates, plan.packing_factor, hidden_matrices(blocks))
         optimizer = self._optimizer = platform.optimizer(settings)
-        update = update_settings(config, session.processes)
-        platform.compile(model, optimizer, session.task.objective, update, plan.updates_per_period)
+        update = update_settings(config, context.processes)
+        platform.compile(model, optimizer, context.task.objective, update, plan.updates_per_period)
         state, others, parts = platform.state(optimizer), platform.other_state(), platform.parts(optimizer)
         return TrainingState(blocks, state, model.trainable_variables, others, parts)
 
     def _dataset(self, position: Position) -> Any:
         """Return the data from a position to the end of the run as a ``tf.data`` data set."""
-        config, plan, processes = self._session.config, self._data.plan, self._session.processes
+        config, plan, processes = self._context.config, self._data.plan, self._context.processes
         return training_dataset(
             self._data.reader,
             micro_batch_size=config.global_batch.micro_batch_size,
@@ -138,17 +138,17 @@ class TrainingLoop:
 
     def _train(self, saver: Saver) -> None:
         """Train from the saver's position to the end, to a divergence, or until the run is asked to stop."""
-        session, data, plan, position = self._session, self._data, self._data.plan, saver.position
+        context, data, plan, position = self._context, self._data, self._data.plan, saver.position
         reporting, checkpoints = self._reporting(position), saver.checkpoints()
         evaluation = None
-        if session.config.evaluation.every is not None and not session.config.generated_dataset:
-            evaluation = EvaluateWhileTraining(session, data, self._built.model, saver, checkpoints, reporting)
+        if context.config.evaluation.every is not None and not context.config.generated_dataset:
+            evaluation = EvaluateWhileTraining(context, data, self._built.model, saver, checkpoints, reporting)
             if evaluation.catch_up(position.step):
-                session.stop.agree(session.processes.maximum)
+                context.stop.agree(context.processes.maximum)
                 return
         if position.step == plan.updates:  # an interruption left nothing else to do
             return
-        patterns = pattern_updates(session, data, self._built, self._optimizer, position.step, position.skipped)
+        patterns = pattern_updates(context, data, self._built, self._optimizer, position.step, position.skipped)
         course = TrainingCourse(
             plan,
             position.step,
@@ -157,40 +157,40 @@ class TrainingLoop:
             checkpoints,
             evaluation,
             patterns,
-            session.stop,
-            session.processes,
+            context.stop,
+            context.processes,
         )
         try:
             course.begin()
             with raise_data_errors(data.reader):
                 updates = plan.updates - position.step
-                session.platform.train(self._built.model, self._dataset(position), updates, course)
+                context.platform.train(self._built.model, self._dataset(position), updates, course)
             course.end()
         finally:
             reporting.end()
 
     def _reporting(self, position: Position) -> Reporting:
-        session, plan, config = self._session, self._data.plan, self._session.config
-        losses = session.task.objective.losses
-        before = session.processes.decide(lambda: session.run.losses(losses))
+        context, plan, config = self._context, self._data.plan, self._context.config
+        losses = context.task.objective.losses
+        before = context.processes.decide(lambda: context.run.losses(losses))
         divergence = StopOnDivergence(losses, config.exploding_loss_ratio, before)
-        corrupt_records = CorruptRecords(self._data.reader, session.run.history)
+        corrupt_records = CorruptRecords(self._data.reader, context.run.history)
         is_first = self._memory.last is None  # otherwise training continues after a rewind
         return Reporting(
             total_steps=plan.updates,
             samples_per_step=config.samples_per_update * plan.packing_factor,
             # The last two may end the run, after the others have written the metrics that led to it.
-            listeners=[self._memory, corrupt_records, *session.listeners, OverflowCounter(), divergence],
+            listeners=[self._memory, corrupt_records, *context.listeners, OverflowCounter(), divergence],
             first_step=position.step,
-            started=session.started if is_first else None,
+            started=context.started if is_first else None,
             packs_per_step=config.samples_per_update if is_packed(config) else None,
             seconds_before=position.seconds,
-            programs=session.platform.keep_programs if is_first else lambda: "counted from the rewind",
+            programs=context.platform.keep_programs if is_first else lambda: "counted from the rewind",
         )
 
     def _restore_best(self, saver: Saver, state: TrainingState) -> None:
         """Set the weights to those of the best checkpoint, if the model was evaluated while it trained."""
-        processes = self._session.processes
+        processes = self._context.processes
         best = shared_position(processes, lambda: Position(checkpoint=saver.best()))
         if best.checkpoint is not None:
             logger.info("the best evaluation was that of %s", best.checkpoint.folder.name)
@@ -198,4 +198,4 @@ class TrainingLoop:
 
     def _rewind(self, saver: Saver, error: DivergenceError) -> Position:
         """Rewind to the position that the chief chooses; all processes have noticed the same divergence."""
-        return shared_position(self._session.processes, lambda: rewind(self._session, saver, error))
+        return shared_position(self._context.processes, lambda: rewind(self._context, saver, error))

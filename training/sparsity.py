@@ -27,7 +27,7 @@ from sparsity.patterns import (
     set_change,
 )
 from sparsity.products import AUTO, NATIVE, choose
-from training.session import Session, TrainingData
+from training.run_context import RunContext, TrainingData
 from training.task import BuiltModel
 from utilities.files import append_json_line, read_steps, write_atomically
 
@@ -64,7 +64,7 @@ def sparse_lines(blocks: Sequence[keras.layers.Layer]) -> List[str]:
 
 
 def pattern_updates(
-    session: Session,
+    context: RunContext,
     data: TrainingData,
     built: BuiltModel,
     optimizer: keras.optimizers.Optimizer,
@@ -75,7 +75,7 @@ def pattern_updates(
     layers = sparse_layers(built.blocks)
     if not layers:
         return None
-    config, updates = session.config, data.plan.updates
+    config, updates = context.config, data.plan.updates
     changes = 0 if config.sparsity.method == STATIC else config.sparsity.pattern_updates
     due = pattern_steps(updates, changes)
     per_period = data.plan.updates_per_period
@@ -89,11 +89,11 @@ def pattern_updates(
         )  # fmt: skip
     gradients = None
     if config.sparsity.method == RIGL and due:
-        dense = DenseGradients(built.model, session.task.objective, layers)
+        dense = DenseGradients(built.model, context.task.objective, layers)
         gradients = gradient_norms(config, data, dense, skipped)
-    parts = session.platform.parts(optimizer)
-    rule = PatternRule(config, updates, optimizer.moments, gradients, session.processes, parts)
-    return PatternUpdates(layers, change_steps, rule, session.run.path / PATTERNS, first_step)
+    parts = context.platform.parts(optimizer)
+    rule = PatternRule(config, updates, optimizer.moments, gradients, context.processes, parts)
+    return PatternUpdates(layers, change_steps, rule, context.run.path / PATTERNS, first_step)
 
 
 def gradient_norms(

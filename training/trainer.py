@@ -49,8 +49,8 @@ from training.resume import (
     record_resume,
     run_to_resume,
 )
+from training.run_context import RunContext, TrainingData, open_training_data
 from training.run_folder import FolderLocks, RunFolder
-from training.session import Session, TrainingData, open_training_data
 from training.sparsity import sparse_lines
 from training.task import BuiltModel, MakeTask
 from utilities.environment import program_version
@@ -124,7 +124,7 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
                 if processes.is_chief:
                     warn_of_ignored_settings(loaded, platform, processes)
                 listeners = make_listeners(config, run, reference) if processes.is_chief else []
-                session = Session(
+                context = RunContext(
                     config=config,
                     task=task,
                     architecture=architecture,
@@ -137,29 +137,29 @@ def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: 
                     started=started,
                     processes=processes,
                 )
-                return fit_and_evaluate(session, data, start)
+                return fit_and_evaluate(context, data, start)
 
 
-def fit_and_evaluate(session: Session, data: Optional[TrainingData], start: Optional[InitialWeights]) -> Result:
+def fit_and_evaluate(context: RunContext, data: Optional[TrainingData], start: Optional[InitialWeights]) -> Result:
     """Build the model, train it, evaluate it, and write the report."""
-    config, processes = session.config, session.processes
-    with closing(session.listeners), final_report(session):
-        built = initial_model(session, data, start)
-        evaluates = processes.is_chief or session.platform.all_processes_predict
+    config, processes = context.config, context.processes
+    with closing(context.listeners), final_report(context):
+        built = initial_model(context, data, start)
+        evaluates = processes.is_chief or context.platform.all_processes_predict
         if data is not None:
-            last = TrainingLoop(session, data, built).run()
-            for line in session.task.summary(last.metrics, data.facts) if last else []:
+            last = TrainingLoop(context, data, built).run()
+            for line in context.task.summary(last.metrics, data.facts) if last else []:
                 logger.info(line)
         else:
-            if session.position.checkpoint is not None and evaluates:
-                load_weights(session.position.checkpoint, built.blocks)
-            session.platform.compile_evaluation(built.model, session.task.objective)
-        scores = evaluate(session, built) if evaluates and not config.compile_only else {}
+            if context.position.checkpoint is not None and evaluates:
+                load_weights(context.position.checkpoint, built.blocks)
+            context.platform.compile_evaluation(built.model, context.task.objective)
+        scores = evaluate(context, built) if evaluates and not config.compile_only else {}
         # An interrupted run that is resumed only to be evaluated can still be trained to its end.
-        if not config.compile_only and (data is not None or session.position.checkpoint is None):
-            session.run.history.add(END, session.run.last_step())
+        if not config.compile_only and (data is not None or context.position.checkpoint is None):
+            context.run.history.add(END, context.run.last_step())
     processes.barrier()  # a process that ended earlier than the others would be reported as lost
-    return Result(session.run.path, scores, session.run.metrics(), built.model)
+    return Result(context.run.path, scores, context.run.metrics(), built.model)
 
 
 def starting_weights(
@@ -194,9 +194,9 @@ def describe_run(
     run.write_description(loaded, figures, data.facts if data else {})
 
 
-def initial_model(session: Session, data: Optional[TrainingData], start: Optional[InitialWeights]) -> BuiltModel:
+def initial_model(context: RunContext, data: Optional[TrainingData], start: Optional[InitialWeights]) -> BuiltModel:
     """Build the converted model with the weights to start from, and log the conversion."""
-    built = session.task.build(session.platform, functools.partial(initialize_source, session, data, start))
+    built = context.task.build(context.platform, functools.partial(initialize_source, context, data, start))
     parameters = f"{sum(variable.shape.num_elements() for variable in built.model.trainable_variables):,} parameters"
     if built.conversion is None:
         logger.info("Hugging Face's BERT with its own layers, %s", parameters)
@@ -206,43 +206,43 @@ def initial_model(session: Session, data: Optional[TrainingData], start: Optiona
             logger.info("  %s", line)
         for line in sparse_lines(built.blocks):
             logger.info(line)
-        session.run.write("conversion.json", [dataclasses.asdict(row) for row in built.conversion.rows])
+        context.run.write("conversion.json", [dataclasses.asdict(row) for row in built.conversion.rows])
     if start is not None:
-        if not session.config.do_training:
-            refuse_random_weights(start, session.config.allow_missing_weights)
-        logger.info("weights from %s%s", start.origin, cast_note(start, session.platform.precision))
+        if not context.config.do_training:
+            refuse_random_weights(start, context.config.allow_missing_weights)
+        logger.info("weights from %s%s", start.origin, cast_note(start, context.platform.precision))
     return built
 
 
 def initialize_source(
-    session: Session, data: Optional[TrainingData], start: Optional[InitialWeights], source: keras.Model
+    context: RunContext, data: Optional[TrainingData], start: Optional[InitialWeights], source: keras.Model
 ) -> None:
     """Set the weights of a Hugging Face model before its conversion; weights that nothing sets stay random."""
     if start is not None:
         start.initialize_source(source)
-    elif data is not None and session.config.word_vectors and session.processes.is_chief:
+    elif data is not None and context.config.word_vectors and context.processes.is_chief:
         # Training begins with the chief's weights in all processes.
-        assign_word_vectors(source, data.reader, session.architecture.initializer_range, session.config.seed)
+        assign_word_vectors(source, data.reader, context.architecture.initializer_range, context.config.seed)
 
 
 @contextlib.contextmanager
-def final_report(session: Session) -> Iterator[None]:
+def final_report(context: RunContext) -> Iterator[None]:
     """Write the report when the block ends, even by an error; a failing report does not fail the run."""
     try:
         yield
     finally:
-        begun = (session.run.path / "metrics.jsonl").exists() or (session.run.path / "scores.json").exists()
-        if session.config.report and begun:
-            write_final_report(session)
+        begun = (context.run.path / "metrics.jsonl").exists() or (context.run.path / "scores.json").exists()
+        if context.config.report and begun:
+            write_final_report(context)
 
 
-def write_final_report(session: Session) -> None:
+def write_final_report(context: RunContext) -> None:
     """Write the report and log its path."""
     try:
-        path = write_report(session.run.path)
+        path = write_report(context.run.path)
     except (UserError, OSError) as error:
-        logger.warning("no report: %s; try again: python -m reports %s", error, session.run.path)
+        logger.warning("no report: %s; try again: python -m reports %s", error, context.run.path)
         return
     logger.info("report: %s", path)
-    for listener in session.listeners:
+    for listener in context.listeners:
         listener.wrote("report", path)

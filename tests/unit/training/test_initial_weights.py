@@ -158,11 +158,11 @@ def test_positions_of_packs_are_those_of_their_sequences(tmp_path):
 @pytest.mark.parametrize("process", [0, 1])
 def test_only_the_chief_computes_word_vectors(process):
     """Training begins with its weights in all processes."""
-    session: Any = SimpleNamespace(
+    context: Any = SimpleNamespace(
         config=SimpleNamespace(word_vectors=True, seed=1), architecture=Architecture(), processes=Processes(2, process)
     )
     data: Any = SimpleNamespace(reader=GeneratedReader(pretraining_features(16, 2, 30), seed=1))
     table = tf.Variable(tf.zeros([30, 8]))
     source: Any = SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(weight=table))
-    initialize_source(session, data, None, source)
+    initialize_source(context, data, None, source)
     assert bool(tf.reduce_any(table != 0)) == (process == 0)

@@ -18,7 +18,7 @@ from tests.support.config_files import TINY, write
 from training.checkpointing import Saver, rewind
 from training.resume import Position
 from training.run_folder import RunFolder
-from training.session import Plan
+from training.run_context import Plan
 from utilities.errors import UserError
 
 
@@ -30,7 +30,7 @@ def save(folder: Path, step: int, identity: str | None) -> Path:
 def rewound(tmp_path: Path, run: RunFolder, resumed: Path, error: DivergenceError) -> Position:
     """Return the position after the divergence of a run that was resumed from a checkpoint in another folder."""
     flags = ["--save-ckpt-path", str(tmp_path / "now"), "--keep-last", "1", "--on-divergence", "rewind"]
-    session: Any = SimpleNamespace(
+    context: Any = SimpleNamespace(
         config=load_config("pretraining", ["--config", str(write(tmp_path, TINY)), *flags]).config,
         task=SimpleNamespace(name="pretraining"), architecture=Architecture(), trained_positions=128, run=run,
         platform=SimpleNamespace(precision="float32"), processes=SINGLE_PROCESS, listeners=[],
@@ -38,7 +38,7 @@ def rewound(tmp_path: Path, run: RunFolder, resumed: Path, error: DivergenceErro
     )  # fmt: skip
     data: Any = SimpleNamespace(reader=None, plan=Plan(100, 1, 1, 1.0), identity="data")
     state: Any = None
-    return rewind(session, Saver(session, data, state, lambda: 9.0), error)
+    return rewind(context, Saver(context, data, state, lambda: 9.0), error)
 
 
 def test_checkpoints_of_another_run_in_an_earlier_folder_are_neither_used_nor_renamed(tmp_path):

@@ -46,11 +46,11 @@ def test_every_process_that_predicts_has_the_weights_of_a_resumed_run(process, t
         build=lambda platform, fill: BuiltModel(model, blocks, None), evaluate=evaluate,
         objective=ClassificationObjective(),
     )  # fmt: skip
-    session: Any = SimpleNamespace(
+    context: Any = SimpleNamespace(
         config=config, task=task, platform=platform, processes=Processes(2, process), listeners=[],
         run=RunFolder.create(str(tmp_path), "run"), position=Position(STEP, checkpoint=checkpoint),
     )  # fmt: skip
-    fit_and_evaluate(session, None, SavedState(checkpoint))
+    fit_and_evaluate(context, None, SavedState(checkpoint))
     for ours, expected in zip(seen, saved.model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, expected)
-    assert not session.run.history.finished, "the same command without do_training false still continues it"
+    assert not context.run.history.finished, "the same command without do_training false still continues it"

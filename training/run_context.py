@@ -21,7 +21,7 @@ from utilities.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
-class Session:
+class RunContext:
     """The objects that make up a run.
 
     Attributes:
