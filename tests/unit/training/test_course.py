@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from training.run_context import Plan
 
 from execution.processes import SINGLE_PROCESS
 from keras_extensions.callbacks.signals import StopRequest
 from training.course import TrainingCourse
+from training.run_context import Plan
 
 PLAN = Plan(updates=23, updates_per_period=10, micro_batches=1, packing_factor=1.0)
 

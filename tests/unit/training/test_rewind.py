@@ -17,8 +17,8 @@ from settings.loading import load_config
 from tests.support.config_files import TINY, write
 from training.checkpointing import Saver, rewind
 from training.resume import Position
-from training.run_folder import RunFolder
 from training.run_context import Plan
+from training.run_folder import RunFolder
 from utilities.errors import UserError
 
 
