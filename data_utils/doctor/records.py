@@ -99,7 +99,7 @@ class Checker:
             checks["has an input_mask with padding between its tokens, or no token"] = ~is_one_sequence(numbers)
             checks["has masked_lm_positions in the padding"] = ((weights > 0) & (masked == 0)).any(1)
         if not self.may_mask_nothing:
-            checks["masks nothing"] = (weights <= 0).all(1)
+            checks["masks nothing"] = np.all(weights <= 0, axis=1)
         if self.special is not None:
             _, _, cls_id, sep_id, _ = self.special
             outside = np.zeros((len(numbers), 1), numbers.dtype)
