@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from data_utils.packing.merge import is_one_sequence
-from data_utils.records.decoding import ExampleDecoder, ExampleError
+from data_utils.records.decoding import ExampleDecoder, ExampleError, record_sizes
 from data_utils.records.features import (
     PACKS_FORMAT,
-    WEIGHTS,
-    Feature,
     FeatureSpec,
     packed_pretraining_features,
     pretraining_features,
@@ -175,7 +173,7 @@ def find_features(files: list[Path], manifest: Manifest | None, vocab_size: int)
         try:
             if isinstance(record, RecordError):
                 raise ExampleError(0, record.reason)
-            return _features(_sizes(record), vocab_size)
+            return _features(record_sizes(record), vocab_size)
         except ExampleError as error:
             reason = f"the last one tried {error.reason}"
     raise UserError(f"{files[0].parent}: has no pre-training record that can be read ({reason})")
@@ -186,13 +184,3 @@ def _features(sizes: Sequence[int], vocab_size: int) -> FeatureSpec:
     if sequences:
         return packed_pretraining_features(length, predictions, sequences[0], vocab_size)
     return pretraining_features(length, predictions, vocab_size)
-
-
-def _sizes(record: bytes) -> tuple[int, ...]:
-    """Return max_seq_length, masked positions, and for a pack the number of sequences that it may have."""
-    batch = ExampleDecoder(pretraining_features(1, 1, ANY_VOCABULARY).features).decode([record], any_length=True)
-    sizes = batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1]
-    with contextlib.suppress(ExampleError):
-        weights = ExampleDecoder([Feature("next_sentence_weights", 1, WEIGHTS)]).decode([record], any_length=True)
-        return *sizes, weights["next_sentence_weights"].size
-    return sizes

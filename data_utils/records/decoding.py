@@ -7,7 +7,7 @@ from typing import Dict, Iterable, List, Sequence, Tuple
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from data_utils.records.features import Feature
+from data_utils.records.features import WEIGHTS, Feature, pretraining_features
 from data_utils.records.messages import FLOATS, INTEGERS, Example
 
 _REMAKE = "set dataset_dir to a data set made for this task, or make the data set again"
@@ -64,6 +64,21 @@ class ExampleDecoder:
         """
         rows = [_parse(message, row) for row, message in enumerate(messages)]
         return {feature.name: _decode_feature(feature, rows, any_length) for feature in self.features}
+
+
+def record_sizes(message: bytes) -> Tuple[int, ...]:
+    """Return max_seq_length and masked positions of a pre-training record, and for a pack its most sequences.
+
+    Raises:
+        ExampleError: the message is not a pre-training record.
+    """
+    batch = ExampleDecoder(pretraining_features(1, 1, 1).features).decode([message], any_length=True)
+    sizes = batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1]
+    try:
+        weights = ExampleDecoder([Feature("next_sentence_weights", 1, WEIGHTS)]).decode([message], any_length=True)
+    except ExampleError:
+        return sizes
+    return (*sizes, weights["next_sentence_weights"].shape[1])
 
 
 def _parse(message: bytes, row: int) -> Dict[str, _Values]:

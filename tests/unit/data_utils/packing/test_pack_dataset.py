@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from data_utils.packing.dataset import pack_dataset
 from data_utils.packing.plan import read_plan
 from data_utils.parallel import Pool
 from data_utils.records.features import packed_pretraining_features
+from data_utils.records.files import list_record_files
 from data_utils.records.manifest import write_manifest
 from data_utils.records.reader import RecordReader
 from data_utils.text.masking import prediction_counts
@@ -39,7 +39,7 @@ def source(tmp_path: Path) -> Path:
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset, "_MAX_PACKS_OF_FILE", 20)
     monkeypatch.setattr(dataset, "_PACKS_AT_ONCE", 7)
-    monkeypatch.setattr(records, "RECORDS_OF_UNIT", 64)
+    monkeypatch.setattr(dataset, "RECORDS_OF_UNIT", 64)
     monkeypatch.setattr(records, "_RECORDS_AT_ONCE", 10)
 
 
@@ -143,7 +143,7 @@ def test_bound_of_the_masked_positions_of_held_out_packs(
         best = np.array(
             [max([best[n], *(best[n - t] + m for t, m in zip(tokens, masked) if t <= n)]) for n in range(length + 1)]
         )
-    bound = dataset.most_held_out(records.Source(source), length, sequences)
+    bound = dataset.most_held_out(source, dataset.Shape(LENGTH, PREDICTIONS), length, sequences)
     assert best[-1] <= bound <= best[-1] + sequences
 
 
@@ -183,8 +183,8 @@ def test_published_numbers_of_masked_positions(tmp_path: Path) -> None:
     (tmp_path / "validation").mkdir()
     write_manifest(tmp_path / "validation", {"masked_lm_prob": 0.15}, {}, [], {}, None)
     for length, predictions in ((128, 20), (512, 76), (384, 56)):  # held-out records need no more
-        source = SimpleNamespace(folder=tmp_path, shape=dataset.Shape(length, predictions))
-        assert dataset.most_held_out(source, length, 3) <= usual(length, predictions, 3)
+        held_out = dataset.most_held_out(tmp_path, dataset.Shape(length, predictions), length, 3)
+        assert held_out <= usual(length, predictions, 3)
 
 
 def test_a_killed_run_resumes_to_the_same_bytes_and_facts(
@@ -198,8 +198,8 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_facts(
     assert whole["vocab.txt"] == (source / "vocab.txt").read_bytes()
     assert not any(name.startswith(".work") for name in whole)
     output, calls = tmp_path / "out", []
-    for module, name, runs in ((records, "_measure", 2), (dataset, "_write_file", 3)):
-        function = getattr(module, name)
+    for name, runs in (("_measure", 2), ("_write_file", 3)):
+        function = getattr(dataset, name)
 
         def dies(*arguments: Any, function: Any = function, runs: int = runs) -> Any:
             calls.append(arguments)
@@ -208,11 +208,13 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_facts(
             return function(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, dies)
+            patch.setattr(dataset, name, dies)
             with pytest.raises(KeyboardInterrupt):
                 pack_dataset(source, output)
         assert not (output / "manifest.json").exists()
         calls.clear()
+    with pytest.raises(UserError, match="not all records are written"):
+        list_record_files(output)
     written = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
     assert len(written) == 3
     damaged, *_ = written
@@ -255,7 +257,7 @@ OUTSIDE = {"masked_lm_positions": np.full(PREDICTIONS, LENGTH), "masked_lm_weigh
     [
         ({"input_mask": np.array([1, 0] * (LENGTH // 2))}, "input_mask"),
         ({"input_mask": np.zeros(LENGTH, np.int64)}, "input_mask"),
-        (OUTSIDE, f"masks position {LENGTH}"),
+        (OUTSIDE, "masked_lm_positions"),
         ({"masked_lm_weights": np.ones(PREDICTIONS + 1, np.float32)}, "masked_lm_weights"),
     ],
 )
