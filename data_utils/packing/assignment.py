@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def fill_packs(plan: PackingPlan, lengths: np.ndarray, seed: int) -> Packs:
     return Packs(listed, pack_starts, slot_starts, np.array(offsets, np.int64), np.array(steps, np.int64))
 
 
-def given_packs(packs: Sequence[Sequence[int]]) -> Packs:
+def given_packs(packs: Union[np.ndarray, Sequence[Sequence[int]]]) -> Packs:
     """Return packs of the given sequences."""
     starts = np.cumsum([0, *map(len, packs)])
     slots = np.arange(starts[-1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from utilities.files import json_digest
 
 _ANY_VOCABULARY = 1 << 31
 _RECORDS_AT_ONCE = 4096
+_MEASURED = ("input_mask", "masked_lm_positions", "masked_lm_weights")
 
 
 class Shape(NamedTuple):
@@ -73,7 +74,7 @@ class Source(NamedTuple):
         return np.concatenate([self._measure(np.arange(at, min(at + _RECORDS_AT_ONCE, end))) for at in starts])
 
     def _measure(self, positions: np.ndarray) -> np.ndarray:
-        batch = self.reader.read(positions)
+        batch = _reader(self, _MEASURED).read(positions)
         lengths = batch["input_mask"].sum(axis=1)
         masked = batch["masked_lm_weights"] > 0
         checks = {
@@ -91,8 +92,10 @@ class Source(NamedTuple):
         return np.stack([lengths, masked.sum(axis=1)], axis=1).astype(np.uint16)
 
 
-@functools.lru_cache(maxsize=1)
-def _reader(source: Source) -> RecordReader:
+@functools.lru_cache(maxsize=2)
+def _reader(source: Source, names: Optional[Tuple[str, ...]] = None) -> RecordReader:
+    """Return the reader of some features, or of all."""
     spec = pretraining_features(*source.shape, _ANY_VOCABULARY, _ANY_VOCABULARY)
-    features = tuple(replace(feature, length_setting=None, range_setting=None) for feature in spec.features)
+    chosen = (feature for feature in spec.features if names is None or feature.name in names)
+    features = tuple(replace(feature, length_setting=None, range_setting=None) for feature in chosen)
     return RecordReader(source.folder, replace(spec, features=features, manifest_settings={}))

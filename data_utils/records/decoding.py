@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Sequence, Tuple
+from typing import Any, Dict, Iterable, Sequence, Tuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -27,9 +27,6 @@ class ExampleError(ValueError):
         self.row = row
         self.reason = reason
         self.fix = fix
-
-
-_Values = Tuple[str, Sequence[float]]  # the name of a feature's list, and its numbers
 
 
 class ExampleDecoder:
@@ -81,38 +78,32 @@ def record_sizes(message: bytes) -> Tuple[int, ...]:
     return (*sizes, weights["next_sentence_weights"].shape[1])
 
 
-def _parse(message: bytes, row: int) -> Dict[str, _Values]:
-    """Return all features of a message."""
+def _parse(message: bytes, row: int) -> Dict[str, Any]:
+    """Return the ``Feature`` messages of a message by their names."""
     try:
-        entries = Example.FromString(message).features.feature
+        return {entry.key: entry.value for entry in Example.FromString(message).features.feature}
     except DecodeError:
         raise ExampleError(row, "is not a tf.train.Example") from None
-    fields = {}
-    for entry in entries:
-        value = entry.value
-        list_name = value.WhichOneof("kind")
-        fields[entry.key] = list_name, () if list_name is None else getattr(value, list_name).value
-    return fields
 
 
-def _decode_feature(feature: Feature, rows: Sequence[Dict[str, _Values]], any_length: bool) -> np.ndarray:
+def _decode_feature(feature: Feature, rows: Sequence[Dict[str, Any]], any_length: bool) -> np.ndarray:
     """Return the numbers of a feature, (rows, length)."""
     expected, dtype = (FLOATS, np.float32) if feature.dtype == "float32" else (INTEGERS, np.int64)
-    numbers: List[float] = []
-    length = feature.length
+    numbers = np.empty((len(rows), feature.length), dtype)
     for row, fields in enumerate(rows):
-        list_name, values = fields.get(feature.name, (None, ()))
+        list_name = fields[feature.name].WhichOneof("kind") if feature.name in fields else None
         if list_name != expected:
             reason = f"has {feature.name} as {list_name}, not {expected}"
             if list_name is None:
                 reason = f"has no feature {feature.name} (it has {_names(fields)})"
             raise ExampleError(row, reason)
+        values = getattr(fields[feature.name], expected).value
         if any_length and row == 0:
-            length = len(values)
-        if len(values) != length:
-            raise _other_length(feature, row, len(values), length)
-        numbers.extend(values)
-    return np.array(numbers, dtype).reshape(len(rows), length)
+            numbers = np.empty((len(rows), len(values)), dtype)
+        if len(values) != numbers.shape[1]:
+            raise _other_length(feature, row, len(values), numbers.shape[1])
+        numbers[row] = values
+    return numbers
 
 
 def _other_length(feature: Feature, row: int, given: int, expected: int) -> ExampleError:
