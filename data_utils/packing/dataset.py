@@ -43,6 +43,7 @@ DEFAULT_SEED = 42
 _MAX_PACKS_OF_FILE = 8192
 _MIN_PACKS_OF_FILE = 256  # used if the input has more files than that
 _PACKS_AT_ONCE = 1024
+_PACKS_COUNTED = 1 << 20  # at a time, which limits memory
 _BYTES_OF_RECORD_TOKEN, _BYTES_OF_PACK_TOKEN = 4, 8  # rough sizes, to distinguish small data sets from large ones
 _EPOCH = 0  # of the permutation of the packs
 RECORDS_OF_UNIT = 1 << 17
@@ -150,8 +151,10 @@ def _make_packs(source: Source, output: Path, recipe: Mapping[str, Any], pool: P
         raise UserError(f"--max-seq-length {max_length}: {problem}; give that or more")
     plan = plan_packing(counts, max_length, limit, choices["algorithm"])
     packs = fill_packs(plan, lengths, choices["seed"])
-    records, amounts = packs.select(np.arange(packs.number))
-    needed = int(np.add.reduceat(masked_positions[records].astype(np.int64), np.cumsum(amounts) - amounts).max())
+    needed = max(
+        _most_in_a_pack(packs, np.arange(begin, min(begin + _PACKS_COUNTED, packs.number)), masked_positions)
+        for begin in range(0, packs.number, _PACKS_COUNTED)
+    )
     sequences = plan.max_sequences_in_a_pack if isinstance(limit, str) else limit
     predictions = choose_max_predictions(
         source.shape,
@@ -172,6 +175,12 @@ def _make_packs(source: Source, output: Path, recipe: Mapping[str, Any], pool: P
     entries = _write(source, output, packs, sizes, choices["seed"], pool)
     total = int(masked_positions.sum(dtype=np.int64))
     _finish(source, output, plan, sizes, entries, {name: choices[name] for name in ("algorithm", "seed")}, total)
+
+
+def _most_in_a_pack(packs: Packs, chosen: np.ndarray, amounts: np.ndarray) -> int:
+    """Return the largest sum of ``amounts`` (R,), such as numbers of masked positions, over the records of one pack."""
+    records, sizes = packs.select(chosen)
+    return int(np.add.reduceat(amounts[records].astype(np.int64), np.cumsum(sizes) - sizes).max())
 
 
 def _measured(source: Source, pool: Pool) -> Tuple[np.ndarray, np.ndarray]:
