@@ -5,9 +5,8 @@ Shapes: R records, S max_seq_length, P masked positions.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ from data_utils.records.framing import RandomAccessFile, RecordError, intact_bou
 from data_utils.records.index import find_index, load_index
 from data_utils.records.manifest import Manifest, file_sha256
 from data_utils.records.validation import Batch, Problem, find_problem, good_records
-from data_utils.records.writer import RecordFile, frame_records
+from data_utils.records.writer import write_record_file
 from utilities.errors import UserError
 
 PROBLEMS_SHOWN = 10
@@ -64,26 +63,30 @@ class Checker:
     def examine(self, path: Path) -> FileFindings:
         """Read all records of a file."""
         findings = FileFindings(path, file_sha256(path), _read_index(path)[1])
+        good = self._good_records(path, findings)
+        if self.output is None:
+            deque(good, maxlen=0)
+        else:
+            entry = write_record_file(self.output / path.name, good)
+            findings.repaired = entry if entry["records"] else None
+        return findings
+
+    def _good_records(self, path: Path, findings: FileFindings) -> Iterator[bytes]:
+        """Yield the good records of a file, and add what is found to ``findings``."""
         decoder = ExampleDecoder(self.spec.features)
         records = enumerate(read_records(path))
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(RecordFile(self.output / path.name)) if self.output is not None else None
-            while part := dict(itertools.islice(records, _RECORDS_AT_ONCE)):
-                problems = {number: record.reason for number, record in part.items() if isinstance(record, RecordError)}
-                payloads = {number: record for number, record in part.items() if isinstance(record, bytes)}
-                batch, bad = good_records(list(payloads.values()), decoder.decode, self._find_problem)
-                problems.update((list(payloads)[row], problem.reason) for row, problem in bad.items())
-                findings.counts["bad"] += len(problems)
-                named = [f"{path.name}, record {number} {reason}" for number, reason in sorted(problems.items())]
-                findings.problems = [*findings.problems, *named][:PROBLEMS_SHOWN]
-                good = [payload for number, payload in payloads.items() if number not in problems]
-                if good:
-                    findings.counts.update(_count(batch, self.special))
-                if file is not None:
-                    file.add(frame_records(good))
-            if file is not None and file.records:
-                findings.repaired = file.finish()
-        return findings
+        while part := dict(itertools.islice(records, _RECORDS_AT_ONCE)):
+            problems = {number: record.reason for number, record in part.items() if isinstance(record, RecordError)}
+            payloads = {number: record for number, record in part.items() if isinstance(record, bytes)}
+            batch, bad = good_records(list(payloads.values()), decoder.decode, self._find_problem)
+            problems.update((list(payloads)[row], problem.reason) for row, problem in bad.items())
+            findings.counts["bad"] += len(problems)
+            named = [f"{path.name}, record {number} {reason}" for number, reason in sorted(problems.items())]
+            findings.problems = [*findings.problems, *named][:PROBLEMS_SHOWN]
+            good = [payload for number, payload in payloads.items() if number not in problems]
+            if good:
+                findings.counts.update(_count(batch, self.special))
+            yield from good
 
     def _find_problem(self, batch: Batch) -> Problem | None:
         """Return a problem of a batch, if it has one."""

@@ -32,7 +32,7 @@ from data_utils.records.features import MAX_SEQ_LENGTH, PACKS_FORMAT, SHORTEST_S
 from data_utils.records.files import whole_file_entry
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, load_manifest, write_manifest
 from data_utils.records.order import permute
-from data_utils.records.writer import RecordFile, encode_examples, frame_records
+from data_utils.records.writer import encode_examples, write_record_file
 from utilities.errors import UserError
 from utilities.files import json_digest
 
@@ -290,17 +290,16 @@ def _write(source: Source, output: Path, packs: Packs, sizes: Sizes, seed: int, 
 
 def _write_file(source: Source, sizes: Sizes, file: _File) -> Dict[str, Any]:
     """Write a file of packs, unless an earlier run has; return its entry in the manifest."""
-    entry = whole_file_entry(file.path)
-    if entry is not None:
-        return entry
+    return whole_file_entry(file.path) or write_record_file(file.path, _messages(source, sizes, file))
+
+
+def _messages(source: Source, sizes: Sizes, file: _File) -> Iterator[bytes]:
     bounds = np.cumsum([0, *file.amounts])
-    with RecordFile(file.path) as output:
-        for begin in range(0, len(file.amounts), _PACKS_AT_ONCE):
-            inside = bounds[begin : begin + _PACKS_AT_ONCE + 1]
-            rows = [range(first, last) for first, last in zip(inside - inside[0], inside[1:] - inside[0])]
-            records = source.reader.read(file.records[inside[0] : inside[-1]])
-            output.add(frame_records(encode_examples(pack_arrays(records, rows, *sizes))))
-        return output.finish()
+    for begin in range(0, len(file.amounts), _PACKS_AT_ONCE):
+        inside = bounds[begin : begin + _PACKS_AT_ONCE + 1]
+        rows = [range(first, last) for first, last in zip(inside - inside[0], inside[1:] - inside[0])]
+        records = source.reader.read(file.records[inside[0] : inside[-1]])
+        yield from encode_examples(pack_arrays(records, rows, *sizes))
 
 
 def _finish(

@@ -16,7 +16,7 @@ from data_utils.doctor.__main__ import main
 from data_utils.records.features import pretraining_features
 from data_utils.records.index import load_index
 from data_utils.records.reader import RecordReader
-from data_utils.records.writer import encode_examples, frame_records, write_record_file
+from data_utils.records.writer import encode_examples, write_record_file
 from data_utils.text.instances import Settings, make_features
 from data_utils.text.tokens import TokenizedUnit
 from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary
@@ -157,7 +157,7 @@ def damaged_set(tmp_path: Path) -> tuple[Path, list[int]]:
     lacking = {name: values[:1] for name, values in batch.items() if name != "segment_ids"}
     messages = encode_examples(batch)
     messages[40], messages[50] = encode_examples(short)[0], encode_examples(lacking)[0]
-    write_record_file(path, frame_records(messages))
+    write_record_file(path, messages)
     data = bytearray(path.read_bytes())
     boundaries = load_index(path.with_suffix(".index"), path, len(data))
     data[boundaries[10] + 50] ^= 1
