@@ -47,7 +47,6 @@ _PACKS_COUNTED = 1 << 20  # at a time, which limits memory
 _BYTES_OF_RECORD_TOKEN, _BYTES_OF_PACK_TOKEN = 4, 8  # rough sizes, to distinguish small data sets from large ones
 _EPOCH = 0  # of the permutation of the packs
 RECORDS_OF_UNIT = 1 << 17
-_ROUNDING = 1e-6  # error of floating-point sums that should be whole numbers
 
 
 class Sizes(NamedTuple):
@@ -139,30 +138,47 @@ def check_sizes(
         raise UserError(f"{option} {max_sequences_per_pack}: {problem}; give {most} or less")
 
 
-def _make_packs(source: Source, output: Path, recipe: Mapping[str, Any], pool: Pool, overwrite: bool) -> None:
-    """Plan the packs of a recipe and write them, up to the manifest."""
-    choices = recipe["packs"]
-    max_length, limit = choices["max_seq_length"], choices["max_sequences_per_pack"]
+class _Planned(NamedTuple):
+    plan: PackingPlan
+    packs: Packs
+    masked_positions: int  # of all records
+    most_in_a_pack: int  # masked positions
+
+
+def _planned(
+    source: Source, max_length: int, max_sequences: Union[int, str], algorithm: str, seed: int, pool: Pool
+) -> _Planned:
+    """Measure all records and plan their packs."""
     lengths, masked_positions = _measured(source, pool)
     counts = histogram(lengths, max_length)
     if counts.size > max_length:
         longer = int(counts[max_length:].sum())
         problem = f"{longer:,} records are longer, up to {counts.size} tokens"
         raise UserError(f"--max-seq-length {max_length}: {problem}; give that or more")
-    plan = plan_packing(counts, max_length, limit, choices["algorithm"])
-    packs = fill_packs(plan, lengths, choices["seed"])
+    plan = plan_packing(counts, max_length, max_sequences, algorithm)
+    packs = fill_packs(plan, lengths, seed)
     needed = max(
         _most_in_a_pack(packs, np.arange(begin, min(begin + _PACKS_COUNTED, packs.number)), masked_positions)
         for begin in range(0, packs.number, _PACKS_COUNTED)
     )
+    return _Planned(plan, packs, int(masked_positions.sum(dtype=np.int64)), needed)
+
+
+def _make_packs(source: Source, output: Path, recipe: Mapping[str, Any], pool: Pool, overwrite: bool) -> None:
+    """Plan the packs of a recipe and write them, up to the manifest."""
+    choices = recipe["packs"]
+    max_length, limit = choices["max_seq_length"], choices["max_sequences_per_pack"]
+    planned = _planned(source, max_length, limit, choices["algorithm"], choices["seed"], pool)
+    plan, packs = planned.plan, planned.packs
     sequences = plan.max_sequences_in_a_pack if isinstance(limit, str) else limit
+    held_out, folder = 0, source.folder / VALIDATION_FOLDER
+    if (folder / MANIFEST_NAME).exists():
+        held_out = _planned(
+            Source.open(folder), max_length, sequences, DEFAULT_ALGORITHM, DEFAULT_SEED, pool
+        ).most_in_a_pack
+    requested = choices["max_predictions_per_pack"]
     predictions = choose_max_predictions(
-        source.shape,
-        max_length,
-        sequences,
-        needed,
-        most_held_out(source.folder, source.shape, max_length, sequences),
-        choices["max_predictions_per_pack"],
+        source.shape, max_length, sequences, planned.most_in_a_pack, held_out, requested
     )
     sizes = Sizes(max_length, predictions, sequences)
     # Files of another plan, such as another version's, must not be mixed with this one's.
@@ -173,8 +189,7 @@ def _make_packs(source: Source, output: Path, recipe: Mapping[str, Any], pool: P
     (output / WORK_FOLDER).mkdir(exist_ok=True)  # until the data set is complete
     write_plan(output, plan)
     entries = _write(source, output, packs, sizes, choices["seed"], pool)
-    total = int(masked_positions.sum(dtype=np.int64))
-    _finish(source, output, plan, sizes, entries, {name: choices[name] for name in ("algorithm", "seed")}, total)
+    _finish(source, output, planned, sizes, entries, {name: choices[name] for name in ("algorithm", "seed")})
 
 
 def _most_in_a_pack(packs: Packs, chosen: np.ndarray, amounts: np.ndarray) -> int:
@@ -199,21 +214,6 @@ def _measure(source: Source, begin: int) -> Tuple[int, np.ndarray]:
     return begin, source.measure(begin, min(begin + RECORDS_OF_UNIT, source.reader.count))
 
 
-def most_held_out(folder: Path, shape: Shape, max_length: int, sequences: int) -> int:
-    """Return the most masked positions that a pack of held-out records may have; 0 if the data set has none.
-
-    A record of n tokens has share · n masked positions, rounded, but at least 1 and at most Q. Rounding adds up to 0.5,
-    and the minimum of 1 may add more to the shortest records.
-    """
-    held_out = load_manifest(folder / VALIDATION_FOLDER)
-    if held_out is None:
-        return 0
-    share = held_out.settings.get("masked_lm_prob") or 1.0
-    most_added = max(0.5, 1 - SHORTEST_SAMPLE * share)
-    limit = math.floor(share * max_length + most_added * sequences + _ROUNDING)
-    return min(limit, sequences * shape.max_predictions_per_seq)
-
-
 def choose_max_predictions(
     shape: Shape,
     max_seq_length: int,
@@ -232,7 +232,7 @@ def choose_max_predictions(
     Args:
         shape: L and Q of the records.
         needed: the largest number of masked positions in a pack.
-        held_out: the largest number that a pack of held-out records, which has the same P, may have.
+        held_out: the largest number in a pack of held-out records, which has the same P.
         requested: the user's choice of P, if there is one.
 
     Raises:
@@ -241,7 +241,7 @@ def choose_max_predictions(
     most = max(needed, held_out)
     if requested is not None:
         if requested < most:
-            packs = "a pack has" if needed == most else "a pack of held-out records may have"
+            packs = "a pack has" if needed == most else "a pack of held-out records has"
             raise UserError(
                 f"--max-predictions-per-pack {requested}: {packs} {most} masked positions; give {most} or more"
             )
@@ -305,14 +305,13 @@ def _messages(source: Source, sizes: Sizes, file: _File) -> Iterator[bytes]:
 def _finish(
     source: Source,
     output: Path,
-    plan: PackingPlan,
+    planned: _Planned,
     sizes: Sizes,
     entries: List[Dict[str, Any]],
     choices: Mapping[str, Any],
-    masked_positions: int,
 ) -> None:
     """Copy the vocabulary, write the manifest, and remove the work folder."""
-    manifest = source.reader.manifest
+    plan, manifest = planned.plan, source.reader.manifest
     vocabulary = dict(manifest.vocabulary) if manifest else {}
     if manifest is not None and manifest.vocabulary_path is not None:
         shutil.copyfile(manifest.vocabulary_path, output / manifest.vocabulary_path.name)
@@ -334,7 +333,7 @@ def _finish(
         "records": plan.number_of_packs,
         "sequences": plan.number_of_sequences,
         "real_tokens": plan.number_of_tokens,
-        "masked_positions": masked_positions,
+        "masked_positions": planned.masked_positions,
     }
     entropy = manifest.unigram_entropy_nats if manifest else None
     write_manifest(output, settings, vocabulary, entries, totals, entropy, PACKS_FORMAT)
