@@ -36,13 +36,13 @@ def measure() -> measuring.Values:
     from data_utils.records.arrays import GeneratedReader
     from data_utils.records.pipeline import training_dataset
     from data_utils.records.reader import RecordReader
-    from data_utils.records.writer import encode_examples, frame_records, write_record_file
+    from data_utils.records.writer import encode_examples, write_record_file
     from settings.data_sections import Data
 
     generated, options = GeneratedReader(pretraining_spec(), 0, RECORDS), Data()
     with tempfile.TemporaryDirectory() as name:
         for number, rows in enumerate(np.array_split(np.arange(RECORDS), FILES)):
-            messages = frame_records(encode_examples(generated.read(rows)))
+            messages = encode_examples(generated.read(rows))
             write_record_file(Path(name) / f"random_{number}.tfrecord", messages)
         dataset = training_dataset(
             RecordReader(Path(name), pretraining_spec()),

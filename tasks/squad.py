@@ -166,6 +166,7 @@ class Squad(FineTuning):
         """Return the facts about the training data for the report."""
         vocabulary = self.required_tokenizer_settings.vocabulary
         used = len(np.unique(windows.question))
+        pieces = np.concatenate([context.ids for context in windows.contexts])
         if used < len(squad.questions):
             logger.warning(
                 "%s: %s of %s questions are left out of training: their answers cannot be located",
@@ -182,7 +183,7 @@ class Squad(FineTuning):
             "answers_marked_elsewhere": len(alignment.moved),
             "answers_not_in_context": len(alignment.absent),
             "windows_with_answer": int(np.count_nonzero(windows.start)),
-            "unknown_pieces_share": float(np.mean(windows.texts.context_ids == vocabulary.piece_id(UNKNOWN))),
+            "unknown_pieces_share": float(np.mean(pieces == vocabulary.piece_id(UNKNOWN))),
             **self.vocabulary_facts(),
         }
 

@@ -33,7 +33,7 @@ from data_utils.token_classification import (
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.architecture import Architecture
-from model.losses import ACCURACY, correct, pack_counts, pack_sums
+from model.losses import ACCURACY, PackObjective, correct
 from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks.classification import class_names
@@ -61,27 +61,24 @@ class Entity(NamedTuple):
     text: str
 
 
-class TagObjective:
+class TagObjective(PackObjective):
     """Mean cross-entropy over the words (Devlin et al. 2019, section 5.3)."""
 
-    losses: Tuple[str, ...] = (LOSS,)
-
     def __init__(self, accuracies: bool = True):
-        self._terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
+        self.terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
 
-    def counts(self, batch: Tensors) -> Tensors:
+    def term_counts(self, batch: Tensors) -> Tensors:
         tagged = tf.cast(tf.greater(batch["labels"], 0), tf.float32)
-        return {**dict.fromkeys(self._terms, tf.reduce_sum(tagged)), **pack_counts(batch)}
+        return dict.fromkeys(self.terms, tf.reduce_sum(tagged))
 
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         labels, scores = batch["labels"], outputs["logits"]  # (B, S), (B, S, C)
         tagged = tf.cast(tf.greater(labels, 0), tf.float32)
         classes = tf.maximum(labels - 1, 0)
-        sums = {
+        return {
             LOSS: tf.reduce_sum(tagged * cross_entropy(scores, classes)),
             ACCURACY: tf.reduce_sum(tagged * correct(scores, classes)),
         }
-        return {**{name: sums[name] for name in self._terms}, **pack_sums(batch)}
 
 
 class TokenClassification(FineTuning):

@@ -6,35 +6,180 @@ It reports what is wrong; ``--fix OTHER`` writes the good records into a new dat
 from __future__ import annotations
 
 import argparse
-import functools
+import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from data_utils.command_line import Progress
 from data_utils.completion_log import clear_work, identify_files, prepare_dataset_folder
-from data_utils.doctor.findings import Diagnosis, FileFindings, diagnose, examine_file
-from data_utils.doctor.records import Checker, DataSet, open_dataset
+from data_utils.doctor.records import ANY_VOCABULARY, PROBLEMS_SHOWN, Checker, FileFindings, find_features
 from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
-from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
-from data_utils.records.manifest import VALIDATION_FOLDER, write_manifest
-from data_utils.tokenizer import VOCABULARY_NAME
+from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, FeatureSpec
+from data_utils.records.files import list_record_files
+from data_utils.records.manifest import VALIDATION_FOLDER, Manifest, check_files, load_manifest, write_manifest
+from data_utils.text.masking import MASK_SHARE
+from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
+SIGMAS = 5.0  # a share is wrong if chance alone would cause it in only one of a million data sets
+MASK_TOLERANCE = 0.01  # accepted deviation of a share, in addition to chance
+RANDOM_NEXT_TOLERANCE = 0.03
+MOST_UNKNOWN = 0.05  # share of [UNK]; more mean a vocabulary of another language or script
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set, what must be fixed in it before training, and what is worth knowing."""
+
+    folder: Path
+    files: list[Path]
+    manifest: Manifest | None
+    vocabulary: Vocabulary | None
+    vocab_size: int | None
+    spec: FeatureSpec
+    wrong: list[str]
+    notes: list[str]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        lengths = {
+            "max_seq_length": self.spec.shapes["input_ids"][0],
+            "predictions": self.spec.shapes["masked_lm_ids"][0],
+        }
+        return {**lengths, "sequences": self.spec.shapes["next_sentence_labels"][0]}
+
+
+def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
+    """Examine a folder without reading all of its records.
+
+    Args:
+        folder: The folder of the record files.
+        vocabulary_file: The vocabulary; None: the one in the folder.
+
+    Raises:
+        UserError: There are no record files, or none of them has pre-training records.
+    """
+    files = list_record_files(folder)
+    wrong: list[str] = []
+    notes: list[str] = []
+    manifest = vocabulary = None
+    try:
+        manifest = load_manifest(folder)
+        if manifest is None:
+            notes.append("has no manifest.json: counts and checksums are not known")
+        else:
+            check_files(manifest, folder)
+    except UserError as error:
+        wrong.append(str(error))
+    path = vocabulary_file or folder / VOCABULARY_NAME
+    if vocabulary_file is None and not path.exists():
+        notes.append(f"has no {VOCABULARY_NAME}: ids and masks are not checked; name one with --vocab-file")
+    else:
+        try:
+            vocabulary = read_vocabulary(path)
+            expected = manifest.vocabulary.get("sha256") if manifest is not None else None
+            if expected not in (None, vocabulary.sha256):
+                wrong.append(f"{path.name} is not the vocabulary that the records were made with (SHA-256)")
+        except UserError as error:
+            if vocabulary_file is not None:
+                raise
+            wrong.append(str(error))
+    vocab_size = manifest.settings.get("vocab_size") if manifest is not None else None
+    if vocabulary is not None:
+        vocab_size = len(vocabulary.pieces)
+    spec = find_features(files, manifest, vocab_size or ANY_VOCABULARY)
+    return DataSet(folder, files, manifest, vocabulary, vocab_size, spec, wrong, notes)
+
 
 def examine(data: DataSet, pool: Pool, output: Path | None) -> list[FileFindings]:
     """Read all files; the good records are written into ``output`` if it is given."""
+    special = data.vocabulary.special_ids().tolist() if data.vocabulary is not None else None
+    whole_words = data.manifest is not None and data.manifest.settings.get("whole_word_masking") is True
+    checker = Checker(data.spec, special, whole_words, output)
     size = sum(path.stat().st_size for path in data.files)
-    function = functools.partial(examine_file, Checker(data), output)
     findings: dict[Path, FileFindings] = {}
     with Progress(size, "records") as progress:
-        for result in pool.map(function, data.files, size):
+        for result in pool.map(checker.examine, data.files, size):
             findings[result.path] = result
             progress.advance(result.path.stat().st_size, f"{len(findings):,} of {len(data.files):,} files")
     return [findings[path] for path in data.files]
+
+
+def find_wrong(data: DataSet, files: Sequence[FileFindings], counts: Counter[str], shares: Sequence[str]) -> list[str]:
+    """Return what must be fixed: damage, copies, differences from the manifest, and unusual shares."""
+    wrong = [*data.wrong, *(file.index_problem for file in files if file.index_problem is not None)]
+    entries = {entry.name: entry for entry in data.manifest.files} if data.manifest is not None else {}
+    first: dict[str, str] = {}
+    for file in files:
+        name, entry = file.path.name, entries.get(file.path.name)
+        records = file.counts["records"] + file.counts["bad"]
+        if entry is not None and records != entry.records:
+            wrong.append(f"{name}: has {records:,} records, the manifest says {entry.records:,}")
+        elif entry is not None and entry.sha256 not in (None, file.sha256):
+            wrong.append(f"{name}: is not the file that the manifest describes (SHA-256)")
+        if first.setdefault(file.sha256, name) != name:
+            wrong.append(f"{name}: is a copy of {first[file.sha256]}")
+    if counts["bad"]:
+        problem = next(problem for file in files for problem in file.problems)
+        wrong.append(f"{counts['bad']:,} records are bad, the first of which is {problem}")
+    if not counts["records"]:
+        wrong.append("no record can be used")
+    elif not counts["predictions"]:
+        wrong.append("no record has a token to predict")
+    return wrong + [share.removesuffix(_WRONG) for share in shares if share.endswith(_WRONG)]
+
+
+_WRONG = " ← wrong"
+
+
+def compare_shares(data: DataSet, counts: Counter[str]) -> list[str]:
+    """Compare shares with the published preparation (Devlin et al. 2019, section 3.1), a line for each."""
+    if not counts["predictions"]:
+        return []
+
+    def share(part: str, whole: str, text: str, expected: float, tolerance: float) -> str:
+        given, chance = counts[part] / counts[whole], SIGMAS * math.sqrt(expected * (1 - expected) / counts[whole])
+        is_wrong = abs(given - expected) > tolerance + chance
+        return f"{given:.2%} {text}, {expected:.1%} expected" + _WRONG * is_wrong
+
+    lines = []
+    if data.vocabulary is not None:
+        unknown = counts["unknown"] / counts["tokens"]
+        text = f"{unknown:.2%} of the pieces are [UNK], at most {MOST_UNKNOWN:.0%} expected"
+        lines.append(text + _WRONG * (unknown > MOST_UNKNOWN))
+        text = "of the tokens to predict show [MASK]"
+        lines.append(share("masked", "predictions", text, MASK_SHARE, MASK_TOLERANCE))
+    if counts["second segments"] if data.manifest is None else data.manifest.has_next_sentences:
+        text = "of the second sentences are random ones"
+        lines.append(share("random next", "sequences", text, 0.5, RANDOM_NEXT_TOLERANCE))
+    return lines
+
+
+def as_text(data: DataSet, counts: Counter[str], shares: list[str], problems: list[str], wrong: list[str]) -> str:
+    """Return the diagnosis as text for a terminal."""
+    sizes, bad = data.sizes, counts["bad"]
+    what = f"packs of up to {sizes['sequences']} sequences" if data.spec.packed else "sequences"
+    lines = [
+        f"{data.folder}: {counts['records'] + bad:,} records in {len(data.files):,} files; {what},"
+        f" {sizes['max_seq_length']} tokens, {sizes['predictions']} predictions"
+        + (f", vocabulary of {data.vocab_size:,}" if data.vocab_size else ""),
+        f"{counts['records']:,} good records, {bad:,} bad ones, {counts['tokens']:,} tokens",
+        *shares,
+    ]
+    if problems:
+        lines += ["bad records:", *(f"  {problem}" for problem in problems)]
+    lines += ["Something is wrong:", *(f"  - {text}" for text in wrong)] if wrong else ["The data set is fine."]
+    if bad and counts["records"]:
+        lines.append(f"To keep the good records alone: python -m data_utils.doctor {data.folder} --fix OTHER")
+    if data.notes:
+        lines += ["Worth knowing:", *(f"  - {note}" for note in data.notes)]
+    return "\n".join(lines)
 
 
 def prepare_repair(data: DataSet, output: Path, overwrite: bool) -> None:
@@ -42,54 +187,31 @@ def prepare_repair(data: DataSet, output: Path, overwrite: bool) -> None:
     if output.resolve() == data.folder.resolve():
         raise UserError(f"--fix {output}: is the data set itself; name another folder")
     vocabulary = data.vocabulary.sha256 if data.vocabulary is not None else data.vocab_size
-    recipe = {"repair of": identify_files(data.files), "form": data.form._asdict(), "vocabulary": vocabulary}
+    recipe = {"repair of": identify_files(data.files), "form": data.sizes, "vocabulary": vocabulary}
     prepare_dataset_folder(output, recipe, overwrite)
 
 
-def finish_repair(data: DataSet, output: Path, files: Sequence[FileFindings]) -> None:
+def finish_repair(data: DataSet, output: Path, files: Sequence[FileFindings], counts: Counter[str]) -> None:
     """Write vocabulary and manifest; the counts of the text remain those of the whole data set."""
-    entries: list[dict[str, Any]] = [file.repaired for file in files if file.repaired is not None]
+    entries = [file.repaired for file in files if file.repaired is not None]
     if not entries:
         raise UserError(f"{data.folder}: no record is good; make the data set again")
-    manifest, form = data.manifest, data.form
-    vocabulary = dict(manifest.vocabulary) if manifest else {}
+    settings: dict[str, Any] = {"max_seq_length": data.sizes["max_seq_length"]}
+    if data.vocab_size is not None:
+        settings["vocab_size"] = data.vocab_size
+    vocabulary: dict[str, Any] = {}
+    totals, entropy, kind = {}, None, PACKS_FORMAT if data.spec.packed else SEQUENCES_FORMAT
+    if data.manifest is not None:
+        settings, vocabulary, totals = data.manifest.settings, data.manifest.vocabulary, data.manifest.totals
+        entropy, kind = data.manifest.unigram_entropy_nats, data.manifest.format
     if data.vocabulary is not None:
         write_atomically(output / VOCABULARY_NAME, data.vocabulary.content)
         vocabulary = {"file": VOCABULARY_NAME, "sha256": data.vocabulary.sha256, "size": len(data.vocabulary.pieces)}
-    settings = dict(manifest.settings) if manifest else {"max_seq_length": form.max_seq_length}
-    if manifest is None and data.vocab_size is not None:
-        settings["vocab_size"] = data.vocab_size
-    totals = {**(manifest.totals if manifest else {}), "records": sum(entry["records"] for entry in entries)}
-    if form.max_sequences:
-        totals["sequences"] = sum(file.counts["sequences"] for file in files)
-    name = manifest.format if manifest else PACKS_FORMAT if form.max_sequences else SEQUENCES_FORMAT
-    write_manifest(
-        output, settings, vocabulary, entries, totals, manifest.unigram_entropy_nats if manifest else None, name
-    )
+    totals = {**totals, "records": counts["records"]}
+    if data.spec.packed:
+        totals["sequences"] = counts["sequences"]
+    write_manifest(output, settings, vocabulary, entries, totals, entropy, kind)
     clear_work(output)
-
-
-def as_text(data: DataSet, result: Diagnosis) -> str:
-    """Return the diagnosis as text for a terminal."""
-    form, counts = data.form, result.counts
-    what = f"packs of up to {form.max_sequences} sequences" if form.max_sequences else "sequences"
-    lines = [
-        f"{data.folder}: {result.records:,} records in {len(data.files):,} files; {what}, {form.max_seq_length} tokens,"
-        f" {form.max_predictions} predictions" + (f", vocabulary of {data.vocab_size:,}" if data.vocab_size else ""),
-        f"{counts['records']:,} good records, {result.bad:,} bad ones, {counts['tokens']:,} tokens",
-        *result.shares,
-    ]
-    if result.problems:
-        lines += ["bad records:", *(f"  {problem}" for problem in result.problems)]
-    if result.wrong:
-        lines += ["Something is wrong:", *(f"  - {text}" for text in result.wrong)]
-        if result.bad and counts["records"]:
-            lines.append(f"To keep the good records alone: python -m data_utils.doctor {data.folder} --fix OTHER")
-    else:
-        lines.append("The data set is fine.")
-    if result.notes:
-        lines += ["Worth knowing:", *(f"  - {note}" for note in result.notes)]
-    return "\n".join(lines)
 
 
 def _action(options: argparse.Namespace) -> int:
@@ -99,14 +221,17 @@ def _action(options: argparse.Namespace) -> int:
         prepare_repair(data, options.fix, options.overwrite)
     with make_pool(options, options.fix or options.folder, data.files) as pool:
         files = examine(data, pool, options.fix)
-    result = diagnose(data, files)
-    print(as_text(data, result))
+    counts: Counter[str] = sum((file.counts for file in files), Counter())
+    problems = [problem for file in files for problem in file.problems][:PROBLEMS_SHOWN]
+    shares = compare_shares(data, counts)
+    wrong = find_wrong(data, files, counts, shares)
+    print(as_text(data, counts, shares, problems, wrong))
     if options.fix:
-        finish_repair(data, options.fix, files)
-        print(f"{options.fix}: {result.counts['records']:,} good records, {result.bad:,} left out")
+        finish_repair(data, options.fix, files, counts)
+        print(f"{options.fix}: {counts['records']:,} good records, {counts['bad']:,} left out")
         if (options.folder / VALIDATION_FOLDER).exists():
             print(f"{options.folder / VALIDATION_FOLDER}: held-out records are a data set of their own; not copied")
-    return 1 if result.wrong else 0
+    return 1 if wrong else 0
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,7 +1,7 @@
 """Makes a folder of packs from a folder of pre-training records: TFRecords, index files and manifest.
 
-The first pass measures every record, and the packs are planned; the second writes them in an order drawn from the seed,
-and reads their records by position. Memory does not grow with the data, and a killed run resumes.
+All records are measured, the packs are planned, and written in an order drawn from the seed, each file by a worker that
+reads its records by position. A repeated command skips the files that are there.
 """
 
 from __future__ import annotations
@@ -11,27 +11,28 @@ import math
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import numpy as np
 
 from data_utils.command_line import Progress
 from data_utils.completion_log import (
-    CompletionLog,
-    Done,
+    Status,
+    check_dataset_folder,
     clear_work,
+    identify_files,
     prepare_dataset_folder,
-    run_units,
 )
-from data_utils.packing.assignment import Assignment, assign, histogram, list_by_length, most_in_a_pack
+from data_utils.packing.assignment import Packs, fill_packs, histogram
 from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
-from data_utils.packing.source import Shape, Source, WorkUnit, survey, work_units
+from data_utils.packing.source import Shape, Source
 from data_utils.parallel import Pool
 from data_utils.records.features import MAX_SEQ_LENGTH, PACKS_FORMAT, SHORTEST_SAMPLE
-from data_utils.records.index import index_path
+from data_utils.records.files import whole_file_entry
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, load_manifest, write_manifest
-from data_utils.records.writer import RecordFile, encode_examples, frame_records
+from data_utils.records.order import permute
+from data_utils.records.writer import encode_examples, write_record_file
 from utilities.errors import UserError
 from utilities.files import json_digest
 
@@ -42,8 +43,10 @@ DEFAULT_SEED = 42
 _MAX_PACKS_OF_FILE = 8192
 _MIN_PACKS_OF_FILE = 256  # used if the input has more files than that
 _PACKS_AT_ONCE = 1024
-_BYTES_OF_PACK_TOKEN = 8  # rough size, read and written; used only to distinguish small data sets from large ones
-_ROUNDING = 1e-6  # error of floating-point sums that should be whole numbers
+_PACKS_COUNTED = 1 << 20  # at a time, which limits memory
+_BYTES_OF_RECORD_TOKEN, _BYTES_OF_PACK_TOKEN = 4, 8  # rough sizes, to distinguish small data sets from large ones
+_EPOCH = 0  # of the permutation of the packs
+RECORDS_OF_UNIT = 1 << 17
 
 
 class Sizes(NamedTuple):
@@ -89,12 +92,12 @@ def pack_dataset(
     """
     if output.exists() and input_folder.exists() and output.samefile(input_folder):
         raise UserError(f"--output {output}: is the input; choose another folder")
-    source = Source(input_folder)
+    source = Source.open(input_folder)
     max_length = source.shape.max_seq_length if max_seq_length is None else max_seq_length
     most_sequences(max_length, max_sequences_per_pack, algorithm)  # rejected before the input is read
     check_sizes(max_length, max_sequences_per_pack)
     recipe = {
-        "input": source.identity,
+        "input": identify_files(source.reader.paths),
         "packs": {
             "max_seq_length": max_length,
             "max_sequences_per_pack": max_sequences_per_pack,
@@ -104,12 +107,10 @@ def pack_dataset(
         },
     }
     pool = pool or Pool()
-    if prepare_dataset_folder(output, recipe, overwrite):
+    if check_dataset_folder(output, recipe, overwrite) is Status.COMPLETE and not overwrite:
         print(f"packing: {output} is complete already", file=sys.stderr)
     else:
-        if overwrite:  # held-out packs of another data set, whose documents this one may train on
-            shutil.rmtree(output / VALIDATION_FOLDER, ignore_errors=True)
-        _make_packs(source, output, recipe, pool)
+        _make_packs(source, output, recipe, pool, overwrite)
     if (input_folder / VALIDATION_FOLDER / MANIFEST_NAME).exists():
         manifest = load_manifest(output)
         assert manifest is not None, "it was just written"
@@ -137,50 +138,80 @@ def check_sizes(
         raise UserError(f"{option} {max_sequences_per_pack}: {problem}; give {most} or less")
 
 
-def _make_packs(source: Source, output: Path, recipe: Mapping[str, Any], pool: Pool) -> None:
-    """Plan the packs of a recipe and write them, up to the manifest."""
-    choices = recipe["packs"]
-    max_length, limit, seed = choices["max_seq_length"], choices["max_sequences_per_pack"], choices["seed"]
-    lengths, masked_positions = survey(source, output, pool)
+class _Planned(NamedTuple):
+    plan: PackingPlan
+    packs: Packs
+    masked_positions: int  # of all records
+    most_in_a_pack: int  # masked positions
+
+
+def _planned(
+    source: Source, max_length: int, max_sequences: Union[int, str], algorithm: str, seed: int, pool: Pool
+) -> _Planned:
+    """Measure all records and plan their packs."""
+    lengths, masked_positions = _measured(source, pool)
     counts = histogram(lengths, max_length)
     if counts.size > max_length:
-        clear_work(output)  # nothing is written yet, so that the folder can be used with other settings
         longer = int(counts[max_length:].sum())
         problem = f"{longer:,} records are longer, up to {counts.size} tokens"
         raise UserError(f"--max-seq-length {max_length}: {problem}; give that or more")
-    plan = plan_packing(counts, max_length, limit, choices["algorithm"])
-    write_plan(output, plan)
-    list_path = (output / WORK_FOLDER / "by_length.npy").absolute()
-    list_by_length(lengths, counts, seed, list_path)
-    assignment = assign(plan, list_path, seed)
+    plan = plan_packing(counts, max_length, max_sequences, algorithm)
+    packs = fill_packs(plan, lengths, seed)
+    needed = max(
+        _most_in_a_pack(packs, np.arange(begin, min(begin + _PACKS_COUNTED, packs.number)), masked_positions)
+        for begin in range(0, packs.number, _PACKS_COUNTED)
+    )
+    return _Planned(plan, packs, int(masked_positions.sum(dtype=np.int64)), needed)
+
+
+def _make_packs(source: Source, output: Path, recipe: Mapping[str, Any], pool: Pool, overwrite: bool) -> None:
+    """Plan the packs of a recipe and write them, up to the manifest."""
+    choices = recipe["packs"]
+    max_length, limit = choices["max_seq_length"], choices["max_sequences_per_pack"]
+    planned = _planned(source, max_length, limit, choices["algorithm"], choices["seed"], pool)
+    plan, packs = planned.plan, planned.packs
     sequences = plan.max_sequences_in_a_pack if isinstance(limit, str) else limit
-    needed, held_out = most_in_a_pack(assignment, masked_positions), most_held_out(source, max_length, sequences)
-    try:
-        predictions = choose_max_predictions(
-            source.shape, max_length, sequences, needed, held_out, choices["max_predictions_per_pack"]
-        )
-    except UserError:
-        clear_work(output)
-        raise
+    held_out, folder = 0, source.folder / VALIDATION_FOLDER
+    if (folder / MANIFEST_NAME).exists():
+        held_out = _planned(
+            Source.open(folder), max_length, sequences, DEFAULT_ALGORITHM, DEFAULT_SEED, pool
+        ).most_in_a_pack
+    requested = choices["max_predictions_per_pack"]
+    predictions = choose_max_predictions(
+        source.shape, max_length, sequences, planned.most_in_a_pack, held_out, requested
+    )
     sizes = Sizes(max_length, predictions, sequences)
-    entries = _write(source, output, recipe, plan, assignment, sizes, pool)
-    total = int(masked_positions.sum(dtype=np.int64))
-    _finish(source, output, plan, sizes, entries, {name: choices[name] for name in ("algorithm", "seed")}, total)
+    # Files of another plan, such as another version's, must not be mixed with this one's.
+    made_with = {**recipe, "sizes": sizes._asdict(), "plan": json_digest([plan.packs, plan.repeats])}
+    prepare_dataset_folder(output, made_with, overwrite=True)
+    if overwrite:  # held-out packs of another data set, whose documents this one may train on
+        shutil.rmtree(output / VALIDATION_FOLDER, ignore_errors=True)
+    (output / WORK_FOLDER).mkdir(exist_ok=True)  # until the data set is complete
+    write_plan(output, plan)
+    entries = _write(source, output, packs, sizes, choices["seed"], pool)
+    _finish(source, output, planned, sizes, entries, {name: choices[name] for name in ("algorithm", "seed")})
 
 
-def most_held_out(source: Source, max_length: int, sequences: int) -> int:
-    """Return the most masked positions that a pack of held-out records may have; 0 if the data set has none.
+def _most_in_a_pack(packs: Packs, chosen: np.ndarray, amounts: np.ndarray) -> int:
+    """Return the largest sum of ``amounts`` (R,), such as numbers of masked positions, over the records of one pack."""
+    records, sizes = packs.select(chosen)
+    return int(np.add.reduceat(amounts[records].astype(np.int64), np.cumsum(sizes) - sizes).max())
 
-    A record of n tokens has share · n masked positions, rounded, but at least 1 and at most Q. Rounding adds up to 0.5,
-    and the minimum of 1 may add more to the shortest records.
-    """
-    held_out = load_manifest(source.folder / VALIDATION_FOLDER)
-    if held_out is None:
-        return 0
-    share = held_out.settings.get("masked_lm_prob") or 1.0
-    most_added = max(0.5, 1 - SHORTEST_SAMPLE * share)
-    limit = math.floor(share * max_length + most_added * sequences + _ROUNDING)
-    return min(limit, sequences * source.shape.max_predictions_per_seq)
+
+def _measured(source: Source, pool: Pool) -> Tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of tokens and of masked positions of all records, both (R,) uint16."""
+    count = source.reader.count
+    measured = np.empty((count, 2), np.uint16)
+    size = count * source.shape.max_seq_length * _BYTES_OF_RECORD_TOKEN
+    with Progress(count, "measure", "records") as progress:
+        for begin, part in pool.map(functools.partial(_measure, source), range(0, count, RECORDS_OF_UNIT), size):
+            measured[begin : begin + len(part)] = part
+            progress.advance(len(part), f"longest {part[:, 0].max()} tokens")
+    return measured[:, 0], measured[:, 1]
+
+
+def _measure(source: Source, begin: int) -> Tuple[int, np.ndarray]:
+    return begin, source.measure(begin, min(begin + RECORDS_OF_UNIT, source.reader.count))
 
 
 def choose_max_predictions(
@@ -201,7 +232,7 @@ def choose_max_predictions(
     Args:
         shape: L and Q of the records.
         needed: the largest number of masked positions in a pack.
-        held_out: the largest number that a pack of held-out records, which has the same P, may have.
+        held_out: the largest number in a pack of held-out records, which has the same P.
         requested: the user's choice of P, if there is one.
 
     Raises:
@@ -210,7 +241,7 @@ def choose_max_predictions(
     most = max(needed, held_out)
     if requested is not None:
         if requested < most:
-            packs = "a pack has" if needed == most else "a pack of held-out records may have"
+            packs = "a pack has" if needed == most else "a pack of held-out records has"
             raise UserError(
                 f"--max-predictions-per-pack {requested}: {packs} {most} masked positions; give {most} or more"
             )
@@ -225,64 +256,62 @@ def choose_max_predictions(
     return max(usual, most)
 
 
-def _write(
-    source: Source,
-    output: Path,
-    recipe: Mapping[str, Any],
-    plan: PackingPlan,
-    assignment: Assignment,
-    sizes: Sizes,
-    pool: Pool,
-) -> List[Dict[str, Any]]:
+class _File(NamedTuple):
+    """A file of packs, as its records: those of the first pack, then those of the second …"""
+
+    path: Path
+    records: np.ndarray
+    amounts: np.ndarray  # number of records in each pack
+
+
+def _write(source: Source, output: Path, packs: Packs, sizes: Sizes, seed: int, pool: Pool) -> List[Dict[str, Any]]:
     """Write about as many record files as the input has; return their entries in the manifest, in order."""
-    packs = assignment.packs
-    files = max(-(-packs // _MAX_PACKS_OF_FILE), min(len(source.paths), packs // _MIN_PACKS_OF_FILE), 1)
-    units = work_units(packs, -(-packs // files))
-    # Files of another plan, such as another version's, must not be mixed with this one's.
-    made_with = {**recipe, "sizes": sizes._asdict(), "plan": json_digest([plan.packs, plan.repeats])}
-    completion_log = CompletionLog.begin(output, "pack", made_with)
-    digits = max(3, len(str(len(units) - 1)))
-    write_file = functools.partial(_write_file, source, assignment, sizes, digits, completion_log)
-    entries: Dict[int, Dict[str, Any]] = {}
+    count = max(
+        -(-packs.number // _MAX_PACKS_OF_FILE), min(len(source.reader.paths), packs.number // _MIN_PACKS_OF_FILE), 1
+    )
+    each = -(-packs.number // count)
+    digits = max(3, len(str(count - 1)))
 
-    def on_file(number: int, facts: Dict[str, Any]) -> str:
-        entries[number] = facts["entry"]
-        return f"{len(entries):,} files, {sum(entry['bytes'] for entry in entries.values()) / 1e6:,.1f} MB"
+    def files() -> Iterator[_File]:
+        for number, begin in enumerate(range(0, packs.number, each)):
+            positions = np.arange(begin, min(begin + each, packs.number))
+            order = permute(positions, packs.number, seed, np.array([_EPOCH]))
+            yield _File(output / f"packed_{number:0{digits}d}.tfrecord", *packs.select(order))
 
-    size = packs * sizes.max_seq_length * _BYTES_OF_PACK_TOKEN
-    with Progress(packs, "pack", "packs") as progress:
-        run_units(pool, completion_log, write_file, units, size, progress, on_file)
-    return [entries[number] for number in sorted(entries)]
+    entries: Dict[str, Dict[str, Any]] = {}
+    size = packs.number * sizes.max_seq_length * _BYTES_OF_PACK_TOKEN
+    with Progress(packs.number, "pack", "packs") as progress:
+        for entry in pool.map(functools.partial(_write_file, source, sizes), files(), size):
+            entries[entry["name"]] = entry
+            written = sum(each["bytes"] for each in entries.values()) / 1e6
+            progress.advance(entry["records"], f"{len(entries):,} files, {written:,.1f} MB")
+    return [entries[name] for name in sorted(entries)]
 
 
-def _write_file(
-    source: Source, assignment: Assignment, sizes: Sizes, digits: int, completion_log: CompletionLog, unit: WorkUnit
-) -> Done:
-    path = completion_log.files / f"packed_{unit.number:0{digits}d}.tfrecord"
-    with RecordFile(path) as file:
-        for begin in range(unit.begin, unit.end, _PACKS_AT_ONCE):
-            packs = assignment.shuffled(begin, min(begin + _PACKS_AT_ONCE, unit.end))
-            records, amounts = assignment.select_records(packs)
-            bounds = np.cumsum([0, *amounts]).tolist()
-            rows = [range(first, last) for first, last in zip(bounds, bounds[1:])]
-            features = pack_arrays(source.read(records), rows, *sizes)
-            file.add(frame_records(encode_examples(features)))
-        entry = file.finish()
-    names = [entry["name"], index_path(path).name]
-    return Done(unit.number, unit.size, completion_log.finish(unit.number, names, {"entry": entry}))
+def _write_file(source: Source, sizes: Sizes, file: _File) -> Dict[str, Any]:
+    """Write a file of packs, unless an earlier run has; return its entry in the manifest."""
+    return whole_file_entry(file.path) or write_record_file(file.path, _messages(source, sizes, file))
+
+
+def _messages(source: Source, sizes: Sizes, file: _File) -> Iterator[bytes]:
+    bounds = np.cumsum([0, *file.amounts])
+    for begin in range(0, len(file.amounts), _PACKS_AT_ONCE):
+        inside = bounds[begin : begin + _PACKS_AT_ONCE + 1]
+        rows = [range(first, last) for first, last in zip(inside - inside[0], inside[1:] - inside[0])]
+        records = source.reader.read(file.records[inside[0] : inside[-1]])
+        yield from encode_examples(pack_arrays(records, rows, *sizes))
 
 
 def _finish(
     source: Source,
     output: Path,
-    plan: PackingPlan,
+    planned: _Planned,
     sizes: Sizes,
     entries: List[Dict[str, Any]],
     choices: Mapping[str, Any],
-    masked_positions: int,
 ) -> None:
     """Copy the vocabulary, write the manifest, and remove the work folder."""
-    manifest = source.manifest
+    plan, manifest = planned.plan, source.reader.manifest
     vocabulary = dict(manifest.vocabulary) if manifest else {}
     if manifest is not None and manifest.vocabulary_path is not None:
         shutil.copyfile(manifest.vocabulary_path, output / manifest.vocabulary_path.name)
@@ -304,7 +333,7 @@ def _finish(
         "records": plan.number_of_packs,
         "sequences": plan.number_of_sequences,
         "real_tokens": plan.number_of_tokens,
-        "masked_positions": masked_positions,
+        "masked_positions": planned.masked_positions,
     }
     entropy = manifest.unigram_entropy_nats if manifest else None
     write_manifest(output, settings, vocabulary, entries, totals, entropy, PACKS_FORMAT)

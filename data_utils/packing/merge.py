@@ -1,4 +1,4 @@
-"""Makes the arrays of packs from the arrays of their sequences.
+"""Makes the arrays of packs from the arrays of their sequences, for pre-training and fine-tuning.
 
 Shapes: R sequences, M packs, T sequences in all packs, L length of an unpacked sequence with its padding,
     Q its masked positions with padding, S max_seq_length, P max_predictions_per_pack, N max_sequences_per_pack.
@@ -8,27 +8,43 @@ Source: arXiv 2107.02027, section 3.2 (what packing has to change for BERT).
 
 from __future__ import annotations
 
+import itertools
 from typing import Dict, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
+
+from data_utils.records.features import (
+    PER_TOKEN,
+    POSITION_IDS,
+    SEQUENCE_IDS,
+    TOKEN_INDEX,
+    TOKEN_POSITIONS,
+    WEIGHTS,
+    Feature,
+    FeatureSpec,
+    packed_pretraining_features,
+)
+
+_MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+_ANY_VOCABULARY = 1 << 31
 
 
 class Layout(NamedTuple):
     """The position of each sequence in its pack; all arrays are int64 (T,), one pack after another.
 
     Attributes:
-        rows: number of the sequence.
         packs: number of its pack.
         slots: number of the sequence in its pack, from 0.
         lengths: number of its tokens.
         starts: position of its first token in the pack.
+        count: M.
     """
 
-    rows: np.ndarray
     packs: np.ndarray
     slots: np.ndarray
     lengths: np.ndarray
     starts: np.ndarray
+    count: int  # type: ignore[assignment]
 
     def tokens(self, columns: int) -> Tuple[np.ndarray, np.ndarray]:
         """Return the sequence and the column of every real token that lies within the first ``columns`` columns."""
@@ -55,14 +71,12 @@ def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:
     return np.asarray(input_mask).sum(axis=1)
 
 
-def lay_out(lengths: np.ndarray, packs: Sequence[Sequence[int]]) -> Layout:
-    """Place the sequences of each pack, given as rows of ``lengths`` (R,), one after the other."""
-    sizes = np.array([len(pack) for pack in packs], np.int64)
-    rows = np.array([row for pack in packs for row in pack], np.int64)
-    pack = np.repeat(np.arange(len(packs)), sizes)
-    first = (np.cumsum(sizes) - sizes)[pack]
-    own_lengths = np.asarray(lengths, np.int64)[rows]
-    return Layout(rows, pack, np.arange(rows.size) - first, own_lengths, _sum_before(own_lengths, first))
+def lay_out(lengths: np.ndarray, sizes: np.ndarray) -> Layout:
+    """Place sequences of ``lengths`` (T,) one after the other in packs, which have ``sizes`` (M,) sequences each."""
+    packs = np.repeat(np.arange(len(sizes)), sizes)
+    first = (np.cumsum(sizes) - sizes)[packs]
+    starts = _sum_before(lengths, first)
+    return Layout(packs, np.arange(packs.size) - first, np.asarray(lengths, np.int64), starts, len(sizes))
 
 
 def _sum_before(amounts: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -71,23 +85,79 @@ def _sum_before(amounts: np.ndarray, first: np.ndarray) -> np.ndarray:
     return before - before[first] if before.size else before
 
 
-def scatter_tokens(layout: Layout, values: np.ndarray, packs: int, max_seq_length: int) -> np.ndarray:
+def merge(spec: FeatureSpec, samples: Mapping[str, np.ndarray], layout: Layout) -> Dict[str, np.ndarray]:
+    """Return the arrays of packs.
+
+    Args:
+        spec: the packs' features. One with a number for each sequence is filled by its kind: positions are those of the
+            sequences' [CLS], weights are 1, labels are copied, and a position to be predicted is counted in the pack.
+        samples: the arrays of the sequences, (T, L), (T, Q) or (T, 1), in the order of the layout.
+    """
+    amounts = (np.asarray(samples["masked_lm_weights"]) > 0).sum(axis=1) if _MASKED[0] in samples else None
+    batch = {}
+    for feature in spec.features:
+        if feature.name in _MASKED and amounts is not None:
+            values = _masked_tokens(feature, samples, layout, amounts)
+        elif feature.kind in PER_TOKEN:
+            values = _scatter_tokens(layout, _token_values(feature, samples, layout), feature.length)
+        else:
+            values = _scatter_sequences(layout, _sequence_values(feature, samples, layout), feature.length)
+        batch[feature.name] = values.astype(feature.dtype, copy=False)
+    return batch
+
+
+def _token_values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
+    """Return the values of a feature for each token of each sequence, (T, L)."""
+    shape = np.shape(samples["input_ids"])
+    if feature.kind == SEQUENCE_IDS:
+        return np.broadcast_to(layout.slots[:, None] + 1, shape)
+    if feature.kind == POSITION_IDS:
+        return np.broadcast_to(np.arange(shape[1]), shape)
+    return np.asarray(samples[feature.name])
+
+
+def _sequence_values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
+    """Return the values of a feature for each sequence, (T,), or (T, C) if it has C of them."""
+    if feature.kind == WEIGHTS:
+        return np.ones(layout.packs.size, np.float32)
+    if feature.kind == TOKEN_POSITIONS:  # of each sequence's [CLS]
+        return layout.starts
+    values = np.asarray(samples[feature.name])
+    return layout.starts[:, None] + values if feature.kind == TOKEN_INDEX else values
+
+
+def _scatter_tokens(layout: Layout, values: np.ndarray, max_seq_length: int) -> np.ndarray:
     """Return (M, S) from values of tokens (T, L); values after a sequence's last token are ignored, padding is 0."""
     sequence, column = layout.tokens(values.shape[1])
-    packed = np.zeros((packs, max_seq_length), values.dtype)
+    packed = np.zeros((layout.count, max_seq_length), values.dtype)
     packed[layout.packs[sequence], layout.starts[sequence] + column] = values[sequence, column]
     return packed
 
 
-def scatter_sequences(layout: Layout, values: np.ndarray, packs: int, length: int) -> np.ndarray:
+def _scatter_sequences(layout: Layout, values: np.ndarray, length: int) -> np.ndarray:
     """Return (M, N·C), N·C = ``length``, from C values for each sequence, (T, C), or from one, (T,).
 
     The values are 0 if a pack has fewer than N sequences.
     """
     values = values.reshape(len(values), -1)
-    packed = np.zeros((packs, length // values.shape[1], values.shape[1]), values.dtype)
+    packed = np.zeros((layout.count, length // values.shape[1], values.shape[1]), values.dtype)
     packed[layout.packs, layout.slots] = values
-    return packed.reshape(packs, length)
+    return packed.reshape(layout.count, length)
+
+
+def _masked_tokens(
+    feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout, amounts: np.ndarray
+) -> np.ndarray:
+    """Return a feature of the ``amounts`` (T,) of masked positions that have a weight, without gaps, (M, P)."""
+    sequence, column = np.nonzero(np.asarray(samples["masked_lm_weights"]) > 0)
+    first = np.arange(amounts.size) - layout.slots
+    place = np.arange(sequence.size) - (np.cumsum(amounts) - amounts)[first][sequence]
+    values = np.asarray(samples[feature.name])[sequence, column]
+    if feature.kind == TOKEN_POSITIONS:
+        values = values + layout.starts[sequence]
+    packed = np.zeros((layout.count, feature.length), values.dtype)
+    packed[layout.packs[sequence], place] = values
+    return packed
 
 
 def pack_arrays(
@@ -119,50 +189,15 @@ def pack_arrays(
     Raises:
         ValueError: a pack has more tokens, masked positions or sequences than it may.
     """
-    layout = lay_out(sequence_lengths(batch["input_mask"]), packs)
-    count, columns = len(packs), np.shape(batch["input_mask"])[1]
-    _check_limit("tokens", np.bincount(layout.packs, layout.lengths, count), max_seq_length)
-    _check_limit("sequences", np.bincount(layout.packs, minlength=count), max_sequences_per_pack)
-
-    shape = (layout.rows.size, columns)
-    tokens = {
-        "input_ids": np.asarray(batch["input_ids"], np.int32)[layout.rows],
-        "segment_ids": np.asarray(batch["segment_ids"], np.int32)[layout.rows],
-        "input_mask": np.broadcast_to(layout.slots.astype(np.int32)[:, None] + 1, shape),
-        "position_ids": np.broadcast_to(np.arange(columns, dtype=np.int32), shape),
-    }
-    packed = {name: scatter_tokens(layout, values, count, max_seq_length) for name, values in tokens.items()}
-    packed.update(_masked_tokens(layout, batch, count, max_predictions_per_pack))
-    sequences = {
-        "next_sentence_positions": layout.starts.astype(np.int32),
-        "next_sentence_labels": np.asarray(batch["next_sentence_labels"], np.int32)[layout.rows, 0],
-        "next_sentence_weights": np.ones(layout.rows.size, np.float32),
-    }
-    for name, values in sequences.items():
-        packed[name] = scatter_sequences(layout, values, count, max_sequences_per_pack)
-    return packed
-
-
-def _masked_tokens(layout: Layout, batch: Mapping[str, np.ndarray], packs: int, limit: int) -> Dict[str, np.ndarray]:
-    """Return the masked positions of all sequences of each pack, shifted to their tokens' new positions; (M, P)."""
-    weights = np.asarray(batch["masked_lm_weights"], np.float32)[layout.rows]  # (T, Q)
-    real = weights > 0
-    amounts = real.sum(axis=1)
-    _check_limit("masked positions", np.bincount(layout.packs, amounts, packs), limit)
-    before = _sum_before(amounts, np.arange(amounts.size) - layout.slots)
-    sequence, column = np.nonzero(real)
-    source = layout.rows[sequence], column
-    target = layout.packs[sequence], before[sequence] + np.cumsum(real, axis=1)[sequence, column] - 1
-    values = {
-        "masked_lm_positions": np.asarray(batch["masked_lm_positions"], np.int32)[source] + layout.starts[sequence],
-        "masked_lm_ids": np.asarray(batch["masked_lm_ids"], np.int32)[source],
-        "masked_lm_weights": weights[real],
-    }
-    packed = {}
-    for name, flat in values.items():
-        packed[name] = np.zeros((packs, limit), np.float32 if name == "masked_lm_weights" else np.int32)
-        packed[name][target] = flat
-    return packed
+    rows = np.array(list(itertools.chain.from_iterable(packs)), np.int64)
+    samples = {name: np.asarray(values)[rows] for name, values in batch.items()}
+    layout = lay_out(sequence_lengths(batch["input_mask"])[rows], np.array(list(map(len, packs)), np.int64))
+    masked = (samples["masked_lm_weights"] > 0).sum(axis=1)
+    _check_limit("tokens", np.bincount(layout.packs, layout.lengths, layout.count), max_seq_length)
+    _check_limit("sequences", np.bincount(layout.packs, minlength=layout.count), max_sequences_per_pack)
+    _check_limit("masked positions", np.bincount(layout.packs, masked, layout.count), max_predictions_per_pack)
+    sizes = max_seq_length, max_predictions_per_pack, max_sequences_per_pack
+    return merge(packed_pretraining_features(*sizes, _ANY_VOCABULARY), samples, layout)
 
 
 def _check_limit(what: str, amounts: np.ndarray, limit: int) -> None:

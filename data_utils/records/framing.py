@@ -11,7 +11,7 @@ import stat
 import struct
 from array import array
 from pathlib import Path
-from typing import Any, Tuple, Union
+from typing import Any, Optional, Tuple, Union
 
 import numpy as np
 from crc32c import crc32c
@@ -88,27 +88,42 @@ def record_boundaries(path: Path) -> np.ndarray:
         RecordError: a header is damaged, or the last record is cut off.
         UserError: the file cannot be read.
     """
+    boundaries, error = intact_boundaries(path)
+    if error is not None:
+        raise error
+    return boundaries
+
+
+def intact_boundaries(path: Path) -> Tuple[np.ndarray, Optional[RecordError]]:
+    """Return the boundaries of the records before the first damaged header, and its error, or None if all are intact.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
     boundaries = array("q", [0])
+    error: Optional[RecordError] = None
     try:
         with open(path, "rb", buffering=1 << 20) as file:
             size = os.fstat(file.fileno()).st_size
-            offset = 0
-            while offset < size:
+            while boundaries[-1] < size and error is None:
+                record = len(boundaries) - 1
                 header = file.read(HEADER_BYTES)
                 if len(header) < HEADER_BYTES:
-                    raise RecordError(path, len(boundaries) - 1, "is cut off", _FRESH_COPY)
+                    error = RecordError(path, record, "is cut off", _FRESH_COPY)
+                    break
                 length, length_crc = _HEADER.unpack(header)
+                end = boundaries[-1] + length + FRAMING_BYTES
                 if masked_crc32c(header[:8]) != length_crc:
-                    raise _bad_header(path, len(boundaries) - 1, header[:2])
-                offset += length + FRAMING_BYTES
-                if offset > size:
-                    reason = f"is cut off: it needs {offset - size} bytes more than the file has"
-                    raise RecordError(path, len(boundaries) - 1, reason, _FRESH_COPY)
-                file.seek(length + 4, os.SEEK_CUR)
-                boundaries.append(offset)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    return np.array(boundaries, dtype=np.int64)
+                    error = _bad_header(path, record, header[:2])
+                elif end > size:
+                    reason = f"is cut off: it needs {end - size} bytes more than the file has"
+                    error = RecordError(path, record, reason, _FRESH_COPY)
+                else:
+                    file.seek(length + 4, os.SEEK_CUR)
+                    boundaries.append(end)
+    except OSError as os_error:
+        raise unreadable(path, os_error) from os_error
+    return np.array(boundaries, dtype=np.int64), error
 
 
 class RandomAccessFile:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import Annotated, Literal
 
 from data_utils.records.features import SEQUENCES_FORMAT, FeatureSpec
 from data_utils.records.framing import file_size, renew_index, unreadable
 from utilities.errors import UserError
 from utilities.files import sha256, write_atomically
 from utilities.tables import short
+from utilities.validation import first_problem
 
 MANIFEST_NAME = "manifest.json"
 WORK_FOLDER = ".work"  # in the folder of a data set until that is complete
 VALIDATION_FOLDER = "validation"  # in the folder of a data set: records of documents that are held out of it
 MANIFEST_VERSION = 1
+_FIX = "delete it to read the data set without it, or make the data set again"
 
 
 def write_manifest(
@@ -47,24 +51,71 @@ def write_manifest(
     write_atomically(folder / MANIFEST_NAME, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
-@dataclass(frozen=True)
-class ManifestFile:
-    """One record file as the manifest describes it."""
-
-    name: str
-    records: int
-    bytes: int
-    sha256: Optional[str]
-
-
+_LARGEST_SIZE = 2**31 - 1  # of ids and positions, which are int32
+_MOST_NATS = 100  # of a vocabulary of e^100 pieces
 NEXT_SENTENCE = "next_sentence"  # setting: false if rows are single segments, without a next sentence
 
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Size = Annotated[int, Field(gt=0, le=_LARGEST_SIZE)]
 
-@dataclass(frozen=True)
-class Manifest:
+
+def _is_file_name(name: str) -> bool:
+    return Path(name).name == name and name not in ("", ".", "..") and name.isprintable() and len(name) < 256
+
+
+def _record_file_name(name: str) -> str:
+    if not _is_file_name(name) or not name.endswith(".tfrecord"):
+        raise ValueError("not that of a *.tfrecord file next to it")
+    return name
+
+
+class _Strict(BaseModel):
+    """A part of the file; a value of another type is refused, and further keys are allowed."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class ManifestFile(_Strict):
+    """One record file as the manifest describes it."""
+
+    name: Annotated[str, AfterValidator(_record_file_name)]
+    records: Count
+    bytes: Count
+    sha256: Optional[str] = None
+
+
+class _Sizes(_Strict):
+    """Those settings that code computes with."""
+
+    max_seq_length: Size = 1
+    max_predictions_per_seq: Size = 1
+    vocab_size: Size = 1
+    max_sequences_per_pack: Size = 1
+    max_predictions_per_pack: Size = 1
+
+
+class _VocabularySize(_Strict):
+    size: Size = 1
+
+
+class _Totals(_Strict):
+    records: Count = 0
+    sequences: Count = 0
+
+
+class _Numbers(_Strict):
+    """The numbers within the sections of a manifest that are kept as they are."""
+
+    settings: _Sizes
+    vocabulary: _VocabularySize = _VocabularySize()
+    totals: _Totals = _Totals()
+
+
+class Manifest(_Strict):
     """A data set as its maker described it.
 
     Attributes:
+        path: the manifest's own file.
         format: the kind of records, such as ``bert-pretraining``.
         settings: how the records were made (``max_seq_length``, ``vocab_size``, …).
         vocabulary: ``file``, ``sha256`` and ``size`` of the vocabulary next to the records.
@@ -73,13 +124,14 @@ class Manifest:
             unigram baseline; None if it is not known.
     """
 
-    path: Path
+    version: Literal[1]  # MANIFEST_VERSION
+    path: Path = Path()
     format: str
-    settings: Mapping[str, Any]
-    vocabulary: Mapping[str, Any]
+    settings: Dict[str, Any]
+    vocabulary: Dict[str, Any] = {}
     files: Tuple[ManifestFile, ...]
-    totals: Mapping[str, Any]
-    unigram_entropy_nats: Optional[float]
+    totals: Dict[str, Any] = {}
+    unigram_entropy_nats: Optional[Annotated[float, Field(ge=0, lt=_MOST_NATS)]] = None
 
     @property
     def records(self) -> int:
@@ -105,44 +157,29 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: is not a regular file; {_FIX}")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()
+        manifest = Manifest.model_validate_json(text).model_copy(update={"path": path})
+        _Numbers.model_validate_json(text)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise unreadable(path, error) from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not valid JSON ({' '.join(str(error).split())}); {_FIX}") from error
-    fields = _Fields(path, "", content)
-    version = fields.integer("version")
-    if version != MANIFEST_VERSION:
-        raise UserError(f"{path}: version {version} is not known here (known: {MANIFEST_VERSION}); update this program")
-    files = tuple(_file_entry(path, index, entry) for index, entry in enumerate(fields.value("files", list)))
-    names = [file.name for file in files]
+    except ValidationError as error:
+        is_other_version = error.errors()[0]["type"] == "literal_error"
+        fix = f"known here is {MANIFEST_VERSION}: update this program" if is_other_version else _FIX
+        raise UserError(f"{path}: {first_problem(error)}; {fix}") from error
+    names = [file.name for file in manifest.files]
     if len(set(names)) < len(names):
         doubled = next(name for name in names if names.count(name) > 1)
         raise UserError(f"{path}: files names {doubled} twice; {_FIX}")
-    manifest = Manifest(
-        path=path,
-        format=fields.value("format", str),
-        settings=fields.value("settings", dict),
-        vocabulary=fields.value("vocabulary", dict, {}),
-        files=files,
-        totals=fields.value("totals", dict, {}),
-        unigram_entropy_nats=fields.value("unigram_entropy_nats", float, None),
-    )
-    _Fields(path, "settings.", manifest.settings).check_sizes(_SIZES)
-    _Fields(path, "vocabulary.", manifest.vocabulary).check_sizes(("size",))
-    sequences = manifest.totals.get("sequences", manifest.records)
-    if type(sequences) is not int or not manifest.records <= sequences < 2**63:
-        raise UserError(f"{path}: totals.sequences is {short(sequences)}, not a count of sequences in packs; {_FIX}")
-    entropy = manifest.unigram_entropy_nats
-    if entropy is not None and not 0 <= entropy < _MOST_NATS:
-        raise UserError(f"{path}: unigram_entropy_nats is {short(entropy)}, not an entropy in nats; {_FIX}")
-    if manifest.totals.get("records", manifest.records) != manifest.records:
+    totals = {"records": manifest.records, "sequences": manifest.records, **manifest.totals}
+    if totals["records"] != manifest.records:
         raise UserError(
-            f"{path}: totals.records is {short(manifest.totals['records'])}, not "
-            f"the {manifest.records} of its files; {_FIX}"
+            f"{path}: totals.records is {totals['records']}, not the {manifest.records} of its files; {_FIX}"
         )
+    if totals["sequences"] < manifest.records:
+        reason = f"totals.sequences is {totals['sequences']}, fewer than the {manifest.records} packs"
+        raise UserError(f"{path}: {reason}; {_FIX}")
     return manifest
 
 
@@ -228,69 +265,3 @@ def file_sha256(path: Path) -> str:
         return sha256(path)
     except OSError as error:
         raise unreadable(path, error) from error
-
-
-_FIX = "delete it to read the data set without it, or make the data set again"
-_REQUIRED: Any = object()
-_SIZES = (
-    *("max_seq_length", "max_predictions_per_seq", "vocab_size"),
-    *("max_sequences_per_pack", "max_predictions_per_pack"),
-)
-_LARGEST_SIZE = 2**31 - 1  # of ids and positions, which are int32
-_MOST_NATS = 100  # of a vocabulary of e^100 pieces
-
-
-class _Fields:
-    """Typed access to a JSON object, with messages that name the field."""
-
-    def __init__(self, path: Path, where: str, content: Any) -> None:
-        self._path, self._where, self._content = path, where, content
-        if not isinstance(content, dict):
-            raise UserError(f"{path}: {where.rstrip('.') or 'the whole'} is not an object {{…}}; {_FIX}")
-
-    def value(self, name: str, kind: type, default: Any = _REQUIRED) -> Any:
-        value = self._content.get(name, default)
-        if value is _REQUIRED:
-            raise UserError(f"{self._path}: {self._where}{name} is missing; {_FIX}")
-        if value is default or (value is None and default is None):
-            return default
-        if type(value) is not kind and not (kind is float and type(value) is int):
-            raise UserError(f"{self._path}: {self._where}{name} is {short(value)}, not {_KINDS[kind]}; {_FIX}")
-        return value
-
-    def integer(self, name: str) -> int:
-        value: int = self.value(name, int)
-        if value < 0:
-            raise UserError(f"{self._path}: {self._where}{name} is {value}, not a count; {_FIX}")
-        return value
-
-    def check_sizes(self, names: Sequence[str]) -> None:
-        """Check that those of the fields that are there are sizes above 0."""
-        for name in names:
-            if name in self._content and not 0 < self.integer(name) <= _LARGEST_SIZE:
-                raise UserError(
-                    f"{self._path}: {self._where}{name} is {short(self._content[name])}, not a size; {_FIX}"
-                )
-
-
-_KINDS: Dict[type, str] = {
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    list: "a list",
-    dict: "an object",
-}
-
-
-def _file_entry(path: Path, index: int, entry: Any) -> ManifestFile:
-    fields = _Fields(path, f"files[{index}].", entry)
-    name = fields.value("name", str)
-    if not _is_file_name(name) or not name.endswith(".tfrecord"):
-        raise UserError(
-            f"{path}: files[{index}].name is {short(name)}, not that of a *.tfrecord file next to it; {_FIX}"
-        )
-    return ManifestFile(name, fields.integer("records"), fields.integer("bytes"), fields.value("sha256", str, None))
-
-
-def _is_file_name(name: str) -> bool:
-    return Path(name).name == name and name not in ("", ".", "..") and name.isprintable() and len(name) < 256

@@ -7,21 +7,15 @@ W sequences · M packs · N sequences in a pack at most · S tokens of a pack ·
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, Mapping, Optional, Tuple
 
 import numpy as np
 
-from data_utils.packing.merge import Layout, lay_out, pack_arrays, scatter_sequences, scatter_tokens
+from data_utils.packing.assignment import Packs, fill_packs, given_packs, histogram
+from data_utils.packing.merge import Layout, lay_out, merge, pack_arrays
 from data_utils.records.arrays import POOL_SAMPLES, ArrayReader, GeneratedReader
 from data_utils.records.features import (
-    PER_TOKEN,
-    POSITION_IDS,
-    SEQUENCE_IDS,
     SHORTEST_SAMPLE,
-    TOKEN_INDEX,
-    TOKEN_POSITIONS,
-    WEIGHTS,
-    Feature,
     FeatureSpec,
     in_packs,
     packed_pretraining_features,
@@ -37,11 +31,10 @@ class PackReader:
     """Reads samples of another reader and merges them into packs.
 
     Args:
-        spec: the packs' features. One with a number for each sequence is filled by its kind: slots are counted in the
-            pack, weights are 1 for a sequence, labels are copied.
+        spec: the packs' features.
         samples: reads one sequence in each row, padded.
         lengths: ``(W,)`` tokens of each sequence.
-        packs: the numbers of the sequences in each pack.
+        packs: the samples of each pack.
         texts: K.
 
     Attributes:
@@ -50,19 +43,15 @@ class PackReader:
     """
 
     def __init__(
-        self,
-        spec: FeatureSpec,
-        samples: SampleReader,
-        lengths: np.ndarray,
-        packs: Sequence[Sequence[int]],
-        texts: int = 1,
+        self, spec: FeatureSpec, samples: SampleReader, lengths: np.ndarray, packs: Packs, texts: int = 1
     ) -> None:
         self.spec = spec
-        self.count = len(packs)
+        self.count = packs.number
         self.samples = samples.count // texts
         self._reader = samples
         self._lengths = lengths
         self._packs = packs
+        self._texts = texts
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the packs at these positions.
@@ -72,17 +61,14 @@ class PackReader:
             the samples of a pack and 0 for padding, ``position_ids`` restarting with each; and one number for each
             sample of a pack, 0 where it has fewer than N.
         """
-        packs = [self._packs[position] for position in positions]
-        rows: np.ndarray = np.concatenate(packs)
-        bounds = np.cumsum([0, *map(len, packs)])
-        layout = lay_out(self._lengths[rows], [range(begin, end) for begin, end in zip(bounds, bounds[1:])])
-        samples = self._reader.read(rows)
-        batch = {}
-        for feature in self.spec.features:
-            values = _values(feature, samples, layout)
-            scatter = scatter_tokens if feature.kind in PER_TOKEN else scatter_sequences
-            batch[feature.name] = scatter(layout, values, len(packs), feature.length).astype(feature.dtype, copy=False)
-        return batch
+        rows, layout = self._lay_out(np.asarray(positions))
+        return merge(self.spec, self._reader.read(rows), layout)
+
+    def _lay_out(self, positions: np.ndarray) -> Tuple[np.ndarray, Layout]:
+        """Return the sequences of the packs at these positions, and their places."""
+        chosen, sizes = self._packs.select(positions)
+        rows = (chosen[:, None] * self._texts + np.arange(self._texts)).ravel()
+        return rows, lay_out(self._lengths[rows], sizes * self._texts)
 
     def unpack_outputs(self, values: np.ndarray) -> np.ndarray:
         """Return a model's outputs for each sequence from those for packs.
@@ -93,45 +79,23 @@ class PackReader:
         Returns:
             ``(W, …)``, or ``(W, S, …)`` with 0 after the end of a sequence.
         """
-        layout = lay_out(self._lengths, self._packs)
+        rows, layout = self._lay_out(np.arange(self.count))
         if "cls_positions" in self.spec.shapes:
             given = np.empty((len(self._lengths), *values.shape[2:]), values.dtype)
-            given[layout.rows] = values[layout.packs, layout.slots]
+            given[rows] = values[layout.packs, layout.slots]
             return given
         given = np.zeros((len(self._lengths), *values.shape[1:]), values.dtype)
         sample, column = layout.tokens(values.shape[1])
-        given[layout.rows[sample], column] = values[layout.packs[sample], layout.starts[sample] + column]
+        given[rows[sample], column] = values[layout.packs[sample], layout.starts[sample] + column]
         return given
 
 
-def _values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
-    """Return the values of a feature of packs for each sample: a row of tokens, one number, or one for each label."""
-    shape = samples["input_ids"].shape
-    if feature.kind == SEQUENCE_IDS:
-        return np.broadcast_to(layout.slots.astype(np.int32)[:, None] + 1, shape)
-    if feature.kind == POSITION_IDS:
-        return np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
-    if feature.kind == WEIGHTS:
-        return np.ones(shape[0], np.float32)
-    if feature.kind == TOKEN_POSITIONS:  # of each sample's [CLS]
-        return layout.starts
-    values = samples[feature.name]
-    if feature.kind in PER_TOKEN:
-        return values
-    return layout.starts[:, None] + values if feature.kind == TOKEN_INDEX else values
-
-
-def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pack: int, seed: int) -> List[List[int]]:
+def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pack: int, seed: int) -> Packs:
     """Choose samples of ``lengths`` ``(W,)`` for each pack; the seed decides among samples of equal length."""
     from data_utils.packing import plan_packing  # imported here because it loads SciPy
 
-    counts = np.bincount(lengths, minlength=max_seq_length + 1)[1:]
-    plan = plan_packing(counts.tolist(), max_seq_length, max_sequences_per_pack, ALGORITHM)
-    waiting: Dict[int, List[int]] = {}
-    for sample in np.random.default_rng(seed).permutation(len(lengths)).tolist():
-        waiting.setdefault(int(lengths[sample]), []).append(sample)
-    kinds = zip(plan.packs, plan.repeats)
-    return [[waiting[length].pop() for length in kind] for kind, times in kinds for _ in range(times)]
+    counts = histogram(lengths, max_seq_length)
+    return fill_packs(plan_packing(counts, max_seq_length, max_sequences_per_pack, ALGORITHM), lengths, seed)
 
 
 def make_rows(
@@ -156,10 +120,9 @@ def make_rows(
         return samples
     width, sample_lengths = samples.spec.features[0].length, lengths.reshape(-1, texts).sum(axis=1)
     if max_sequences_per_pack == texts > 1:
-        packs = np.arange(len(sample_lengths))[:, None].tolist()  # in the order of the data
+        packs = given_packs(np.arange(len(sample_lengths))[:, None])  # in the order of the data
     else:
         packs = pack_samples(sample_lengths, width, max_sequences_per_pack // texts, seed)
-    packs = [[texts * sample + text for sample in pack for text in range(texts)] for pack in packs]
     return PackReader(in_packs(samples.spec, max_sequences_per_pack, cls_positions), samples, lengths, packs, texts)
 
 
@@ -189,8 +152,8 @@ def generated_rows(
         return GeneratedReader(make_features(max_seq_length), seed)
     slots = max(1, min(max_sequences_per_pack, max_seq_length // SHORTEST_SAMPLE) // texts) * texts
     length = max_seq_length // slots
-    packs = np.arange(POOL_SAMPLES // slots * slots).reshape(-1, slots).tolist()
-    samples = GeneratedReader(make_features(length), seed, len(packs) * slots)
+    packs = given_packs(np.arange(POOL_SAMPLES // slots * slots // texts).reshape(-1, slots // texts))
+    samples = GeneratedReader(make_features(length), seed, packs.number * slots)
     spec = in_packs(make_features(max_seq_length), max_sequences_per_pack, cls_positions)
     return PackReader(spec, samples, np.full(samples.count, length), packs, texts)
 

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from functools import partial
 from pathlib import Path
-from typing import Deque, Dict, Mapping, Optional, Tuple, Union
+from typing import Deque, Dict, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
@@ -86,8 +86,16 @@ class RecordReader:
         return self._files.count
 
     @property
+    def paths(self) -> List[Path]:
+        return self._files.paths
+
+    @property
     def manifest(self) -> Optional[Manifest]:
         return self._files.manifest
+
+    def locate(self, position: int) -> Tuple[Path, int]:
+        """Return the file that contains a record, and the record's number in it, counted from 0."""
+        return self._files.locate(position)
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the records at these positions, in this order.

@@ -1,6 +1,6 @@
 """Reads and checks SQuAD's questions, contexts and answers, from files or the ``datasets`` library.
 
-Errors name article, paragraph and question. Source of the format: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for
+Errors name the place in the file. Source of the format: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for
 Machine Comprehension of Text"; version 1.1.
 """
 
@@ -11,10 +11,15 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import Annotated
+
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
 from utilities.files import parse_json
-from utilities.tables import short
+from utilities.files import sha256 as file_digest
+from utilities.tables import read_text, short
+from utilities.validation import first_problem
 
 TRAIN, VALIDATION = "train", "validation"
 
@@ -97,82 +102,100 @@ def read_squad(path: Path) -> SquadSet:
     """Read a file in SQuAD 1.1's format.
 
     Raises:
-        UserError: the file cannot be read, or is malformed; the message names article, paragraph and question.
+        UserError: the file cannot be read, or is malformed; the message names the place.
 
     Example:
         >>> read_squad(Path("dev-v1.1.json")).questions[0].text  # doctest: +SKIP
         'Which NFL team represented the AFC at Super Bowl 50?'
     """
+    text = read_text(path)
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); give the path of a SQuAD 1.1 file") from error
-    try:
-        document = parse_json(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: byte {error.start} is not UTF-8; download the file again") from error
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path}:{error.lineno}:{error.colno}: is not valid JSON ({error.msg}); download the file again"
-        ) from error
+        document = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: is not valid JSON ({error}); download the file again") from error
-    return parse_squad(document, str(path), hashlib.sha256(content).hexdigest())
+    return parse_squad(document, str(path), file_digest(path))
+
+
+class _Part(BaseModel):
+    """A part of the file: a value of another type is refused, and further keys are allowed."""
+
+    model_config = ConfigDict(strict=True)
+
+
+def _without_half_characters(text: str) -> str:
+    text.encode("utf-8")  # fails for a lone surrogate, which no tokenizer takes
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("a text is needed")
+    return text
+
+
+def _false(value: Any) -> Any:
+    if value:
+        raise ValueError("questions of SQuAD 2.0 are not read")
+    return value
+
+
+_Text = Annotated[str, AfterValidator(_without_half_characters)]
+_Words = Annotated[_Text, AfterValidator(_not_blank)]
+
+
+class _Answer(_Part):
+    text: _Words
+    answer_start: Annotated[int, Field(ge=0)]
+
+
+class _Question(_Part):
+    id: Annotated[_Text, Field(min_length=1)]
+    question: _Text
+    answers: List[_Answer] = []
+    is_impossible: Annotated[Any, AfterValidator(_false)] = False
+
+
+class _Paragraph(_Part):
+    context: _Words
+    qas: List[_Question]
+
+
+class _Article(_Part):
+    title: str = "untitled"
+    paragraphs: List[_Paragraph]
+
+
+class _Document(_Part):
+    data: List[_Article]
 
 
 def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
-    """Return a data set from decoded JSON.
-
-    Args:
-        document: ``{"data": [{"title", "paragraphs": [{"context", "qas": [{"id", "question", "answers"}]}]}]}``.
+    """Return a data set from decoded JSON, in the form of ``_Document``.
 
     Raises:
         UserError: something is missing, of another type, or duplicate.
     """
-    whole = _Location(origin, ())
+    try:
+        articles = _Document.model_validate(document).data
+    except ValidationError as error:
+        fix = "this is not the form of SQuAD 1.1: correct it, or download the file again"
+        raise UserError(f"{origin}: {first_problem(error)}; {fix}") from error
     paragraphs: List[Paragraph] = []
     questions: List[Question] = []
-    locations: Dict[str, _Location] = {}
-    for number, article in enumerate(whole.items(whole.object(document), "data"), 1):
-        in_article = whole.inside(f"article {number}", article, "title")
-        title = in_article.text(in_article.object(article), "title", default="untitled")
-        for paragraph_number, paragraph in enumerate(in_article.items(article, "paragraphs"), 1):
-            in_paragraph = in_article.inside(f"paragraph {paragraph_number}")
-            context = in_paragraph.text(in_paragraph.object(paragraph), "context")
-            if not context.strip():
-                raise in_paragraph.error("context is empty", "remove the paragraph")
-            for question_number, entry in enumerate(in_paragraph.items(paragraph, "qas"), 1):
-                location = in_paragraph.inside(f"question {question_number}", entry, "id")
-                question = _question(location, entry, len(paragraphs))
-                if question.id in locations:
-                    twice = f"has the id of {locations[question.id].names}"
-                    raise location.error(twice, "give each question its own id")
-                locations[question.id] = location
-                questions.append(question)
-            paragraphs.append(Paragraph(title, context))
+    places: Dict[str, str] = {}
+    for article_number, article in enumerate(articles):
+        for paragraph_number, paragraph in enumerate(article.paragraphs):
+            for number, entry in enumerate(paragraph.qas):
+                place = f"data[{article_number}].paragraphs[{paragraph_number}].qas[{number}].id"
+                if places.setdefault(entry.id, place) != place:
+                    same = f"is {short(entry.id)}, as {places[entry.id]} is"
+                    raise UserError(f"{origin}: {place} {same}; give each question its own id")
+                answers = tuple(Answer(answer.text, answer.answer_start) for answer in entry.answers)
+                questions.append(Question(entry.id, entry.question, len(paragraphs), answers))
+            paragraphs.append(Paragraph(article.title, paragraph.context))
     if not questions:
-        raise whole.error("contains no questions", "give a SQuAD 1.1 file")
+        raise UserError(f"{origin}: contains no questions; give a SQuAD 1.1 file")
     return SquadSet(paragraphs, questions, origin, sha256)
-
-
-def _question(location: _Location, entry: Any, paragraph: int) -> Question:
-    fields = location.object(entry)
-    identity = location.text(fields, "id")
-    if not identity:
-        raise location.error("id is empty", "give each question its own id")
-    if fields.get("is_impossible"):
-        raise location.error("is_impossible is true: this is SQuAD 2.0", "use the files of SQuAD 1.1")
-    answers = []
-    for number, answer in enumerate(location.items(fields, "answers", default=[]), 1):
-        in_answer = location.inside(f"answer {number}")
-        marked = in_answer.object(answer)
-        text, start = in_answer.text(marked, "text"), in_answer.value(marked, "answer_start", int)
-        if not text.strip():
-            raise in_answer.error("text is empty", "remove the answer")
-        if start < 0:
-            raise in_answer.error(f"answer_start is {start}", "count characters of the context from 0")
-        answers.append(Answer(text, start))
-    return Question(identity, location.text(fields, "question"), paragraph, tuple(answers))
 
 
 def questions_about(pairs: Sequence[Tuple[str, ...]]) -> SquadSet:
@@ -180,56 +203,6 @@ def questions_about(pairs: Sequence[Tuple[str, ...]]) -> SquadSet:
     contexts = {context: number for number, context in enumerate(dict.fromkeys(context for _, context in pairs))}
     questions = [Question(str(n), text, contexts[context], ()) for n, (text, context) in enumerate(pairs)]
     return SquadSet([Paragraph("untitled", context) for context in contexts], questions, "the questions", "")
-
-
-class _Location:
-    """A location in a file: typed access to its fields, and errors that name it."""
-
-    def __init__(self, origin: str, names: Tuple[str, ...]) -> None:
-        self._origin = origin
-        self._names = names
-
-    @property
-    def names(self) -> str:
-        return ", ".join(self._names)
-
-    def inside(self, name: str, entry: Any = None, label: str = "") -> _Location:
-        """Return a location within this one, labelled with a field of its entry if that field is a text."""
-        text = entry.get(label) if isinstance(entry, dict) else None
-        return _Location(self._origin, (*self._names, f"{name} ({short(text)})" if isinstance(text, str) else name))
-
-    def error(self, reason: str, fix: str) -> UserError:
-        prefix = f"{self._origin}: {self.names}: " if self._names else f"{self._origin}: "
-        return UserError(f"{prefix}{reason}; {fix}")
-
-    def object(self, value: Any) -> Dict[str, Any]:
-        if not isinstance(value, dict):
-            raise self.error(f"is {short(value)}, not an object {{…}}", _FIX)
-        return value
-
-    def value(self, fields: Dict[str, Any], name: str, kind: type, default: Any = None) -> Any:
-        value = fields.get(name, default)
-        if value is None:
-            raise self.error(f"{name} is missing", _FIX)
-        if type(value) is not kind:
-            raise self.error(f"{name} is {short(value)}, not {_KINDS[kind]}", _FIX)
-        return value
-
-    def items(self, fields: Dict[str, Any], name: str, default: Optional[List[Any]] = None) -> List[Any]:
-        values: List[Any] = self.value(self.object(fields), name, list, default)
-        return values
-
-    def text(self, fields: Dict[str, Any], name: str, default: Optional[str] = None) -> str:
-        text: str = self.value(fields, name, str, default)
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise self.error(f"{name} contains half a character (a lone surrogate)", "remove it") from None
-        return text
-
-
-_KINDS = {str: "a text", int: "a whole number", list: "a list"}
-_FIX = "this is not the form of SQuAD 1.1: correct it, or download the file again"
 
 
 def answer_position(context: str, answer: Answer) -> Optional[int]:

@@ -1,28 +1,26 @@
-"""Tokenises questions and contexts, cuts them into windows that fit the model, and reads windows as rows of ids.
+"""Tokenises questions and contexts, cuts contexts into windows that fit the model, and reads windows as rows of ids.
 
-A window is [CLS] question [SEP] part of the context [SEP]. Every text is tokenised and stored once; a window consists
-only of its begin and length until it is read as a row of ids, so a data set takes no memory for padding.
+A window is [CLS] question [SEP] part of the context [SEP]. Every text is tokenised and stored once; a window is its
+place in its context until it is read, so a data set takes no memory for padding.
 
-C contexts · Q questions · W windows · T tokens of all contexts · U tokens of all questions · N windows asked for ·
-S max_seq_length
+Q questions · W windows · T tokens of a context · N windows asked for · S max_seq_length
 
 Source: Devlin et al. 2019, section 4.2; windows overlap as in the program that Google published with it.
 """
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Tuple
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from data_utils.records.features import TOKEN_INDEX, Feature, FeatureSpec, fine_tuning_features
 from data_utils.squad.examples import SquadSet, answer_position
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary
 
 SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
-_BATCH = 1024  # number of texts tokenised at a time, which limits the memory of the tokenizer's results
+_BATCH = 1024  # texts tokenised at a time
 
 
 class Geometry(NamedTuple):
@@ -38,40 +36,38 @@ class Geometry(NamedTuple):
     doc_stride: int
 
 
-class Texts(NamedTuple):
-    """Contexts and questions as tokens, all int32.
+class Context(NamedTuple):
+    """A context as tokens, both int32.
 
     Attributes:
-        context_ids: ``(T,)`` pieces of all contexts, one after the other.
-        context_starts: ``(C + 1,)`` index in ``context_ids`` at which each context begins, and the end.
-        offsets: ``(T, 2)`` positions in the context of each piece's first character and of the one after its last.
-        question_ids, question_starts: ``(U,)`` and ``(Q + 1,)``, the same for questions.
-        context: ``(Q,)`` number of each question's context.
+        ids: ``(T,)`` its pieces.
+        offsets: ``(T, 2)`` positions in the text of each piece's first character and of the one after its last.
     """
 
-    context_ids: np.ndarray
-    context_starts: np.ndarray
+    ids: np.ndarray
     offsets: np.ndarray
-    question_ids: np.ndarray
-    question_starts: np.ndarray
-    context: np.ndarray
 
 
 class Windows(NamedTuple):
-    """Windows over texts; every array is int32 ``(W,)``.
+    """The windows of a data set; arrays are int32 ``(W,)``.
 
     Attributes:
+        contexts: the contexts of all paragraphs.
+        asked: the number of its context, and the pieces, of each of Q questions.
         question: each window's question; the windows of a question follow one another.
         begin: first piece of its part of the context, counted in the context.
         length: number of pieces of its part of the context.
-        start, end: columns in the window of the answer's first and last piece; 0, [CLS], if the window does not contain
-            the whole answer, or answers were not requested.
+        first_column: the column at which its part of the context begins, after [CLS] question [SEP].
+        start, end: columns of the answer's first and last piece; 0, [CLS], if the window does not contain the whole
+            answer, or answers were not requested.
     """
 
-    texts: Texts
+    contexts: List[Context]
+    asked: List[Tuple[int, List[int]]]
     question: np.ndarray
     begin: np.ndarray
     length: np.ndarray
+    first_column: np.ndarray
     start: np.ndarray
     end: np.ndarray
 
@@ -81,15 +77,11 @@ class Windows(NamedTuple):
 
     def tokens(self) -> np.ndarray:
         """Return the number of tokens of each window, including special ones."""
-        return self.first_column() + self.length + 1
+        return self.first_column + self.length + 1
 
-    def first_column(self) -> np.ndarray:
-        """Return the column in each window at which its part of the context begins, after [CLS] question [SEP]."""
-        return (np.diff(self.texts.question_starts) + 2)[self.question]
-
-    def first_token(self) -> np.ndarray:
-        """Return the index in ``texts.context_ids`` and ``texts.offsets`` of the token at ``first_column``."""
-        return self.texts.context_starts[self.texts.context[self.question]] + self.begin
+    def context(self, question: int) -> Context:
+        """Return the context of a question."""
+        return self.contexts[self.asked[question][0]]
 
 
 def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labels: bool) -> Windows:
@@ -99,91 +91,48 @@ def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labe
         labels: whether to locate the first answer of each question, for training; questions without one, or whose
             answer is not in the context, then get no window.
     """
-    texts = tokenise(squad, tokenizer, geometry.max_query_length)
-    windows = _lay_out(texts, geometry)
-    return _labelled(windows, *_answer_tokens(texts, squad)) if labels else windows
+    contexts = [
+        Context(np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
+        for encoding in _encoded(tokenizer, [paragraph.context for paragraph in squad.paragraphs])
+    ]
+    questions = _encoded(tokenizer, [question.text for question in squad.questions])
+    pieces = (encoding.ids[: geometry.max_query_length] for encoding in questions)
+    asked = [(question.paragraph, ids) for question, ids in zip(squad.questions, pieces)]
+    windows: List[Tuple[int, ...]] = []
+    for number, (paragraph, ids) in enumerate(asked):
+        context, column = contexts[paragraph], len(ids) + 2
+        first, last = _answer_tokens(squad, number, context) if labels else (0, 0)
+        if first > last:
+            continue
+        capacity = geometry.max_seq_length - SPECIAL_TOKENS - len(ids)
+        assert capacity > 0, "a rule keeps questions shorter than windows"
+        stride = min(geometry.doc_stride, capacity)  # a larger one would skip tokens between windows
+        for begin in range(0, max(0, len(context.ids) - capacity) + stride, stride):
+            length = min(len(context.ids) - begin, capacity)
+            inside = labels and begin <= first and last < begin + length
+            answer = (column + first - begin, column + last - begin) if inside else (0, 0)
+            windows.append((number, begin, length, column, *answer))
+    return Windows(contexts, asked, *np.array(windows, np.int32).reshape(-1, 6).T)
 
 
-def tokenise(squad: SquadSet, tokenizer: Tokenizer, max_query_length: int) -> Texts:
-    """Tokenise the texts of a data set, each text once."""
-    ids, offsets, counts = [_EMPTY], [_EMPTY], [0]
-    for part in _batches([paragraph.context for paragraph in squad.paragraphs]):
-        encodings = tokenizer.encode_batch(part, add_special_tokens=False)
-        ids.append(_flat(encoding.ids for encoding in encodings))
-        offsets.append(_flat(chain.from_iterable(encoding.offsets for encoding in encodings)))
-        counts += map(len, encodings)
-    questions: List[List[int]] = []
-    for part in _batches([question.text for question in squad.questions]):
-        encodings = tokenizer.encode_batch_fast(part, add_special_tokens=False)  # faster without offsets
-        questions += [encoding.ids[:max_query_length] for encoding in encodings]
-    return Texts(
-        np.concatenate(ids),
-        np.cumsum(counts, dtype=np.int32),
-        np.concatenate(offsets).reshape(-1, 2),
-        _flat(questions),
-        np.cumsum([0, *map(len, questions)], dtype=np.int32),
-        np.array([question.paragraph for question in squad.questions], np.int32),
-    )
+def _encoded(tokenizer: Tokenizer, texts: List[str]) -> Iterator[Encoding]:
+    """Yield the encodings of texts, of which only some exist at a time because they take much memory."""
+    for first in range(0, len(texts), _BATCH):
+        yield from tokenizer.encode_batch(texts[first : first + _BATCH], add_special_tokens=False)
 
 
-_EMPTY = np.zeros(0, np.int32)
+def _answer_tokens(squad: SquadSet, number: int, context: Context) -> Tuple[int, int]:
+    """Return first and last token of a question's first answer, as indices in the context; first > last if none.
 
-
-def _batches(texts: List[str]) -> List[List[str]]:
-    return [texts[first : first + _BATCH] for first in range(0, len(texts), _BATCH)]
-
-
-def _flat(values: Any) -> np.ndarray:
-    return np.fromiter(chain.from_iterable(values), np.int32)
-
-
-def _lay_out(texts: Texts, geometry: Geometry) -> Windows:
-    """Return each question's windows, without answers, that together show every token of its context."""
-    tokens = np.diff(texts.context_starts)[texts.context]  # (Q,)
-    capacity = geometry.max_seq_length - SPECIAL_TOKENS - np.diff(texts.question_starts)  # (Q,)
-    assert capacity.min() > 0, "a rule keeps questions shorter than windows"
-    stride = np.minimum(geometry.doc_stride, capacity)  # a larger one would skip tokens between windows
-    counts = 1 + np.maximum(0, -(-(tokens - capacity) // stride))
-    question = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    number = np.arange(len(question)) - np.repeat(np.cumsum(counts) - counts, counts)
-    begin = (number * stride[question]).astype(np.int32)
-    length = np.minimum(tokens[question] - begin, capacity[question]).astype(np.int32)
-    return Windows(texts, question, begin, length, np.zeros_like(question), np.zeros_like(question))
-
-
-def _labelled(windows: Windows, first: np.ndarray, last: np.ndarray) -> Windows:
-    """Return windows with the answers (Q,); windows of questions without an answer are left out."""
-    keep = (first <= last)[windows.question]
-    kept = Windows(windows.texts, *(part[keep] for part in windows[1:]))
-    start, end = first[kept.question] - kept.begin, last[kept.question] - kept.begin
-    inside = (start >= 0) & (end < kept.length)
-    columns = (np.where(inside, kept.first_column() + token, 0).astype(np.int32) for token in (start, end))
-    return Windows(*kept[:4], *columns)
-
-
-def _answer_tokens(texts: Texts, squad: SquadSet) -> Tuple[np.ndarray, np.ndarray]:
-    """Return first and last token of each question's first answer, as indices in the context; first > last if none.
-
-    The tokens of an answer are those that share a character with it; one search over all contexts together finds them.
+    The tokens of an answer are those that share a character with it.
     """
-    lengths = [len(paragraph.context) for paragraph in squad.paragraphs]
-    before = np.cumsum([0, *lengths], dtype=np.int64)[:-1]  # (C,) characters before each context
-    characters = texts.offsets + np.repeat(before, np.diff(texts.context_starts))[:, None]  # (T, 2)
-    spans = np.array([_answer_characters(squad, number) for number in range(len(squad.questions))], np.int64)  # (Q, 2)
-    missing = spans[:, 1] == 0
-    spans += before[texts.context][:, None]
-    first = np.searchsorted(characters[:, 1], spans[:, 0], side="right")
-    last = np.searchsorted(characters[:, 0], spans[:, 1], side="left") - 1
-    last[missing] = first[missing] - 1
-    begin = texts.context_starts[texts.context]
-    return first - begin, last - begin
-
-
-def _answer_characters(squad: SquadSet, number: int) -> Sequence[int]:
-    """Return the bounds of a question's first answer as [begin, end) characters; (0, 0) if there is none."""
     question = squad.questions[number]
     start = answer_position(squad.context(question), question.answers[0]) if question.answers else None
-    return (0, 0) if start is None else (start, start + len(question.answers[0].text))
+    if start is None:
+        return 0, -1
+    first = np.searchsorted(context.offsets[:, 1], start, side="right")
+    last = np.searchsorted(context.offsets[:, 0], start + len(question.answers[0].text), side="left") - 1
+    return int(first), int(last)
 
 
 def squad_features(max_seq_length: int, vocab_size: int, labels: bool = True) -> FeatureSpec:
@@ -199,40 +148,26 @@ class WindowReader:
         self.spec = spec
         self.count = windows.count
         self._windows = windows
+        self._tokens = windows.tokens()
         self._special = tuple(vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR))
-        self._first_column, self._first_token = windows.first_column(), windows.first_token()
-        self._length = spec.features[0].length
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the windows at these positions: name → int32 ``(N, S)``, or ``(N, 1)`` for an answer's positions."""
-        ids, mask, segments = self._tokens(positions)
+        windows, (padding, classifier, separator) = self._windows, self._special
+        tokens, first_column = self._tokens[positions][:, None], windows.first_column[positions][:, None]
+        column = np.arange(self.spec.features[0].length)[None]  # (1, S)
+        ids = np.full((len(positions), column.size), padding, np.int32)
+        for row, position in enumerate(positions):
+            paragraph, asked = windows.asked[windows.question[position]]
+            begin, length = windows.begin[position], windows.length[position]
+            part = windows.contexts[paragraph].ids[begin : begin + length]
+            ids[row, : tokens[row, 0]] = [classifier, *asked, separator, *part, separator]
+        mask = (column < tokens).astype(np.int32)
         batch = {
             "input_ids": ids,
             "input_mask": mask,
-            "segment_ids": segments,
-            "start_positions": self._windows.start[positions][:, None],
-            "end_positions": self._windows.end[positions][:, None],
+            "segment_ids": mask * (column >= first_column),
+            "start_positions": windows.start[positions][:, None],
+            "end_positions": windows.end[positions][:, None],
         }
         return {feature.name: batch[feature.name] for feature in self.spec.features}
-
-    def _tokens(self, positions: np.ndarray) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
-        windows, texts = self._windows, self._windows.texts
-        padding, classifier, separator = self._special
-        column = np.arange(self._length, dtype=np.int32)[None]  # (1, S)
-        context = self._first_column[positions][:, None]  # (N, 1)
-        end = context + windows.length[positions][:, None]  # (N, 1), column of the last [SEP]
-        ids = np.full((len(positions), self._length), padding, np.int32)
-
-        rows, columns = np.nonzero((column >= 1) & (column < context - 1))
-        begin = texts.question_starts[windows.question[positions]] - 1
-        ids[rows, columns] = texts.question_ids[begin[rows] + columns]
-
-        rows, columns = np.nonzero((column >= context) & (column < end))
-        begin = self._first_token[positions] - context[:, 0]
-        ids[rows, columns] = texts.context_ids[begin[rows] + columns]
-
-        ids[:, 0] = classifier
-        np.put_along_axis(ids, context - 1, separator, axis=1)
-        np.put_along_axis(ids, end, separator, axis=1)
-        mask = (column <= end).astype(np.int32)
-        return ids, mask, mask * (column >= context)

@@ -185,7 +185,7 @@ def _write_units(
 def _write_unit(job: RecordsJob, unit: Unit) -> Done:
     use_one_tokenizer_thread()
     result = make_unit(unit, str(job.output / VOCABULARY_NAME), job.settings)
-    pieces, records = job.pieces(unit.number), len(result.records.index)
+    pieces, records = job.pieces(unit.number), len(result.records)
     write_atomically(pieces, result.pieces.astype(np.int64).tobytes())
     files, entry = [pieces], None
     if records:  # none if all documents of the unit are held out

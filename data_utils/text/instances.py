@@ -11,7 +11,7 @@ import numpy as np
 
 from data_utils.records.features import MAX_SEQ_LENGTH
 from data_utils.records.manifest import NEXT_SENTENCE
-from data_utils.records.writer import EncodedFile, encode_examples, frame_records
+from data_utils.records.writer import encode_examples
 from data_utils.text.held_out import select_documents
 from data_utils.text.masking import (
     SpecialIds,
@@ -85,9 +85,9 @@ class UnitCounts(NamedTuple):
 
 
 class UnitResult(NamedTuple):
-    """A unit's framed records in random order, and counts of its text."""
+    """A unit's records in random order, and counts of its text."""
 
-    records: EncodedFile
+    records: list[bytes]
     counts: UnitCounts
     pieces: np.ndarray  # (V,) how often each piece of the vocabulary occurs
 
@@ -174,4 +174,4 @@ def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResul
     random.Random(f"{settings.seed} {unit.number}").shuffle(records)
     counts = UnitCounts(len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens))
     pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
-    return UnitResult(frame_records(records), counts, pieces)
+    return UnitResult(records, counts, pieces)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from data_utils.classification.features import classification_features
+from data_utils.packing.assignment import given_packs
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import in_packs
 from data_utils.records.packs import PackReader
@@ -60,7 +61,7 @@ def readers(samples):
     result = {}
     for task, spec in features.items():
         packed = in_packs(spec, N, cls_positions=task == CLASSIFICATION)
-        result[task] = PackReader(packed, ArrayReader(spec, samples[task]), LENGTHS, PACKS)
+        result[task] = PackReader(packed, ArrayReader(spec, samples[task]), LENGTHS, given_packs(PACKS))
     return result
 
 
@@ -100,7 +101,7 @@ def test_a_pack_holds_the_labels_of_each_sample(samples):
         in_packs(spec, N, cls_positions=True),
         ArrayReader(spec, {**samples[CLASSIFICATION], "labels": labels}),
         LENGTHS,
-        PACKS,
+        given_packs(PACKS),
     )
     packed = reader.read(np.arange(reader.count))["labels"]
     assert packed.shape == (len(PACKS), N * CLASSES)

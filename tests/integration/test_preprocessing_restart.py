@@ -24,8 +24,6 @@ from data_utils.text import examples, extract, sentences, sources
 from data_utils.text.markup import clean_wikitext
 from tests import ROOT
 from tests.integration.test_preprocessing import run
-from tests.support.pack_samples import sequence
-from tests.support.pack_samples import write as write_sequences
 from tests.support.runs import content, files_up_to
 from tests.support.wiki_dumps import HEAD, page
 
@@ -135,24 +133,6 @@ def test_a_full_disk_is_one_line_and_the_command_resumes(
     assert cause.startswith("File too large; free space there") and "resumes" in fix and "another --output" in fix
     assert run(*arguments) == 0
     assert content(tmp_path / "out") == content(data_set)
-
-
-def test_packing_reports_a_disk_that_is_too_full_for_its_memory_map(tmp_path: Path) -> None:
-    """A write to a mapped page that does not fit on the disk would end the process with SIGBUS."""
-    write_sequences(tmp_path / "in", [[sequence(number, length=5) for number in range(20_000)]])
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("no file system can be mounted here")
-    try:
-        command = [sys.executable, "-m", "data_utils.packing", "--workers", "1", "--no-picture"]
-        ended = subprocess.run(
-            [*command, "--input", tmp_path / "in", "--output", disk / "out"], cwd=ROOT, capture_output=True, text=True
-        )
-    finally:
-        subprocess.run(["umount", disk], check=True)
-    assert ended.returncode == 2
-    assert f"error: {disk / 'out'}: No space left on device; free space there" in ended.stderr
 
 
 def test_completed_work_is_not_repeated(

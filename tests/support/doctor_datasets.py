@@ -10,7 +10,7 @@ import numpy as np
 from data_utils.packing.merge import pack_arrays
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT
 from data_utils.records.manifest import write_manifest
-from data_utils.records.writer import encode_examples, frame_records, write_record_file
+from data_utils.records.writer import encode_examples, write_record_file
 from data_utils.tokenizer import SPECIAL_TOKENS, read_vocabulary
 
 SEQUENCE, PREDICTIONS, WORDS = 32, 5, 95
@@ -70,7 +70,7 @@ def write(
     entries = []
     for number, rows in enumerate(np.array_split(np.arange(len(batch["input_ids"])), files)):
         messages = encode_examples({name: values[rows] for name, values in batch.items()})
-        entries.append(write_record_file(folder / f"part_{number}.tfrecord", frame_records(messages)))
+        entries.append(write_record_file(folder / f"part_{number}.tfrecord", messages))
     facts: dict[str, Any] = {}
     if vocabulary:
         pieces = [*SPECIAL_TOKENS, *(f"word{number}" for number in range(WORDS))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,9 @@ from data_utils.packing.dataset import pack_dataset
 from data_utils.packing.plan import read_plan
 from data_utils.parallel import Pool
 from data_utils.records.features import packed_pretraining_features
+from data_utils.records.files import list_record_files
 from data_utils.records.manifest import write_manifest
 from data_utils.records.reader import RecordReader
-from data_utils.text.masking import prediction_counts
 from tests.support.pack_samples import LENGTH, PREDICTIONS, VOCABULARY, comparable, sequence, split_pack, write
 from utilities.errors import UserError
 
@@ -39,7 +38,7 @@ def source(tmp_path: Path) -> Path:
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset, "_MAX_PACKS_OF_FILE", 20)
     monkeypatch.setattr(dataset, "_PACKS_AT_ONCE", 7)
-    monkeypatch.setattr(records, "RECORDS_OF_UNIT", 64)
+    monkeypatch.setattr(dataset, "RECORDS_OF_UNIT", 64)
     monkeypatch.setattr(records, "_RECORDS_AT_ONCE", 10)
 
 
@@ -127,26 +126,6 @@ def test_packs_have_every_masked_position(tmp_path: Path, capsys: pytest.Capture
 HELD_OUT = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
 
 
-@pytest.mark.parametrize("share", [0.02, 0.15, 0.3])
-@pytest.mark.parametrize(("length", "sequences"), [(LENGTH, 1), (LENGTH, 3), (LENGTH, 8), (2 * LENGTH, 5)])
-def test_bound_of_the_masked_positions_of_held_out_packs(
-    source: Path, share: float, length: int, sequences: int
-) -> None:
-    """The reference fills a pack of ``length`` tokens with the records that data preparation masks most."""
-    (source / "validation").mkdir()
-    write_manifest(source / "validation", {**HELD_OUT, "masked_lm_prob": share}, {}, [], {}, None)
-    tokens = np.arange(3, LENGTH + 1)
-    rows = (np.arange(LENGTH) > 0) & (np.arange(LENGTH) < tokens[:, None] - 1)  # [CLS] a … [SEP]
-    masked = prediction_counts(rows, share, PREDICTIONS, special=2)
-    best = np.zeros(length + 1, int)  # by tokens, of packs of as many sequences as were added so far
-    for _ in range(sequences):
-        best = np.array(
-            [max([best[n], *(best[n - t] + m for t, m in zip(tokens, masked) if t <= n)]) for n in range(length + 1)]
-        )
-    bound = dataset.most_held_out(records.Source(source), length, sequences)
-    assert best[-1] <= bound <= best[-1] + sequences
-
-
 def test_too_few_masked_positions_for_held_out_records(source: Path, tmp_path: Path) -> None:
     """They are refused before anything is written, and a larger number is accepted in the same folder."""
     one_each = {"masked_lm_weights": np.eye(1, PREDICTIONS, dtype=np.float32)[0]}
@@ -174,17 +153,12 @@ def test_too_few_masked_positions_for_held_out_records(source: Path, tmp_path: P
         assert [(pack["masked_lm_weights"] > 0).sum() for pack in packs] == [12, 12]
 
 
-def test_published_numbers_of_masked_positions(tmp_path: Path) -> None:
+def test_published_numbers_of_masked_positions() -> None:
     def usual(length: int, predictions: int, sequences: int) -> int:
         return dataset.choose_max_predictions(dataset.Shape(length, predictions), length, sequences, needed=1)
 
     assert (usual(128, 20, 3), usual(512, 76, 3), usual(384, 56, 3)) == (23, 79, 59)
     assert usual(32, 29, 6) == 32  # a config with more masked positions than tokens is refused
-    (tmp_path / "validation").mkdir()
-    write_manifest(tmp_path / "validation", {"masked_lm_prob": 0.15}, {}, [], {}, None)
-    for length, predictions in ((128, 20), (512, 76), (384, 56)):  # held-out records need no more
-        source = SimpleNamespace(folder=tmp_path, shape=dataset.Shape(length, predictions))
-        assert dataset.most_held_out(source, length, 3) <= usual(length, predictions, 3)
 
 
 def test_a_killed_run_resumes_to_the_same_bytes_and_facts(
@@ -198,8 +172,8 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_facts(
     assert whole["vocab.txt"] == (source / "vocab.txt").read_bytes()
     assert not any(name.startswith(".work") for name in whole)
     output, calls = tmp_path / "out", []
-    for module, name, runs in ((records, "_measure", 2), (dataset, "_write_file", 3)):
-        function = getattr(module, name)
+    for name, runs in (("_measure", 2), ("_write_file", 3)):
+        function = getattr(dataset, name)
 
         def dies(*arguments: Any, function: Any = function, runs: int = runs) -> Any:
             calls.append(arguments)
@@ -208,11 +182,13 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_facts(
             return function(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, dies)
+            patch.setattr(dataset, name, dies)
             with pytest.raises(KeyboardInterrupt):
                 pack_dataset(source, output)
         assert not (output / "manifest.json").exists()
         calls.clear()
+    with pytest.raises(UserError, match="not all records are written"):
+        list_record_files(output)
     written = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
     assert len(written) == 3
     damaged, *_ = written
@@ -255,7 +231,7 @@ OUTSIDE = {"masked_lm_positions": np.full(PREDICTIONS, LENGTH), "masked_lm_weigh
     [
         ({"input_mask": np.array([1, 0] * (LENGTH // 2))}, "input_mask"),
         ({"input_mask": np.zeros(LENGTH, np.int64)}, "input_mask"),
-        (OUTSIDE, f"masks position {LENGTH}"),
+        (OUTSIDE, "masked_lm_positions"),
         ({"masked_lm_weights": np.ones(PREDICTIONS + 1, np.float32)}, "masked_lm_weights"),
     ],
 )

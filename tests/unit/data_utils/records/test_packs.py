@@ -137,8 +137,14 @@ def test_generated_packs_are_sound_and_full(length: int, limit: int) -> None:
 @pytest.mark.parametrize("limit", [1, 3, 8])
 def test_every_sample_is_in_one_pack(limit: int) -> None:
     lengths = np.random.default_rng(0).integers(3, 65, 500)
-    packs = pack_samples(lengths, 64, limit, seed=1)
+
+    def chosen(seed: int) -> list[list[int]]:
+        packs = pack_samples(lengths, 64, limit, seed)
+        samples, sizes = packs.select(np.arange(packs.number))
+        return [part.tolist() for part in np.split(samples, np.cumsum(sizes)[:-1])]
+
+    packs = chosen(seed=1)
     assert sorted(sample for pack in packs for sample in pack) == list(range(500))
     assert all(0 < len(pack) <= limit and lengths[pack].sum() <= 64 for pack in packs)
     assert len(packs) < 500 or limit == 1
-    assert packs == pack_samples(lengths, 64, limit, seed=1) != pack_samples(lengths, 64, limit, seed=2)
+    assert packs == chosen(seed=1) != chosen(seed=2)

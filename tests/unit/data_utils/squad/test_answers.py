@@ -45,11 +45,11 @@ def reference(
     rows = np.flatnonzero(windows.question == number)
     parts = [(int(windows.begin[w]), int(windows.length[w])) for w in rows]
     context = squad.context(squad.questions[number])
-    base = windows.texts.context_starts[squad.questions[number].paragraph]
+    offsets = windows.context(number).offsets
     spans = []
     for part, w in enumerate(rows):
         begin, length = parts[part]
-        shift = windows.first_column()[w] - begin
+        shift = windows.first_column[w] - begin
         for first in range(begin, begin + length):
             if owner(parts, first) != part:
                 continue
@@ -58,7 +58,7 @@ def reference(
                 spans.append((-(a + b), first, last, a, b))
     best: list[Candidate] = []
     for _, first, last, a, b in sorted(spans):
-        begin, end_ = int(windows.texts.offsets[base + first, 0]), int(windows.texts.offsets[base + last, 1])
+        begin, end_ = int(offsets[first, 0]), int(offsets[last, 1])
         text = context[begin:end_]
         if len(best) < n_best and text not in [each.text for each in best]:
             best.append(Candidate(text, 0.0, a, b, begin, end_))
@@ -89,7 +89,7 @@ def test_impossible_spans_do_not_count(tokenizer: Tokenizer) -> None:
     squad = single("the old king built a new bridge", question="who built the bridge")
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
     start, end = (np.full((1, 32), -5.0, np.float32) for _ in range(2))
-    first = int(windows.first_column()[0])
+    first = int(windows.first_column[0])
     start[0, 0] = end[0, 0] = start[0, 1] = end[0, 3] = start[0, 30] = end[0, 31] = 100.0  # [CLS], question, padding
     start[0, first + 5], end[0, first + 2] = 9.0, 9.0  # an end before its start
     (best, *_) = best_answers(squad, windows, start, end, 5, 30)["q"]

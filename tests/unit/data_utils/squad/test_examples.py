@@ -50,36 +50,36 @@ ANSWER = (*QUESTION, "answers", 0)
 MISSING = object()
 
 WRONG = [
-    (("data",), MISSING, ["data is missing"]),
-    (("data",), {}, ["data is {}, not a list"]),
-    (("data",), [], ["no questions"]),
-    (ARTICLE, 3, ["article 2", "is 3, not an object"]),
-    ((*ARTICLE, "paragraphs"), MISSING, ["article 2 ('Norway')", "paragraphs is missing"]),
-    ((*ARTICLE, "title"), 7, ["article 2", "title is 7, not a text"]),
-    (PARAGRAPH, None, ["article 2 ('Norway'), paragraph 2", "not an object"]),
-    ((*PARAGRAPH, "context"), MISSING, ["paragraph 2", "context is missing"]),
-    ((*PARAGRAPH, "context"), " \n", ["paragraph 2", "context is empty"]),
-    ((*PARAGRAPH, "context"), "half \ud83d", ["paragraph 2", "lone surrogate"]),
-    ((*PARAGRAPH, "qas"), "none", ["paragraph 2", "qas is 'none', not a list"]),
-    ((*QUESTION, "id"), MISSING, ["question 2", "id is missing"]),
-    ((*QUESTION, "id"), 3, ["question 2", "id is 3, not a text"]),
-    ((*QUESTION, "id"), "", ["question 2", "id is empty"]),
-    ((*QUESTION, "id"), "2", ["question 2 ('2')", "has the id of", "question 1 ('2')"]),
-    ((*QUESTION, "question"), ["What?"], ["question 2 ('3')", "question is ['What?'], not a text"]),
-    ((*QUESTION, "answers"), {"text": "city"}, ["question 2 ('3')", "answers is", "not a list"]),
-    ((*QUESTION, "is_impossible"), True, ["question 2 ('3')", "SQuAD 2.0"]),
-    (ANSWER, "city", ["question 2 ('3'), answer 1", "not an object"]),
-    ((*ANSWER, "text"), MISSING, ["answer 1", "text is missing"]),
-    ((*ANSWER, "text"), "", ["answer 1", "text is empty"]),
-    ((*ANSWER, "answer_start"), MISSING, ["answer 1", "answer_start is missing"]),
-    ((*ANSWER, "answer_start"), "10", ["answer 1", "answer_start is '10', not a whole number"]),
-    ((*ANSWER, "answer_start"), True, ["answer 1", "answer_start is True, not a whole number"]),
-    ((*ANSWER, "answer_start"), -1, ["answer 1", "answer_start is -1"]),
+    (("data",), MISSING, "data is missing"),
+    (("data",), {}, "data is {}"),
+    (("data",), [], "no questions"),
+    (ARTICLE, 3, "data[1] is 3"),
+    ((*ARTICLE, "paragraphs"), MISSING, "data[1].paragraphs is missing"),
+    ((*ARTICLE, "title"), 7, "data[1].title is 7"),
+    (PARAGRAPH, None, "data[1].paragraphs[1] is None"),
+    ((*PARAGRAPH, "context"), MISSING, "paragraphs[1].context is missing"),
+    ((*PARAGRAPH, "context"), " \n", "paragraphs[1].context is ' \\n'"),
+    ((*PARAGRAPH, "context"), "half \ud83d", "paragraphs[1].context is 'half \\ud83d'"),
+    ((*PARAGRAPH, "qas"), "none", "paragraphs[1].qas is 'none'"),
+    ((*QUESTION, "id"), MISSING, "qas[1].id is missing"),
+    ((*QUESTION, "id"), 3, "qas[1].id is 3"),
+    ((*QUESTION, "id"), "", "qas[1].id is ''"),
+    ((*QUESTION, "id"), "2", "data[1].paragraphs[1].qas[1].id is '2', as data[1].paragraphs[1].qas[0].id is"),
+    ((*QUESTION, "question"), ["What?"], "qas[1].question is ['What?']"),
+    ((*QUESTION, "answers"), {"text": "city"}, "qas[1].answers is {"),
+    ((*QUESTION, "is_impossible"), True, "qas[1].is_impossible is True, but questions of SQuAD 2.0"),
+    (ANSWER, "city", "qas[1].answers[0] is 'city'"),
+    ((*ANSWER, "text"), MISSING, "answers[0].text is missing"),
+    ((*ANSWER, "text"), "", "answers[0].text is ''"),
+    ((*ANSWER, "answer_start"), MISSING, "answers[0].answer_start is missing"),
+    ((*ANSWER, "answer_start"), "10", "answers[0].answer_start is '10'"),
+    ((*ANSWER, "answer_start"), True, "answers[0].answer_start is True"),
+    ((*ANSWER, "answer_start"), -1, "answers[0].answer_start is -1"),
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "parts"), WRONG)
-def test_a_broken_document_is_refused_with_its_place(path: tuple[Any, ...], value: Any, parts: list[str]) -> None:
+@pytest.mark.parametrize(("path", "value", "part"), WRONG)
+def test_a_broken_document_is_refused_with_its_place(path: tuple[Any, ...], value: Any, part: str) -> None:
     document = copy.deepcopy(DOCUMENT)
     target: Any = document
     for key in path[:-1]:
@@ -93,18 +93,18 @@ def test_a_broken_document_is_refused_with_its_place(path: tuple[Any, ...], valu
     message = str(caught.value)
     assert message.startswith("test.json: ")
     assert "\n" not in message
-    assert all(part in message for part in parts), message
+    assert part in message, message
     assert "; " in message  # a fix follows
 
 
 @pytest.mark.parametrize(
     ("content", "part"),
     [
-        (b'{"data": [', "1:11"),
-        (b"", "1:1"),
+        (b'{"data": [', "line 1 column 11"),
+        (b"", "line 1 column 1"),
         (b"[" * 100_000, "not valid JSON"),
-        (b'{"data": "\xff"}', "byte 10 is not UTF-8"),
-        (b"[]", "is [], not an object"),
+        (b'{"data": "\xff"}', "line 1: is not UTF-8"),
+        (b"[]", "the whole is []"),
     ],
 )
 def test_a_file_that_is_not_a_data_set(tmp_path: Path, content: bytes, part: str) -> None:

@@ -95,10 +95,11 @@ def test_samples_are_read_in_any_order_and_fit_their_specification(
 
 def labelled_text(squad: SquadSet, windows: Windows, window: int) -> str:
     """Return the context's text that a window's label spans."""
-    shift = windows.first_token()[window] - windows.first_column()[window]
-    begin = windows.texts.offsets[windows.start[window] + shift, 0]
-    end = windows.texts.offsets[windows.end[window] + shift, 1]
-    return squad.context(squad.questions[windows.question[window]])[begin:end]
+    question = squad.questions[windows.question[window]]
+    shift = windows.begin[window] - windows.first_column[window]
+    offsets = windows.context(windows.question[window]).offsets
+    begin, end = offsets[windows.start[window] + shift, 0], offsets[windows.end[window] + shift, 1]
+    return squad.context(question)[begin:end]
 
 
 @pytest.mark.parametrize(
