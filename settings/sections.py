@@ -256,11 +256,11 @@ class Execution(Section):
         "the threads. Operations of small models gain little from several threads, so one micro batch a core is "
         "faster there. A process needs memory for the activations of all of them.",
     )
-    executable_cache: Annotated[Optional[PathText], PER_PROCESS] = Field(
-        "auto",
-        description="Folder in which compiled programs are kept for later runs. auto: in the user's cache folder "
-        "(CPU), or not kept (IPU). Unset: not kept.",
-    )
+    executable_cache: Annotated[
+        Optional[PathText],
+        PER_PROCESS,
+        IpuOnly("keeps compiled programs for later runs", "every run compiles its programs"),
+    ] = Field(None, description="Folder in which Poplar keeps compiled programs for later runs. Unset: not kept.")
 
 
 class Sparsity(Section):

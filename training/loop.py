@@ -77,7 +77,6 @@ class TrainingLoop:
         if context.config.compile_only:
             specification = self._dataset(context.position).element_spec
             context.platform.compile_step(self._built.model, specification)
-            context.platform.keep_programs()
             logger.info("compiled; not training, as compile_only asks")
             return None
         saver = Saver(context, self._data, state, lambda: self._memory.seconds)
@@ -185,7 +184,6 @@ class TrainingLoop:
             started=context.started if is_first else None,
             packs_per_step=config.samples_per_update if is_packed(config) else None,
             seconds_before=position.seconds,
-            programs=context.platform.keep_programs if is_first else lambda: "counted from the rewind",
         )
 
     def _restore_best(self, saver: Saver, state: TrainingState) -> None:

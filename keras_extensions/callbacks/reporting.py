@@ -91,11 +91,8 @@ class Listener:
     def begin(self, first_step: int, total_steps: int) -> None:
         """Training begins."""
 
-    def compiled(self, seconds: float, updates: int, programs: str) -> None:
-        """The first period, including compilation, ended ``seconds`` after the start.
-
-        ``programs`` says where the compiled programs came from, unless it is empty.
-        """
+    def compiled(self, seconds: float, updates: int) -> None:
+        """The first period of a run, including compilation, ended ``seconds`` after the start."""
 
     def period(self, period: Period) -> None:
         """A logging period ended."""
@@ -137,10 +134,9 @@ class Reporting:
         listeners: called in this order.
         first_step: updates done before a resume.
         started: ``time.perf_counter()`` when the program started, for measuring the time to the first step; None: it is
-            measured from the beginning of training.
+            not measured, because training continues after a rewind.
         packs_per_step: packs of one update, whose samples and tokens are among the metrics; None without packing.
         seconds_before: seconds of training before a resume.
-        programs: called after the first period; returns where its compiled programs came from.
         clock: monotonic clock in seconds; tests bring their own.
     """
 
@@ -153,7 +149,6 @@ class Reporting:
         started: Optional[float] = None,
         packs_per_step: Optional[int] = None,
         seconds_before: float = 0.0,
-        programs: Callable[[], str] = str,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.total_steps = total_steps
@@ -163,7 +158,6 @@ class Reporting:
         self._started = started
         self._packs_per_step = packs_per_step
         self._seconds_before = seconds_before
-        self._programs = programs
         self._clock = clock
         self._compiled_at: Optional[float] = None  # end of the first period
         self._compiled_step = first_step
@@ -205,9 +199,9 @@ class Reporting:
         )
         if compiling:
             self._compiled_at, self._compiled_step = now, step
-            programs, start = self._programs(), self._begin if self._started is None else self._started
-            for listener in self.listeners:
-                listener.compiled(now - start, updates, programs)
+            if self._started is not None:
+                for listener in self.listeners:
+                    listener.compiled(now - self._started, updates)
         self._period_begin = now
         for listener in self.listeners:
             listener.period(period)
