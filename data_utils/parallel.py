@@ -183,8 +183,11 @@ class Pool:
             running.clear()  # cancels what has not begun
 
     def _connected(self) -> Any:
-        from distributed import Client
-
+        try:
+            from distributed import Client
+        except ImportError as error:
+            fix = "pip install -r requirements-cluster.txt"
+            raise UserError(f"--scheduler: needs the package distributed, which is not installed: {fix}") from error
         if self._client is None:
             address = self._scheduler
             try:

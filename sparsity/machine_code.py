@@ -19,14 +19,12 @@ from typing import Callable, List, Sequence, Union
 
 from llvmlite import ir
 
-from sparsity.native import SPAN
-
 FLOAT, INDEX, SIZE = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 Number = Union[int, ir.Value]  # of type SIZE
 Values = List[ir.Value]
 
 
-def module_text(block_size: int, tokens: int) -> str:
+def module_text(block_size: int, tokens: int, side: int) -> str:
     """Return the LLVM module with the functions ``product`` and ``outer`` for one block size.
 
     ``product(x, blocks, starts, sources, y, scratch, first, last, inputs, columns)`` sets rows ``first`` … ``last`` - 1
@@ -35,12 +33,17 @@ def module_text(block_size: int, tokens: int) -> str:
 
     ``outer(x, dy, rows, columns, gradients, xs, ys, first, last, tokens, inputs, outputs)`` sets blocks ``first`` …
     ``last`` - 1 of ``gradients`` (n, b, b) to the sums over tokens of ``x[t, rows[k]]``ᵀ · ``dy[t, columns[k]]``.
-    ``xs`` has room for inputs·b·SPAN numbers, ``ys`` for outputs·b·SPAN. Numbers are float32, indices int32, sizes
+    ``xs`` has room for inputs·b·side numbers, ``ys`` for outputs·b·side. Numbers are float32, indices int32, sizes
     int64; widths are counted in blocks.
+
+    Args:
+        block_size: b.
+        tokens: tokens of a tile of ``product``.
+        side: tokens whose numbers ``outer`` copies side by side before it loops over the blocks.
     """
     module = ir.Module()
     _write_product(_FunctionWriter(module, "product", pointers=6, sizes=4), block_size, tokens)
-    _write_outer(_FunctionWriter(module, "outer", pointers=7, sizes=5), block_size)
+    _write_outer(_FunctionWriter(module, "outer", pointers=7, sizes=5), block_size, side)
     return str(module)
 
 
@@ -173,7 +176,7 @@ def _write_product(code: _FunctionWriter, b: int, tokens: int) -> None:
     code.builder.ret_void()
 
 
-def _write_outer(code: _FunctionWriter, b: int) -> None:
+def _write_outer(code: _FunctionWriter, b: int, side: int) -> None:
     x, dy, rows, columns, gradients, xs, ys, first, last, tokens, inputs, outputs = code.arguments
     vector = ir.VectorType(FLOAT, b)
     is_small = b * b <= 16  # then one vector has a whole block, and several tokens at a time have their own sums
@@ -181,11 +184,11 @@ def _write_outer(code: _FunctionWriter, b: int) -> None:
     accumulator = ir.VectorType(FLOAT, b * b) if is_small else vector
 
     def write_pack(source: ir.Value, packed: ir.Value, width: ir.Value, count: ir.Value) -> None:
-        """Write the copy of ``count`` rows (…, width·b) to (width, SPAN, b), padded with zeros."""
+        """Write the copy of ``count`` rows (…, width·b) to (width, side, b), padded with zeros."""
 
         def block(j: ir.Value) -> Values:
             source_block = code.at(source, code.times(j, b))
-            target = code.at(packed, code.times(j, b * SPAN))
+            target = code.at(packed, code.times(j, b * side))
 
             def copy(r: ir.Value) -> Values:
                 row = code.load(code.at(source_block, code.times(r, code.times(width, b))), vector)
@@ -197,7 +200,7 @@ def _write_outer(code: _FunctionWriter, b: int) -> None:
                 return []
 
             (end,) = code.loop(0, count, copy)
-            code.loop(end, SPAN, pad)
+            code.loop(end, side, pad)
             return []
 
         code.loop(0, width, block)
@@ -217,13 +220,13 @@ def _write_outer(code: _FunctionWriter, b: int) -> None:
     def span(start: ir.Value) -> Values:
         is_first = code.builder.icmp_signed("==", start, _size(0))
         left = code.builder.sub(tokens, start)
-        count = code.builder.select(code.builder.icmp_signed("<", left, _size(SPAN)), left, _size(SPAN))
+        count = code.builder.select(code.builder.icmp_signed("<", left, _size(side)), left, _size(side))
         for source, packed, width in ((x, xs, inputs), (dy, ys, outputs)):
             write_pack(code.at(source, code.times(start, code.times(width, b))), packed, width, count)
 
         def block(k: ir.Value) -> Values:
-            x_block = code.at(xs, code.times(code.index(rows, k), b * SPAN))
-            y_block = code.at(ys, code.times(code.index(columns, k), b * SPAN))
+            x_block = code.at(xs, code.times(code.index(rows, k), b * side))
+            y_block = code.at(ys, code.times(code.index(columns, k), b * side))
 
             def token(t: ir.Value, *sums: ir.Value) -> Values:
                 x_row, y_row = code.at(x_block, code.times(t, b)), code.at(y_block, code.times(t, b))
@@ -234,7 +237,7 @@ def _write_outer(code: _FunctionWriter, b: int) -> None:
                 ]
 
             zeros = [ir.Constant(accumulator, None)] * (unrolled if is_small else b)
-            _, *sums = code.loop(0, SPAN, token, zeros, step=unrolled)
+            _, *sums = code.loop(0, side, token, zeros, step=unrolled)
             if is_small:
                 sums = [functools.reduce(code.builder.fadd, sums)]
             gradient = code.at(gradients, code.times(k, b * b))
@@ -247,5 +250,5 @@ def _write_outer(code: _FunctionWriter, b: int) -> None:
         code.loop(first, last, block)
         return []
 
-    code.loop(0, tokens, span, step=SPAN)
+    code.loop(0, tokens, span, step=side)
     code.builder.ret_void()

@@ -172,7 +172,7 @@ def compiled(block_size: int) -> Functions:
     )
     registers, floats = (32, 16) if features.get("avx512f") else (16, 8) if features.get("avx2") else (16, 4)
     tokens = tile_tokens(block_size, registers, floats)
-    module = llvm.parse_assembly(module_text(block_size, tokens))
+    module = llvm.parse_assembly(module_text(block_size, tokens, SPAN))
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()

@@ -49,14 +49,16 @@ def choose(requested: str, block_size: int, density: float, on_host: bool, on_gp
     if requested == NATIVE and on_gpu:
         raise UserError("sparsity.kernel native is for CPUs only; set it to auto, or execution.device to cpu")
     if requested == NATIVE and not native.is_available():
-        raise UserError("sparsity.kernel is native, which needs llvmlite: pip install llvmlite, or set it to auto")
+        raise UserError(
+            "sparsity.kernel is native, which needs llvmlite: pip install -r requirements-sparse.txt, or set it to auto"
+        )
     if requested != AUTO:
         return Choice(requested, "set by sparsity.kernel")
     if on_gpu:
         return Choice(MASKED, "on a GPU no other kernel was measured to be faster")
     kernel, where = (NATIVE, "") if on_host else (GATHER, " inside XLA")
     if kernel == NATIVE and not native.is_available():
-        return Choice(MASKED, "masked dense is faster without the package llvmlite, which is not installed")
+        return Choice(MASKED, "masked dense is faster without llvmlite (pip install -r requirements-sparse.txt)")
     crossing = CROSSINGS[kernel].get(block_size, 0.0)
     if density >= crossing:
         above = f"above {crossing:.0%} density" if crossing else "at any density"
