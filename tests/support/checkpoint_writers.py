@@ -91,10 +91,10 @@ def google(model: Any, folder: Path) -> Path:
         variable, value = google_name(name, array)
         variables[variable] = value
         variables[f"{variable}/adam_m"] = variables[f"{variable}/adam_v"] = np.full_like(value, 7)
-    with tf.Graph().as_default(), tf.compat.v1.RunContext() as context:
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         made = {name: tf.compat.v1.get_variable(name, initializer=value) for name, value in variables.items()}
-        context.run(tf.compat.v1.global_variables_initializer())
-        tf.compat.v1.train.Saver(made).save(context, str(folder / "bert_model.ckpt"))
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.compat.v1.train.Saver(made).save(session, str(folder / "bert_model.ckpt"))
     return folder
 
 
