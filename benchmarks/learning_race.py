@@ -159,7 +159,6 @@ class Race:
             line = ["run_pretraining.py", "--config", config_file(length), "--dataset-dir", self._data[length], *origin]
             line += ["--total-num-train-samples", part["total"] * part["batch"], "--do-validation", "false"]
             line += ["--checkpoint-minutes", self._options.snapshot_minutes, "--keep-last", "none"]
-            line += ["--execution.executable-cache", folder / "programs"]  # of no earlier run
             measuring.command(*line, "--output-dir", folder, "--name", length, log=folder / f"{length}.log")
             origin = ["--pretrained-ckpt-path", folder / str(length)]
         snapshots = []

@@ -50,8 +50,8 @@ class ExecutionOptions:
         fp_exceptions: whether training stops at the first floating-point exception.
         min_remote_tensor_size: size in bytes of the smallest tensor that is kept outside the device's memory.
         compile_only: whether to compile without a device.
-        executable_cache: folder in which compiled programs are kept for later runs; ``auto``: the platform's default;
-            None: they are not kept.
+        executable_cache: folder in which compiled programs are kept for later runs; ``auto`` and None: they are not
+            kept. Only IPUs keep them.
     """
 
     platform: str = "software"
@@ -375,14 +375,6 @@ class Platform(abc.ABC):
     @abc.abstractmethod
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
         """Compile the training step for data sets with this ``element_spec``, without training."""
-
-    def keep_programs(self) -> str:
-        """Keep the compiled programs of the training step for later runs; call it once they are compiled.
-
-        Returns:
-            Where the programs came from, for the log; empty if that need not be said.
-        """
-        return ""
 
     @abc.abstractmethod
     def train(self, model: keras.Model, data: Any, updates: int, course: Course) -> None:

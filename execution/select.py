@@ -33,7 +33,6 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
         from execution.graphcore.platform import GraphcorePlatform
 
         return GraphcorePlatform(options, processes)
-    from execution.software.compiled_programs import load_programs
     from execution.software.devices import on_gpu, pipeline_devices, stage_devices, use_device, use_threads
     from execution.software.platform import PipelineLayout, SoftwarePlatform
     from execution.software.precision import choose_numerics, fast_formats
@@ -71,7 +70,6 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
         processes=processes,
         sharded=options.replicated_tensor_sharding,
         state_device="/CPU:0" if options.optimizer_state_offchip and on_gpu() else None,  # host memory
-        programs=load_programs(options),
     )
 
 

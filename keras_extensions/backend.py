@@ -13,78 +13,36 @@ import gc
 import logging
 import os
 import random
-import sys
 
 import numpy as np
 
-from keras_extensions.startup_noise import quiet_loading
-from utilities.environment import keep_freed_memory, return_freed_memory, tensorflow_version
+from utilities.environment import keep_freed_memory, return_freed_memory
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("USE_TORCH", "0")  # otherwise Transformers loads PyTorch if it is installed, which takes 270 MB
 
 keep_freed_memory()  # before TensorFlow has threads
 
-PROGRAMS = "ram://compiled_programs"  # TensorFlow's folder of compiled programs, in memory
-_FOLDER, _DEVICES = "--tf_xla_persistent_cache_directory=", "--tf_xla_persistent_cache_device_types="
-_NAMES = 100_000  # more than the tensors and functions before training
+# TensorFlow's log shows errors only, unless the user has set a level; without an NVIDIA driver not even errors, because
+# TensorFlow reports its absence as one. What its code writes while it is being loaded cannot be hidden.
+NVIDIA_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # Linux, and Linux on Windows
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if any(map(os.path.exists, NVIDIA_DRIVERS)) else "3")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides a deprecation notice
 
+import tensorflow as tf  # noqa: E402 (reads these variables)
 
-def with_program_folder(flags: str) -> str:
-    """Return ``TF_XLA_FLAGS`` by which XLA for CPUs keeps its programs in ``PROGRAMS``.
-
-    The user's flags are unchanged if they name a folder of their own, or a file of flags.
-    """
-    if _FOLDER in flags or flags[:1] not in ("", "-"):
-        return flags
-    return f"{flags} {_FOLDER}{PROGRAMS} {_DEVICES}CPU".strip()
-
-
-_USERS_FLAGS = os.environ.get("TF_XLA_FLAGS")
-# TensorFlow ends the process if it does not know a flag.
-if tensorflow_version() >= (2, 21) and "tensorflow" not in sys.modules:
-    os.environ["TF_XLA_FLAGS"] = with_program_folder(os.environ.get("TF_XLA_FLAGS", ""))
-KEEPS_PROGRAMS = f"{_FOLDER}{PROGRAMS} " in os.environ.get("TF_XLA_FLAGS", "")
-
-with quiet_loading():
-    import tensorflow as tf
-    from tensorflow.python.framework import ops as tf_ops
-
-    if KEEPS_PROGRAMS:  # read the flags now, and hide them from child processes, whose TensorFlow may be another one
-        from tensorflow.python.client import pywrap_tf_session
-
-        pywrap_tf_session.TF_GetXlaConstantFoldingDisabled()
-        if _USERS_FLAGS is None:
-            del os.environ["TF_XLA_FLAGS"]
-        else:
-            os.environ["TF_XLA_FLAGS"] = _USERS_FLAGS
-
-    keras = tf.keras
-    keras.layers  # noqa: B018 (loads Keras now, while its messages are filtered)
+keras = tf.keras
 
 logging.getLogger("absl").setLevel(logging.WARNING)  # otherwise every checkpoint logs its "sharding callback"
 # Keras warns of callbacks that take longer than a batch, such as those that save and evaluate.
 logging.getLogger("tensorflow").addFilter(lambda record: "slow compared to the batch time" not in record.getMessage())
 
-__all__ = ["KEEPS_PROGRAMS", "PROGRAMS", "align_names", "free_models", "keras", "set_random_seed", "tf"]
-
-
-def align_names() -> None:
-    """Make the names of the functions that are traced next independent of what was computed before.
-
-    TensorFlow numbers functions with the same counter as tensors, and XLA's compiled programs have these names.
-    """
-    while tf_ops.uid() % _NAMES:
-        pass
+__all__ = ["free_models", "keras", "set_random_seed", "tf"]
 
 
 def free_models() -> None:
     """Free the memory of models without references, and return it to the system."""
     keras.backend.clear_session()
-    # TensorFlow keeps the gradient of every traced custom gradient, and with it the graphs of its model, forever.
-    registered = getattr(getattr(tf_ops, "gradient_registry", None), "_registry", {})
-    for name in [name for name in registered if name.startswith("CustomGradient-")]:
-        del registered[name]
     gc.collect()
     return_freed_memory()
 

@@ -171,6 +171,10 @@ def _in_single_process(value: Any, machine: Machine) -> bool:
     return bool(value) and machine.processes == 1
 
 
+def _is_folder(value: Any, machine: Machine) -> bool:
+    return value not in (None, "auto")
+
+
 class IpuConfig(Section):
     """Pipeline and IPU settings. On stock TensorFlow the IPUs are mapped to the available devices."""
 
@@ -256,11 +260,11 @@ class Execution(Section):
         "the threads. Operations of small models gain little from several threads, so one micro batch a core is "
         "faster there. A process needs memory for the activations of all of them.",
     )
-    executable_cache: Annotated[Optional[PathText], PER_PROCESS] = Field(
-        "auto",
-        description="Folder in which compiled programs are kept for later runs. auto: in the user's cache folder "
-        "(CPU), or not kept (IPU). Unset: not kept.",
-    )
+    executable_cache: Annotated[
+        Optional[PathText],
+        PER_PROCESS,
+        IpuOnly("keeps compiled programs for later runs", "each run compiles its programs", _is_folder),
+    ] = Field("auto", description="Folder in which compiled programs are kept for later runs. auto or unset: not kept.")
 
 
 class Sparsity(Section):

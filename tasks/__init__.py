@@ -124,7 +124,7 @@ def prediction_config(**settings: Any) -> TrainingConfig:
         "do_validation": False,
         "enable_recomputation": False,  # of a backward pass, which does not happen
         "embedding_serialization_factor": 1,
-        "execution": {"platform": "software", "precision": "float32", "xla": False, "executable_cache": None},
+        "execution": {"platform": "software", "precision": "float32", "xla": False},
     }
     return TrainingConfig.model_validate({**settings, **fixed})
 

@@ -77,7 +77,6 @@ class TrainingLoop:
         if session.config.compile_only:
             specification = self._dataset(session.position).element_spec
             session.platform.compile_step(self._built.model, specification)
-            session.platform.keep_programs()
             logger.info("compiled; not training, as compile_only asks")
             return None
         saver = Saver(session, self._data, state, lambda: self._memory.seconds)
@@ -185,7 +184,7 @@ class TrainingLoop:
             started=session.started if is_first else None,
             packs_per_step=config.samples_per_update if is_packed(config) else None,
             seconds_before=position.seconds,
-            programs=session.platform.keep_programs if is_first else lambda: "counted from the rewind",
+            first_period="with compilation" if is_first else "counted from the rewind",
         )
 
     def _restore_best(self, saver: Saver, state: TrainingState) -> None:

@@ -128,17 +128,6 @@ def fast_bfloat16() -> str:
     return ""
 
 
-def processor_identity() -> str:
-    """Return the model and features of the first processor in /proc/cpuinfo; empty if unknown.
-
-    A program that was compiled for one processor may crash on another with a different identity.
-    """
-    names = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags")  # x86
-    arm = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features")
-    fields = [f"{name}: {_cpu_field(name)}" for name in (*names, *arm)]
-    return "\n".join([platform.machine(), *fields]) if _cpu_field("flags", "Features") else ""
-
-
 def git_commit(folder: Path) -> Optional[str]:
     """Return the commit of a folder, followed by ``-dirty`` if files differ; None without git."""
     try:

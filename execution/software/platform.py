@@ -9,7 +9,6 @@ from execution.interface import Course, Objective, OptimizerSettings, Platform, 
 from execution.parts import Attention, LinearDropoutNorm
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software import fused, layers
-from execution.software.compiled_programs import CompiledPrograms
 from execution.software.devices import on_gpu
 from execution.software.dropout import Dropout, DropoutSeeds
 from execution.software.pipeline.engine import PipelineEngine
@@ -69,7 +68,6 @@ class SoftwarePlatform(Platform):
         processes: the processes that share each update; they must have joined.
         sharded: whether each of several processes keeps only a shard of the optimizer's moments.
         state_device: name of the device that holds the moments; None: the device of each weight.
-        programs: the compiled programs of earlier runs; None: they are not kept.
     """
 
     name = "software"
@@ -85,7 +83,6 @@ class SoftwarePlatform(Platform):
         processes: Processes = SINGLE_PROCESS,
         sharded: bool = False,
         state_device: Optional[str] = None,
-        programs: Optional[CompiledPrograms] = None,
     ):
         self._seed = seed
         self._xla = xla and not numerics.fp_exceptions  # compiled code cannot check its tensors
@@ -102,7 +99,6 @@ class SoftwarePlatform(Platform):
             collectives = processes.collectives
             self._shards = Shards(processes.count, processes.index, collectives.all_reduce_sum, collectives.all_gather)
         self._state_device = state_device
-        self._programs = programs
         self._dropout_seeds = DropoutSeeds()
         self._check = FiniteCheck(numerics.fp_exceptions)
         self._other_state: Dict[str, Any] = {}  # saved in checkpoints with weights and moments: the loss scale
@@ -255,9 +251,6 @@ class SoftwarePlatform(Platform):
 
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
         model.engine.compile_step(element_spec)
-
-    def keep_programs(self) -> str:
-        return self._programs.save() if self._programs else ""
 
     def train(self, model: keras.Model, data: Any, updates: int, course: Course) -> None:
         elements, goes_on = iter(data), True

@@ -20,7 +20,7 @@ from execution.interface import Objective, Tensors, Update
 from execution.software.cluster.collectives import Collectives
 from execution.software.dropout import DropoutSeeds, micro_batch_seed
 from execution.software.precision import FLOAT16, FLOAT32, LOW_PRECISION, WeightCopies
-from keras_extensions.backend import align_names, keras, tf
+from keras_extensions.backend import keras, tf
 from optimization import accumulation
 from optimization.loss_scaling import AutomaticLossScale, LossScale, StaticLossScale, all_finite
 from optimization.muon import Muon
@@ -283,7 +283,6 @@ class SequentialEngine:
         self._compiled_gradients = tf.function(self._gradients, jit_compile=xla, autograph=False)
 
     def update(self, batch: Tensors) -> Tensors:
-        align_names()
         weights = self._rule.loss_weights(batch)
         copies = [tf.cast(variable, tf.bfloat16) for variable in self._copies.variables]
         if self._rule.update.micro_batches == 1:

@@ -91,11 +91,8 @@ class Listener:
     def begin(self, first_step: int, total_steps: int) -> None:
         """Training begins."""
 
-    def compiled(self, seconds: float, updates: int, programs: str) -> None:
-        """The first period, including compilation, ended ``seconds`` after the start.
-
-        ``programs`` says where the compiled programs came from, unless it is empty.
-        """
+    def compiled(self, seconds: float, updates: int, note: str) -> None:
+        """The first period ended ``seconds`` after the start; ``note`` says what this time includes."""
 
     def period(self, period: Period) -> None:
         """A logging period ended."""
@@ -140,7 +137,7 @@ class Reporting:
             measured from the beginning of training.
         packs_per_step: packs of one update, whose samples and tokens are among the metrics; None without packing.
         seconds_before: seconds of training before a resume.
-        programs: called after the first period; returns where its compiled programs came from.
+        first_period: what the time to the end of the first period includes, for the log.
         clock: monotonic clock in seconds; tests bring their own.
     """
 
@@ -153,7 +150,7 @@ class Reporting:
         started: Optional[float] = None,
         packs_per_step: Optional[int] = None,
         seconds_before: float = 0.0,
-        programs: Callable[[], str] = str,
+        first_period: str = "with compilation",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.total_steps = total_steps
@@ -163,7 +160,7 @@ class Reporting:
         self._started = started
         self._packs_per_step = packs_per_step
         self._seconds_before = seconds_before
-        self._programs = programs
+        self._first_period = first_period
         self._clock = clock
         self._compiled_at: Optional[float] = None  # end of the first period
         self._compiled_step = first_step
@@ -205,9 +202,9 @@ class Reporting:
         )
         if compiling:
             self._compiled_at, self._compiled_step = now, step
-            programs, start = self._programs(), self._begin if self._started is None else self._started
+            start = self._begin if self._started is None else self._started
             for listener in self.listeners:
-                listener.compiled(now - start, updates, programs)
+                listener.compiled(now - start, updates, self._first_period)
         self._period_begin = now
         for listener in self.listeners:
             listener.period(period)

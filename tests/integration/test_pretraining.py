@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +13,12 @@ from data_utils.records.features import pretraining_features
 from data_utils.records.reader import RecordReader
 from data_utils.word_vectors import word_vectors
 from keras_extensions.backend import tf
-from tests import ROOT
 from tests.support.runs import (
-    BASE,
     SMALL,
-    SMALLEST,
     STILL,
     TEXT_PREDICTIONS,
     TEXT_SEQUENCE,
     TEXT_VOCABULARY,
-    assert_same_run,
     metrics,
     prepare_dataset,
     read_json,
@@ -35,7 +28,6 @@ from tests.support.runs import (
     write_text,
     write_text_config,
 )
-from utilities.environment import processor_identity
 
 pytestmark = pytest.mark.slow
 
@@ -119,25 +111,6 @@ def test_phase_2_starts_from_the_weights_of_phase_1(root, run, text):
     first["emb/embeddings/position"] = np.concatenate([positions[:1], *[words] * len(positions)])[: len(positions)]
     for name in first:
         np.testing.assert_allclose(first[name], second[name], atol=1e-8)
-
-
-@pytest.mark.skipif(not processor_identity(), reason="programs are kept only for a known processor")
-def test_second_start_uses_compiled_programs(root):
-    """The first process only compiles; the second trains as one that does not use what the first has kept."""
-    config = write_config(
-        root / "kept.json", generated_dataset=True, execution={**BASE["execution"], "xla": True},
-        sizes=SMALLEST, optimizer_opts={"name": "LAMB", "loss_scaling": 64.0}, report=False, tensorboard=False,
-    )  # fmt: skip
-    cache, runs = str(root / "compiled"), root / "runs"
-    command = [sys.executable, "run_pretraining.py", "--config", str(config), "--execution.executable-cache", cache]
-    for arguments in (["--name", "compiling", "--compile-only"], ["--name", "training"]):
-        subprocess.run([*command, "--output-dir", str(runs), *arguments], cwd=ROOT, check=True, capture_output=True)
-    assert not (runs / "compiling" / "metrics.jsonl").exists()
-    log = (runs / "training" / "train.log").read_text(encoding="utf-8")
-    assert re.search(r"first [\w ]+ after [\d.]+ s, with the compiled programs of an earlier run", log), log
-    without = trained(config, root / "without", "--execution.executable-cache", "none")
-    assert "s, with compilation\n" in (without / "train.log").read_text(encoding="utf-8")
-    assert_same_run(runs / "training", without)
 
 
 ERRORS = {

@@ -17,7 +17,7 @@ from execution.interface import Tensors
 from execution.software.dropout import DropoutSeeds
 from execution.software.pipeline.schedule import FORWARD, Schedule
 from execution.software.training_step import TrainableModel, UpdateRule
-from keras_extensions.backend import align_names, keras, tf
+from keras_extensions.backend import keras, tf
 from optimization import accumulation
 
 Gradients = List[tf.Tensor]
@@ -262,7 +262,6 @@ class PipelineEngine:
         self._links: List[Tensors] = []  # TensorSpec of what each stage receives, and of the model's outputs
 
     def update(self, batch: Tensors) -> Tensors:
-        align_names()
         whole = Batch(batch, self._rule.loss_weights(batch))
         state = self._empty_state(batch)
         iterations = self._schedule.iterations(self._rule.update.micro_batches)

@@ -34,7 +34,7 @@ class Collected(Listener):
     def __init__(self):
         self.periods, self.firsts, self.ends = [], [], 0
 
-    def compiled(self, seconds, updates, programs):
+    def compiled(self, seconds, updates, note):
         self.firsts.append((seconds, updates))
 
     def period(self, period):
