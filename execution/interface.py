@@ -50,7 +50,8 @@ class ExecutionOptions:
         fp_exceptions: whether training stops at the first floating-point exception.
         min_remote_tensor_size: size in bytes of the smallest tensor that is kept outside the device's memory.
         compile_only: whether to compile without a device.
-        executable_cache: folder in which Poplar keeps compiled programs for later runs; None: they are not kept.
+        executable_cache: folder in which compiled programs are kept for later runs; ``auto`` and None: they are not
+            kept. Only IPUs keep them.
     """
 
     platform: str = "software"

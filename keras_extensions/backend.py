@@ -16,7 +16,6 @@ import random
 
 import numpy as np
 
-from keras_extensions.startup_noise import quiet_loading
 from utilities.environment import keep_freed_memory, return_freed_memory
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -24,12 +23,15 @@ os.environ.setdefault("USE_TORCH", "0")  # otherwise Transformers loads PyTorch 
 
 keep_freed_memory()  # before TensorFlow has threads
 
-with quiet_loading():
-    import tensorflow as tf
-    from tensorflow.python.framework import ops as tf_ops
+# TensorFlow's log shows errors only, unless the user has set a level; without an NVIDIA driver not even errors, because
+# TensorFlow reports its absence as one. What its code writes while it is being loaded cannot be hidden.
+NVIDIA_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # Linux, and Linux on Windows
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if any(map(os.path.exists, NVIDIA_DRIVERS)) else "3")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides a deprecation notice
 
-    keras = tf.keras
-    keras.layers  # noqa: B018 (loads Keras now, while its messages are filtered)
+import tensorflow as tf  # noqa: E402 (reads these variables)
+
+keras = tf.keras
 
 logging.getLogger("absl").setLevel(logging.WARNING)  # otherwise every checkpoint logs its "sharding callback"
 # Keras warns of callbacks that take longer than a batch, such as those that save and evaluate.
@@ -41,10 +43,6 @@ __all__ = ["free_models", "keras", "set_random_seed", "tf"]
 def free_models() -> None:
     """Free the memory of models without references, and return it to the system."""
     keras.backend.clear_session()
-    # TensorFlow keeps the gradient of every traced custom gradient, and with it the graphs of its model, forever.
-    registered = getattr(getattr(tf_ops, "gradient_registry", None), "_registry", {})
-    for name in [name for name in registered if name.startswith("CustomGradient-")]:
-        del registered[name]
     gc.collect()
     return_freed_memory()
 

@@ -171,6 +171,10 @@ def _in_single_process(value: Any, machine: Machine) -> bool:
     return bool(value) and machine.processes == 1
 
 
+def _is_folder(value: Any, machine: Machine) -> bool:
+    return value not in (None, "auto")
+
+
 class IpuConfig(Section):
     """Pipeline and IPU settings. On stock TensorFlow the IPUs are mapped to the available devices."""
 
@@ -259,8 +263,8 @@ class Execution(Section):
     executable_cache: Annotated[
         Optional[PathText],
         PER_PROCESS,
-        IpuOnly("keeps compiled programs for later runs", "every run compiles its programs"),
-    ] = Field(None, description="Folder in which Poplar keeps compiled programs for later runs. Unset: not kept.")
+        IpuOnly("keeps compiled programs for later runs", "each run compiles its programs", _is_folder),
+    ] = Field("auto", description="Folder in which compiled programs are kept for later runs. auto or unset: not kept.")
 
 
 class Sparsity(Section):

@@ -19,6 +19,7 @@ from utilities.errors import UserError
 
 NATIVE, GATHER, MASKED, AUTO = "native", "gather", "masked", "auto"
 KERNELS = (AUTO, NATIVE, GATHER, MASKED)
+INSTALL = "pip install -r requirements-sparse.txt"
 
 # The density below which a kernel is faster than masked dense, by block size, forward and backward together. From
 # `make sparse-layer` at 768 × 3072 and 1024 tokens on 2 cores of an AMD EPYC with AVX-512; ``gather`` as XLA compiles
@@ -49,21 +50,24 @@ def choose(requested: str, block_size: int, density: float, on_host: bool, on_gp
     if requested == NATIVE and on_gpu:
         raise UserError("sparsity.kernel native is for CPUs only; set it to auto, or execution.device to cpu")
     if requested == NATIVE and not native.is_available():
-        raise UserError(
-            "sparsity.kernel is native, which needs llvmlite: pip install -r requirements-sparse.txt, or set it to auto"
-        )
+        raise UserError(f"sparsity.kernel is native, which needs llvmlite: {INSTALL}, or set it to auto")
     if requested != AUTO:
         return Choice(requested, "set by sparsity.kernel")
     if on_gpu:
         return Choice(MASKED, "on a GPU no other kernel was measured to be faster")
     kernel, where = (NATIVE, "") if on_host else (GATHER, " inside XLA")
     if kernel == NATIVE and not native.is_available():
-        return Choice(MASKED, "masked dense is faster without llvmlite (pip install -r requirements-sparse.txt)")
+        return Choice(MASKED, "masked dense is faster without the package llvmlite")
     crossing = CROSSINGS[kernel].get(block_size, 0.0)
     if density >= crossing:
         above = f"above {crossing:.0%} density" if crossing else "at any density"
         return Choice(MASKED, f"with {block_size}×{block_size} blocks{where} masked dense is faster {above}")
     return Choice(kernel, f"about {density / crossing:.2f} of masked dense's time")
+
+
+def missing_package(requested: str, block_size: int, density: float) -> bool:
+    """Return whether ``auto`` would choose ``native`` on a CPU if its package was installed."""
+    return requested == AUTO and density < CROSSINGS[NATIVE].get(block_size, 0.0) and not native.is_available()
 
 
 # x (T, I), blocks (n, b, b) and their ascending numbers (n,) → (T, O)

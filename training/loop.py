@@ -184,6 +184,7 @@ class TrainingLoop:
             started=context.started if is_first else None,
             packs_per_step=config.samples_per_update if is_packed(config) else None,
             seconds_before=position.seconds,
+            first_period="with compilation" if is_first else "counted from the rewind",
         )
 
     def _restore_best(self, saver: Saver, state: TrainingState) -> None:

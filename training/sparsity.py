@@ -26,7 +26,7 @@ from sparsity.patterns import (
     rigl_change,
     set_change,
 )
-from sparsity.products import AUTO, NATIVE, choose
+from sparsity.products import AUTO, INSTALL, NATIVE, choose, missing_package
 from training.run_context import RunContext, TrainingData
 from training.task import BuiltModel
 from utilities.files import append_json_line, read_steps, write_atomically
@@ -58,9 +58,16 @@ def pattern_seed(config: TrainingConfig) -> int:
 
 
 def sparse_lines(blocks: Sequence[keras.layers.Layer]) -> List[str]:
-    """Describe the sparse layers for the log: sizes, density, kernel and the reason for it."""
-    counts = collections.Counter(layer.describe() for layer in sparse_layers(blocks))
-    return [f"{count} sparse matrices of {line}" for line, count in counts.items()]
+    """Describe the sparse layers for the log: sizes, density, kernel and the reason for it, or what it lacks."""
+    layers = sparse_layers(blocks)
+    counts = collections.Counter(layer.describe() for layer in layers)
+    lines = [f"{count} sparse matrices of {line}" for line, count in counts.items()]
+    on_gpu = bool(tf.config.get_visible_devices("GPU"))
+    if not on_gpu and any(
+        missing_package(layer.requested_kernel, layer.block_size, layer.count / layer.size) for layer in layers
+    ):
+        lines.append(f"llvmlite, which computes only the blocks that exist, is not installed: {INSTALL}")
+    return lines
 
 
 def pattern_updates(

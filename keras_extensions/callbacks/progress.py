@@ -46,9 +46,9 @@ class Progress(Listener):
                 bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
             )
 
-    def compiled(self, seconds: float, updates: int) -> None:
+    def compiled(self, seconds: float, updates: int, note: str) -> None:
         steps = "first step" if updates == 1 else f"first {updates} steps"
-        logger.info("%s after %.1f s, with compilation", steps, seconds)
+        logger.info("%s after %.1f s, %s", steps, seconds, note)
         if self._bar is not None:
             self._bar.set_description_str("", refresh=False)
 

@@ -91,8 +91,8 @@ class Listener:
     def begin(self, first_step: int, total_steps: int) -> None:
         """Training begins."""
 
-    def compiled(self, seconds: float, updates: int) -> None:
-        """The first period of a run, including compilation, ended ``seconds`` after the start."""
+    def compiled(self, seconds: float, updates: int, note: str) -> None:
+        """The first period ended ``seconds`` after the start; ``note`` says what this time includes."""
 
     def period(self, period: Period) -> None:
         """A logging period ended."""
@@ -134,9 +134,10 @@ class Reporting:
         listeners: called in this order.
         first_step: updates done before a resume.
         started: ``time.perf_counter()`` when the program started, for measuring the time to the first step; None: it is
-            not measured, because training continues after a rewind.
+            measured from the beginning of training.
         packs_per_step: packs of one update, whose samples and tokens are among the metrics; None without packing.
         seconds_before: seconds of training before a resume.
+        first_period: what the time to the end of the first period includes, for the log.
         clock: monotonic clock in seconds; tests bring their own.
     """
 
@@ -149,6 +150,7 @@ class Reporting:
         started: Optional[float] = None,
         packs_per_step: Optional[int] = None,
         seconds_before: float = 0.0,
+        first_period: str = "with compilation",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.total_steps = total_steps
@@ -158,6 +160,7 @@ class Reporting:
         self._started = started
         self._packs_per_step = packs_per_step
         self._seconds_before = seconds_before
+        self._first_period = first_period
         self._clock = clock
         self._compiled_at: Optional[float] = None  # end of the first period
         self._compiled_step = first_step
@@ -199,9 +202,9 @@ class Reporting:
         )
         if compiling:
             self._compiled_at, self._compiled_step = now, step
-            if self._started is not None:
-                for listener in self.listeners:
-                    listener.compiled(now - self._started, updates)
+            start = self._begin if self._started is None else self._started
+            for listener in self.listeners:
+                listener.compiled(now - start, updates, self._first_period)
         self._period_begin = now
         for listener in self.listeners:
             listener.period(period)

@@ -1,5 +1,7 @@
 """The block-sparse layer has the outputs and gradients of a dense layer with a mask, for every kernel."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,8 @@ from keras_extensions.policy import layers_in
 from sparsity import native
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
 from sparsity.patterns import all_blocks, dense_matrix, largest_blocks, norms, random_pattern
-from sparsity.products import choose, make_product
+from sparsity.products import INSTALL, choose, make_product
+from training.sparsity import sparse_lines
 from utilities.errors import UserError
 
 SIZES = (1, 4, 8, 16)
@@ -188,3 +191,21 @@ def test_kernel_choice():
     assert dense.kernel == "masked" and dense.reason
     if native.is_available():
         assert choose("auto", 16, 0.1, on_host=True).kernel == "native"
+
+
+def test_without_llvmlite_the_products_are_masked_and_one_line_says_so(monkeypatch):
+    def lines(kernel="auto", block_size=4):
+        layers = [BlockSparseDense(8, block_size, count=1, kernel=kernel) for _ in range(2)]
+        for units, layer in zip((16, 32), layers):
+            layer.build((None, units))
+        return layers, sparse_lines(layers)
+
+    monkeypatch.setitem(sys.modules, "llvmlite", None)  # as if it was not installed
+    layers, described = lines()
+    assert [layer.choice.kernel for layer in layers] == ["masked", "masked"]
+    assert [line for line in described if INSTALL in line] == described[2:] and len(described) == 3
+    assert not any(INSTALL in line for line in lines("masked")[1] + lines(block_size=1)[1])
+    with pytest.raises(UserError, match=INSTALL):
+        choose("native", 16, 0.1, on_host=True)
+    monkeypatch.undo()
+    assert not native.is_available() or len(lines()[1]) == 2

@@ -34,7 +34,7 @@ class Collected(Listener):
     def __init__(self):
         self.periods, self.firsts, self.ends = [], [], 0
 
-    def compiled(self, seconds, updates):
+    def compiled(self, seconds, updates, note):
         self.firsts.append((seconds, updates))
 
     def period(self, period):
@@ -134,7 +134,7 @@ def test_log_file_has_one_parsable_line_per_period(tmp_path, terminal):
     clock, console = Clock(), Terminal() if terminal else io.StringIO()
     log_file = tmp_path / "train.log"
     with run_log(log_file, stream=console):
-        reporting = Reporting(6, 8, [Progress(console)], started=clock.now, clock=clock)
+        reporting = Reporting(6, 8, [Progress(console)], clock=clock)
         drive(reporting, clock, [(2, 9.0, metrics(m)) for m in (7.1234, 6.5, 0.25)])
         logging.getLogger("somebody").warning("disk is nearly full")
     text = log_file.read_text(encoding="utf-8")
