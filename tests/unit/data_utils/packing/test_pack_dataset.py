@@ -198,7 +198,7 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_facts(
     assert all(path.stat().st_mtime_ns == time for path, time in written.items())  # not written again
 
 
-def test_workers_do_not_change_the_bytes(source: Path, tmp_path: Path) -> None:
+def test_workers_do_not_change_the_bytes(source: Path, tmp_path: Path, small_units: None) -> None:
     one = content(pack_dataset(source, tmp_path / "one").parent)
     with open_workers(2) as workers:
         assert content(pack_dataset(source, tmp_path / "two", workers=workers).parent) == one
