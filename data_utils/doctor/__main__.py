@@ -6,8 +6,10 @@ It reports what is wrong; ``--fix OTHER`` writes the good records into a new dat
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.command_line import Progress
-from data_utils.completion_log import clear_work, identify_files, prepare_dataset_folder
 from data_utils.doctor.records import ANY_VOCABULARY, PROBLEMS_SHOWN, Checker, FileFindings, find_features
-from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
+from data_utils.recipe import clear_work, identify_files, prepare_folder
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, FeatureSpec
 from data_utils.records.files import list_record_files
 from data_utils.records.manifest import VALIDATION_FOLDER, Manifest, check_files, load_manifest, write_manifest
+from data_utils.shards import Shard, Step, Workers, add_worker_options, open_workers, run_shards, with_absolute_paths
 from data_utils.text.masking import MASK_SHARE
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
 from utilities.commands import make_parser, run_main
@@ -97,18 +99,17 @@ def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
     return DataSet(folder, files, manifest, vocabulary, vocab_size, spec, wrong, notes)
 
 
-def examine(data: DataSet, pool: Pool, output: Path | None) -> list[FileFindings]:
+def examine(data: DataSet, workers: Workers, output: Path | None) -> list[FileFindings]:
     """Read all files; the good records are written into ``output`` if it is given."""
     special = data.vocabulary.special_ids().tolist() if data.vocabulary is not None else None
     whole_words = data.manifest is not None and data.manifest.settings.get("whole_word_masking") is True
     checker = Checker(data.spec, special, whole_words, output)
-    size = sum(path.stat().st_size for path in data.files)
-    findings: dict[Path, FileFindings] = {}
-    with Progress(size, "records") as progress:
-        for result in pool.map(checker.examine, data.files, size):
-            findings[result.path] = result
-            progress.advance(result.path.stat().st_size, f"{len(findings):,} of {len(data.files):,} files")
-    return [findings[path] for path in data.files]
+    shards = [Shard(number, path, path.stat().st_size) for number, path in enumerate(data.files)]
+    with contextlib.ExitStack() as stack:
+        folder = output or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        progress = stack.enter_context(Progress(sum(shard.size for shard in shards), "records"))
+        done = dict(run_shards(workers, Step(folder, "examine"), checker.examine, shards, progress))
+    return [FileFindings(**done[shard.number]) for shard in shards]
 
 
 def find_wrong(data: DataSet, files: Sequence[FileFindings], counts: Counter[str], shares: Sequence[str]) -> list[str]:
@@ -117,8 +118,8 @@ def find_wrong(data: DataSet, files: Sequence[FileFindings], counts: Counter[str
     entries = {entry.name: entry for entry in data.manifest.files} if data.manifest is not None else {}
     first: dict[str, str] = {}
     for file in files:
-        name, entry = file.path.name, entries.get(file.path.name)
-        records = file.counts["records"] + file.counts["bad"]
+        name, entry = file.name, entries.get(file.name)
+        records = file.counts.get("records", 0) + file.counts.get("bad", 0)
         if entry is not None and records != entry.records:
             wrong.append(f"{name}: has {records:,} records, the manifest says {entry.records:,}")
         elif entry is not None and entry.sha256 not in (None, file.sha256):
@@ -188,7 +189,7 @@ def prepare_repair(data: DataSet, output: Path, overwrite: bool) -> None:
         raise UserError(f"--fix {output}: is the data set itself; name another folder")
     vocabulary = data.vocabulary.sha256 if data.vocabulary is not None else data.vocab_size
     recipe = {"repair of": identify_files(data.files), "form": data.sizes, "vocabulary": vocabulary}
-    prepare_dataset_folder(output, recipe, overwrite)
+    prepare_folder(output, recipe, overwrite)
 
 
 def finish_repair(data: DataSet, output: Path, files: Sequence[FileFindings], counts: Counter[str]) -> None:
@@ -219,9 +220,9 @@ def _action(options: argparse.Namespace) -> int:
     data = open_dataset(options.folder, options.vocab_file)
     if options.fix:
         prepare_repair(data, options.fix, options.overwrite)
-    with make_pool(options, options.fix or options.folder, data.files) as pool:
-        files = examine(data, pool, options.fix)
-    counts: Counter[str] = sum((file.counts for file in files), Counter())
+    with open_workers(options.workers, options.scheduler, options.fix) as workers:
+        files = examine(data, workers, options.fix)
+    counts = sum((Counter(file.counts) for file in files), Counter())
     problems = [problem for file in files for problem in file.problems][:PROBLEMS_SHOWN]
     shares = compare_shares(data, counts)
     wrong = find_wrong(data, files, counts, shares)
@@ -243,7 +244,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--vocab-file", type=Path, metavar="FILE", help="vocab.txt or tokenizer.json (default: the one in DIR)"
     )
-    add_pool_options(parser)
+    add_worker_options(parser)
     return run_main(parser, _action, arguments)
 
 

@@ -5,6 +5,7 @@ Shapes: R records, S max_seq_length, P masked positions.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -23,10 +24,11 @@ from data_utils.records.features import (
     pretraining_features,
 )
 from data_utils.records.framing import RandomAccessFile, RecordError, intact_boundaries, unframe
-from data_utils.records.index import find_index, load_index
+from data_utils.records.index import find_index, index_path, load_index
 from data_utils.records.manifest import Manifest, file_sha256
 from data_utils.records.validation import Batch, Problem, find_problem, good_records
 from data_utils.records.writer import write_record_file
+from data_utils.shards import Shard
 from utilities.errors import UserError
 
 PROBLEMS_SHOWN = 10
@@ -36,10 +38,10 @@ _RECORDS_AT_ONCE = 512
 
 @dataclass
 class FileFindings:
-    path: Path
+    name: str
     sha256: str
     index_problem: str | None
-    counts: Counter[str] = field(default_factory=Counter)  # "bad" counts bad records, all others are of good ones
+    counts: dict[str, int] = field(default_factory=dict)  # "bad" counts bad records, all others are of good ones
     problems: list[str] = field(default_factory=list)  # the first bad records
     repaired: dict[str, Any] | None = None  # manifest entry of the file with the good records alone
 
@@ -60,19 +62,26 @@ class Checker:
     may_mask_nothing: bool
     output: Path | None
 
-    def examine(self, path: Path) -> FileFindings:
-        """Read all records of a file."""
-        findings = FileFindings(path, file_sha256(path), _read_index(path)[1])
-        good = self._good_records(path, findings)
+    def examine(self, shard: Shard) -> tuple[list[str], dict[str, Any]]:
+        """Read all records of a file; return the names of the files with the good ones, and the ``FileFindings``."""
+        path, written = shard.content, []
+        findings = FileFindings(path.name, file_sha256(path), _read_index(path)[1])
+        counts: Counter[str] = Counter()
+        good = self._good_records(path, findings, counts)
         if self.output is None:
             deque(good, maxlen=0)
         else:
             entry = write_record_file(self.output / path.name, good)
-            findings.repaired = entry if entry["records"] else None
-        return findings
+            if entry["records"]:
+                findings.repaired, written = entry, [path.name, index_path(path).name]
+            else:
+                (self.output / path.name).unlink()
+                index_path(self.output / path.name).unlink()
+        findings.counts = dict(counts)
+        return written, dataclasses.asdict(findings)
 
-    def _good_records(self, path: Path, findings: FileFindings) -> Iterator[bytes]:
-        """Yield the good records of a file, and add what is found to ``findings``."""
+    def _good_records(self, path: Path, findings: FileFindings, counts: Counter[str]) -> Iterator[bytes]:
+        """Yield the good records of a file, and add what is found to ``findings`` and ``counts``."""
         decoder = ExampleDecoder(self.spec.features)
         records = enumerate(read_records(path))
         while part := dict(itertools.islice(records, _RECORDS_AT_ONCE)):
@@ -80,12 +89,12 @@ class Checker:
             payloads = {number: record for number, record in part.items() if isinstance(record, bytes)}
             batch, bad = good_records(list(payloads.values()), decoder.decode, self._find_problem)
             problems.update((list(payloads)[row], problem.reason) for row, problem in bad.items())
-            findings.counts["bad"] += len(problems)
+            counts["bad"] += len(problems)
             named = [f"{path.name}, record {number} {reason}" for number, reason in sorted(problems.items())]
             findings.problems = [*findings.problems, *named][:PROBLEMS_SHOWN]
             good = [payload for number, payload in payloads.items() if number not in problems]
             if good:
-                findings.counts.update(_count(batch, self.special))
+                counts.update(_count(batch, self.special))
             yield from good
 
     def _find_problem(self, batch: Batch) -> Problem | None:

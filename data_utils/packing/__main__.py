@@ -16,7 +16,7 @@ from data_utils.command_line import natural, positive
 from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset
 from data_utils.packing.plan import ALGORITHMS, UNLIMITED, read_plan
 from data_utils.packing.report import PICTURE_NAME, before_and_after, check_picture, draw_packing
-from data_utils.parallel import add_pool_options, make_pool, with_absolute_paths
+from data_utils.shards import add_worker_options, with_absolute_paths, workers_from_options
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 
@@ -32,7 +32,7 @@ def _action(options: argparse.Namespace) -> None:
         check_picture(picture)  # before the work, not after
         if not picture.absolute().parent.is_dir() and picture.parent != options.output:  # which is made
             raise UserError(f"--picture {picture}: there is no folder {picture.parent}; make it, or name another")
-    with make_pool(options, options.output, sorted(options.input.glob("*.tfrecord"))) as pool:
+    with workers_from_options(options) as workers:
         manifest = pack_dataset(
             options.input,
             options.output,
@@ -41,7 +41,7 @@ def _action(options: argparse.Namespace) -> None:
             options.max_seq_length,
             options.max_predictions_per_pack,
             options.seed,
-            pool,
+            workers,
             options.overwrite,
         )
     plan = read_plan(options.output)
@@ -96,7 +96,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--picture", type=Path, metavar="FILE", help=f"png, svg or pdf (default: DIR/{PICTURE_NAME})")
     parser.add_argument("--no-picture", action="store_true", help="draw no picture")
     parser.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
-    add_pool_options(parser)
+    add_worker_options(parser)
     return run_main(parser, _action, arguments)
 
 

@@ -16,25 +16,19 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tup
 import numpy as np
 
 from data_utils.command_line import Progress
-from data_utils.completion_log import (
-    Status,
-    check_dataset_folder,
-    clear_work,
-    identify_files,
-    prepare_dataset_folder,
-)
 from data_utils.packing.assignment import Packs, fill_packs, histogram
 from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
 from data_utils.packing.source import Shape, Source
-from data_utils.parallel import Pool
+from data_utils.recipe import clear_work, identify_files, prepare_folder
 from data_utils.records.features import MAX_SEQ_LENGTH, PACKS_FORMAT, SHORTEST_SAMPLE
-from data_utils.records.files import whole_file_entry
+from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, load_manifest, write_manifest
 from data_utils.records.order import permute
 from data_utils.records.writer import encode_examples, write_record_file
+from data_utils.shards import ALONE, Shard, Step, Workers, run_shards
 from utilities.errors import UserError
-from utilities.files import json_digest
+from utilities.files import json_digest, write_atomically
 
 DEFAULT_SEQUENCES = 3
 DEFAULT_ALGORITHM = "optimal"
@@ -44,9 +38,8 @@ _MAX_PACKS_OF_FILE = 8192
 _MIN_PACKS_OF_FILE = 256  # used if the input has more files than that
 _PACKS_AT_ONCE = 1024
 _PACKS_COUNTED = 1 << 20  # at a time, which limits memory
-_BYTES_OF_RECORD_TOKEN, _BYTES_OF_PACK_TOKEN = 4, 8  # rough sizes, to distinguish small data sets from large ones
 _EPOCH = 0  # of the permutation of the packs
-RECORDS_OF_UNIT = 1 << 17
+RECORDS_OF_SHARD = 1 << 17
 
 
 class Sizes(NamedTuple):
@@ -65,7 +58,7 @@ def pack_dataset(
     max_seq_length: Optional[int] = None,
     max_predictions_per_pack: Optional[int] = None,
     seed: int = DEFAULT_SEED,
-    pool: Optional[Pool] = None,
+    workers: Workers = ALONE,
     overwrite: bool = False,
 ) -> Path:
     """Pack a data set, and its held-out records into packs of the same sizes, in the folder ``validation`` within.
@@ -77,7 +70,7 @@ def pack_dataset(
         max_seq_length: S, tokens of a pack; None: those of a record.
         max_predictions_per_pack: P, masked positions of a pack; see :func:`choose_max_predictions`.
         seed: determines the choice among records of equal length and the order of the packs.
-        pool: workers; None: this process. The output does not depend on them.
+        workers: where the work is done; the output does not depend on them.
         overwrite: whether another data set in the output folder may be replaced.
 
     Returns:
@@ -106,11 +99,12 @@ def pack_dataset(
             "seed": seed,
         },
     }
-    pool = pool or Pool()
-    if check_dataset_folder(output, recipe, overwrite) is Status.COMPLETE and not overwrite:
+    if prepare_folder(output, recipe, overwrite):
         print(f"packing: {output} is complete already", file=sys.stderr)
     else:
-        _make_packs(source, output, recipe, pool, overwrite)
+        if overwrite:  # held-out packs of another data set, whose documents this one may train on
+            shutil.rmtree(output / VALIDATION_FOLDER, ignore_errors=True)
+        _make_packs(source, output, recipe["packs"], workers)
     if (input_folder / VALIDATION_FOLDER / MANIFEST_NAME).exists():
         manifest = load_manifest(output)
         assert manifest is not None, "it was just written"
@@ -120,7 +114,7 @@ def pack_dataset(
             manifest.settings["max_sequences_per_pack"],
             max_seq_length=manifest.settings["max_seq_length"],
             max_predictions_per_pack=manifest.settings["max_predictions_per_pack"],
-            pool=pool,
+            workers=workers,
             overwrite=overwrite,
         )
     return output / MANIFEST_NAME
@@ -145,11 +139,45 @@ class _Planned(NamedTuple):
     most_in_a_pack: int  # masked positions
 
 
+def _make_packs(source: Source, output: Path, choices: Mapping[str, Any], workers: Workers) -> None:
+    """Plan the packs and write them, up to the manifest."""
+    max_length, limit, seed = choices["max_seq_length"], choices["max_sequences_per_pack"], choices["seed"]
+    try:
+        planned = _planned(source, output, "measure", max_length, limit, choices["algorithm"], seed, workers)
+        sequences = planned.plan.max_sequences_in_a_pack if isinstance(limit, str) else limit
+        held_out, folder = 0, source.folder / VALIDATION_FOLDER
+        if (folder / MANIFEST_NAME).exists():
+            step = "measure-held-out", max_length, sequences, DEFAULT_ALGORITHM, DEFAULT_SEED
+            held_out = _planned(Source.open(folder), output, *step, workers).most_in_a_pack
+        predictions = choose_max_predictions(
+            source.shape,
+            max_length,
+            sequences,
+            planned.most_in_a_pack,
+            held_out,
+            choices["max_predictions_per_pack"],
+        )
+    except UserError:
+        clear_work(output)  # no pack is written yet, so that the folder can be used with other settings
+        raise
+    sizes = Sizes(max_length, predictions, sequences)
+    write_plan(output, planned.plan)
+    entries = _write(source, output, planned, sizes, seed, workers)
+    _finish(source, output, planned, sizes, entries, {name: choices[name] for name in ("algorithm", "seed")})
+
+
 def _planned(
-    source: Source, max_length: int, max_sequences: Union[int, str], algorithm: str, seed: int, pool: Pool
+    source: Source,
+    output: Path,
+    step: str,
+    max_length: int,
+    max_sequences: Union[int, str],
+    algorithm: str,
+    seed: int,
+    workers: Workers,
 ) -> _Planned:
     """Measure all records and plan their packs."""
-    lengths, masked_positions = _measured(source, pool)
+    lengths, masked_positions = _measured(source, Step(output, step), workers)
     counts = histogram(lengths, max_length)
     if counts.size > max_length:
         longer = int(counts[max_length:].sum())
@@ -164,54 +192,31 @@ def _planned(
     return _Planned(plan, packs, int(masked_positions.sum(dtype=np.int64)), needed)
 
 
-def _make_packs(source: Source, output: Path, recipe: Mapping[str, Any], pool: Pool, overwrite: bool) -> None:
-    """Plan the packs of a recipe and write them, up to the manifest."""
-    choices = recipe["packs"]
-    max_length, limit = choices["max_seq_length"], choices["max_sequences_per_pack"]
-    planned = _planned(source, max_length, limit, choices["algorithm"], choices["seed"], pool)
-    plan, packs = planned.plan, planned.packs
-    sequences = plan.max_sequences_in_a_pack if isinstance(limit, str) else limit
-    held_out, folder = 0, source.folder / VALIDATION_FOLDER
-    if (folder / MANIFEST_NAME).exists():
-        held_out = _planned(
-            Source.open(folder), max_length, sequences, DEFAULT_ALGORITHM, DEFAULT_SEED, pool
-        ).most_in_a_pack
-    requested = choices["max_predictions_per_pack"]
-    predictions = choose_max_predictions(
-        source.shape, max_length, sequences, planned.most_in_a_pack, held_out, requested
-    )
-    sizes = Sizes(max_length, predictions, sequences)
-    # Files of another plan, such as another version's, must not be mixed with this one's.
-    made_with = {**recipe, "sizes": sizes._asdict(), "plan": json_digest([plan.packs, plan.repeats])}
-    prepare_dataset_folder(output, made_with, overwrite=True)
-    if overwrite:  # held-out packs of another data set, whose documents this one may train on
-        shutil.rmtree(output / VALIDATION_FOLDER, ignore_errors=True)
-    (output / WORK_FOLDER).mkdir(exist_ok=True)  # until the data set is complete
-    write_plan(output, plan)
-    entries = _write(source, output, packs, sizes, choices["seed"], pool)
-    _finish(source, output, planned, sizes, entries, {name: choices[name] for name in ("algorithm", "seed")})
-
-
 def _most_in_a_pack(packs: Packs, chosen: np.ndarray, amounts: np.ndarray) -> int:
     """Return the largest sum of ``amounts`` (R,), such as numbers of masked positions, over the records of one pack."""
     records, sizes = packs.select(chosen)
     return int(np.add.reduceat(amounts[records].astype(np.int64), np.cumsum(sizes) - sizes).max())
 
 
-def _measured(source: Source, pool: Pool) -> Tuple[np.ndarray, np.ndarray]:
+def _measured(source: Source, step: Step, workers: Workers) -> Tuple[np.ndarray, np.ndarray]:
     """Return the numbers of tokens and of masked positions of all records, both (R,) uint16."""
     count = source.reader.count
-    measured = np.empty((count, 2), np.uint16)
-    size = count * source.shape.max_seq_length * _BYTES_OF_RECORD_TOKEN
+    bounds = [*range(0, count, RECORDS_OF_SHARD), count]
+    shards = [Shard(n, (begin, end), end - begin) for n, (begin, end) in enumerate(zip(bounds, bounds[1:]))]
+    make = functools.partial(_measure, source, step)
+    (step.folder / WORK_FOLDER).mkdir(exist_ok=True)
     with Progress(count, "measure", "records") as progress:
-        for begin, part in pool.map(functools.partial(_measure, source), range(0, count, RECORDS_OF_UNIT), size):
-            measured[begin : begin + len(part)] = part
-            progress.advance(len(part), f"longest {part[:, 0].max()} tokens")
+        done = dict(run_shards(workers, step, make, shards, progress))
+    parts = [np.fromfile(step.folder / done[shard.number]["file"], "<u2") for shard in shards]
+    measured = np.concatenate(parts).reshape(-1, 2)
+    assert len(measured) == count
     return measured[:, 0], measured[:, 1]
 
 
-def _measure(source: Source, begin: int) -> Tuple[int, np.ndarray]:
-    return begin, source.measure(begin, min(begin + RECORDS_OF_UNIT, source.reader.count))
+def _measure(source: Source, step: Step, shard: Shard) -> Tuple[List[str], Dict[str, Any]]:
+    name = f"{WORK_FOLDER}/{step.name}_{shard.number:06d}.bin"
+    write_atomically(step.folder / name, source.measure(*shard.content).astype("<u2").tobytes())
+    return [name], {"file": name}
 
 
 def choose_max_predictions(
@@ -256,50 +261,47 @@ def choose_max_predictions(
     return max(usual, most)
 
 
-class _File(NamedTuple):
-    """A file of packs, as its records: those of the first pack, then those of the second …"""
-
-    path: Path
-    records: np.ndarray
-    amounts: np.ndarray  # number of records in each pack
-
-
-def _write(source: Source, output: Path, packs: Packs, sizes: Sizes, seed: int, pool: Pool) -> List[Dict[str, Any]]:
+def _write(
+    source: Source, output: Path, planned: _Planned, sizes: Sizes, seed: int, workers: Workers
+) -> List[Dict[str, Any]]:
     """Write about as many record files as the input has; return their entries in the manifest, in order."""
-    count = max(
-        -(-packs.number // _MAX_PACKS_OF_FILE), min(len(source.reader.paths), packs.number // _MIN_PACKS_OF_FILE), 1
-    )
+    packs = planned.packs
+    as_input = min(len(source.reader.paths), packs.number // _MIN_PACKS_OF_FILE)
+    count = max(-(-packs.number // _MAX_PACKS_OF_FILE), as_input, 1)
     each = -(-packs.number // count)
     digits = max(3, len(str(count - 1)))
 
-    def files() -> Iterator[_File]:
+    def shards() -> Iterator[Shard]:
         for number, begin in enumerate(range(0, packs.number, each)):
             positions = np.arange(begin, min(begin + each, packs.number))
             order = permute(positions, packs.number, seed, np.array([_EPOCH]))
-            yield _File(output / f"packed_{number:0{digits}d}.tfrecord", *packs.select(order))
+            yield Shard(number, packs.select(order), len(order))
 
-    entries: Dict[str, Dict[str, Any]] = {}
-    size = packs.number * sizes.max_seq_length * _BYTES_OF_PACK_TOKEN
+    # Files of another plan, such as another version's, must not be mixed with this one's.
+    made_with = json_digest([sizes, planned.plan.packs, planned.plan.repeats])
+    step, make = Step(output, f"pack-{made_with[:12]}"), functools.partial(_write_file, source, output, sizes, digits)
     with Progress(packs.number, "pack", "packs") as progress:
-        for entry in pool.map(functools.partial(_write_file, source, sizes), files(), size):
-            entries[entry["name"]] = entry
-            written = sum(each["bytes"] for each in entries.values()) / 1e6
-            progress.advance(entry["records"], f"{len(entries):,} files, {written:,.1f} MB")
-    return [entries[name] for name in sorted(entries)]
+        entries = dict(run_shards(workers, step, make, shards(), progress))
+    return [entries[number] for number in sorted(entries)]
 
 
-def _write_file(source: Source, sizes: Sizes, file: _File) -> Dict[str, Any]:
-    """Write a file of packs, unless an earlier run has; return its entry in the manifest."""
-    return whole_file_entry(file.path) or write_record_file(file.path, _messages(source, sizes, file))
+def _write_file(
+    source: Source, output: Path, sizes: Sizes, digits: int, shard: Shard
+) -> Tuple[List[str], Dict[str, Any]]:
+    """Write a file of packs; the facts about it are its entry in the manifest."""
+    path = output / f"packed_{shard.number:0{digits}d}.tfrecord"
+    entry = write_record_file(path, _messages(source, sizes, *shard.content))
+    return [path.name, index_path(path).name], entry
 
 
-def _messages(source: Source, sizes: Sizes, file: _File) -> Iterator[bytes]:
-    bounds = np.cumsum([0, *file.amounts])
-    for begin in range(0, len(file.amounts), _PACKS_AT_ONCE):
+def _messages(source: Source, sizes: Sizes, records: np.ndarray, amounts: np.ndarray) -> Iterator[bytes]:
+    """Yield packs of ``records``, of which each pack has as many as ``amounts`` says."""
+    bounds = np.cumsum([0, *amounts])
+    for begin in range(0, len(amounts), _PACKS_AT_ONCE):
         inside = bounds[begin : begin + _PACKS_AT_ONCE + 1]
         rows = [range(first, last) for first, last in zip(inside - inside[0], inside[1:] - inside[0])]
-        records = source.reader.read(file.records[inside[0] : inside[-1]])
-        yield from encode_examples(pack_arrays(records, rows, *sizes))
+        batch = source.reader.read(records[inside[0] : inside[-1]])
+        yield from encode_examples(pack_arrays(batch, rows, *sizes))
 
 
 def _finish(

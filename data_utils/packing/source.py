@@ -12,8 +12,8 @@ from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from data_utils.completion_log import identify_files
 from data_utils.packing.merge import is_one_sequence
+from data_utils.recipe import identify_files
 from data_utils.records.decoding import ExampleError, record_sizes
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, pretraining_features
 from data_utils.records.files import RecordFiles

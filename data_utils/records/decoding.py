@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -89,7 +89,8 @@ def _parse(message: bytes, row: int) -> Dict[str, Any]:
 def _decode_feature(feature: Feature, rows: Sequence[Dict[str, Any]], any_length: bool) -> np.ndarray:
     """Return the numbers of a feature, (rows, length)."""
     expected, dtype = (FLOATS, np.float32) if feature.dtype == "float32" else (INTEGERS, np.int64)
-    numbers = np.empty((len(rows), feature.length), dtype)
+    numbers: List[float] = []
+    length = feature.length
     for row, fields in enumerate(rows):
         list_name = fields[feature.name].WhichOneof("kind") if feature.name in fields else None
         if list_name != expected:
@@ -99,11 +100,11 @@ def _decode_feature(feature: Feature, rows: Sequence[Dict[str, Any]], any_length
             raise ExampleError(row, reason)
         values = getattr(fields[feature.name], expected).value
         if any_length and row == 0:
-            numbers = np.empty((len(rows), len(values)), dtype)
-        if len(values) != numbers.shape[1]:
-            raise _other_length(feature, row, len(values), numbers.shape[1])
-        numbers[row] = values
-    return numbers
+            length = len(values)
+        if len(values) != length:
+            raise _other_length(feature, row, len(values), length)
+        numbers.extend(values)
+    return np.array(numbers, dtype).reshape(len(rows), length)
 
 
 def _other_length(feature: Feature, row: int, given: int, expected: int) -> ExampleError:

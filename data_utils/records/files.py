@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import List, Tuple, Union
 
 import numpy as np
 
 from data_utils.records.framing import RandomAccessFile, RecordError, file_size, unframe, unreadable
-from data_utils.records.index import build_index, find_index, index_path, load_index
+from data_utils.records.index import build_index, find_index, load_index
 from data_utils.records.manifest import (
     MANIFEST_NAME,
     VALIDATION_FOLDER,
@@ -120,19 +119,6 @@ class RecordFiles:
             raise UserError(f"{folder}: {reason}; set data.verify_checksums to false")
         logger.info("verifying the checksums of %d files (data.verify_checksums)", len(self.paths))
         check_checksums(self.manifest, folder)
-
-
-def whole_file_entry(path: Path) -> Optional[Dict[str, Any]]:
-    """Return the manifest's entry of a file whose records are all whole; None if it must be written again."""
-    try:
-        boundaries = load_index(index_path(path), path, file_size(path)).tolist()
-        data = memoryview(path.read_bytes())
-        for record, (begin, end) in enumerate(zip(boundaries, boundaries[1:])):
-            unframe(data[begin:end], path, record)
-    except (OSError, UserError):
-        return None
-    digest = hashlib.sha256(data).hexdigest()
-    return {"name": path.name, "records": len(boundaries) - 1, "bytes": len(data), "sha256": digest}
 
 
 def list_record_files(folder: Path) -> List[Path]:

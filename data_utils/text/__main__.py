@@ -19,6 +19,7 @@ from data_utils.packing.dataset import check_sizes, pack_dataset
 from data_utils.packing.plan import read_plan
 from data_utils.packing.report import before_and_after
 from data_utils.parallel import Pool, make_pool, with_absolute_paths
+from data_utils.shards import workers_from_options
 from data_utils.text.examples import (
     add_example_options,
     add_vocabulary_file_options,
@@ -92,9 +93,10 @@ def _prepare(
     )
 
 
-def _pack(options: argparse.Namespace, pool: Pool) -> None:
+def _pack(options: argparse.Namespace) -> None:
     folder = options.output / PACKED_FOLDER
-    pack_dataset(options.output, folder, options.pack, pool=pool, overwrite=options.overwrite)
+    with workers_from_options(options) as workers:
+        pack_dataset(options.output, folder, options.pack, workers=workers, overwrite=options.overwrite)
     print(f"{folder}:\n{before_and_after(read_plan(folder), options.max_seq_length)}")
 
 
@@ -118,7 +120,7 @@ def _run_steps(options: argparse.Namespace) -> None:
         manifest = _prepare(options, settings, given, vocabulary, pool)
         print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
         if options.pack:
-            _pack(options, pool)
+            _pack(options)
         elif options.overwrite and (options.output / PACKED_FOLDER).exists():
             replaced = f"{options.output / PACKED_FOLDER} has packs of the data set that was replaced"
             print(f"warning: {replaced}; pack this one with --pack, or delete them", file=sys.stderr)

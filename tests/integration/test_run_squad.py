@@ -145,7 +145,7 @@ def test_a_malformed_file_is_refused_before_training(config: Path, data: Path, t
     del document["data"][4]["paragraphs"][1]["qas"][0]["answers"][0]["answer_start"]
     broken = write_json(tmp_path / "broken.json", document)
     error = run(config, "--squad.dev-file", str(broken), "--name", "broken", status=2).error
-    assert "broken.json: article 5 ('dev-v_4'), paragraph 2, question 1 ('dev-v_4-1-built'), answer 1" in error
+    assert "broken.json: data[4].paragraphs[1].qas[0].answers[0].answer_start is missing" in error
     assert "answer_start is missing" in error
 
 

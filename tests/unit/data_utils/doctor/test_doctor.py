@@ -315,7 +315,7 @@ def test_workers_change_nothing_and_tensorflow_is_not_needed(tmp_path: Path, exa
     folder = write(tmp_path / "set", features())
     _, lines = examine(folder)
     code = (
-        "import sys, data_utils.parallel as p; p.SMALL_BYTES = 0\n"
+        "import sys\n"
         "from data_utils.doctor.__main__ import main\n"
         "if __name__ == '__main__':\n"
         "    status = main(sys.argv[1:])\n"

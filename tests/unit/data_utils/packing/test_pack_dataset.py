@@ -15,11 +15,11 @@ from data_utils.packing import source as records
 from data_utils.packing.__main__ import main
 from data_utils.packing.dataset import pack_dataset
 from data_utils.packing.plan import read_plan
-from data_utils.parallel import Pool
 from data_utils.records.features import packed_pretraining_features
 from data_utils.records.files import list_record_files
 from data_utils.records.manifest import write_manifest
 from data_utils.records.reader import RecordReader
+from data_utils.shards import open_workers
 from tests.support.pack_samples import LENGTH, PREDICTIONS, VOCABULARY, comparable, sequence, split_pack, write
 from utilities.errors import UserError
 
@@ -38,7 +38,7 @@ def source(tmp_path: Path) -> Path:
 def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dataset, "_MAX_PACKS_OF_FILE", 20)
     monkeypatch.setattr(dataset, "_PACKS_AT_ONCE", 7)
-    monkeypatch.setattr(dataset, "RECORDS_OF_UNIT", 64)
+    monkeypatch.setattr(dataset, "RECORDS_OF_SHARD", 64)
     monkeypatch.setattr(records, "_RECORDS_AT_ONCE", 10)
 
 
@@ -192,19 +192,16 @@ def test_a_killed_run_resumes_to_the_same_bytes_and_facts(
     written = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
     assert len(written) == 3
     damaged, *_ = written
-    damaged.write_bytes(damaged.read_bytes()[:-9] + b"damaged !")
+    damaged.write_bytes(damaged.read_bytes()[:-9])
     assert content(pack_dataset(source, output).parent) == whole
     del written[damaged]
     assert all(path.stat().st_mtime_ns == time for path, time in written.items())  # not written again
 
 
-def test_workers_do_not_change_the_bytes(
-    source: Path, tmp_path: Path, small_units: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_do_not_change_the_bytes(source: Path, tmp_path: Path, small_units: None) -> None:
     one = content(pack_dataset(source, tmp_path / "one").parent)
-    monkeypatch.setattr("data_utils.parallel.SMALL_BYTES", 0)
-    with Pool(2) as pool:
-        assert content(pack_dataset(source, tmp_path / "two", pool=pool).parent) == one
+    with open_workers(2) as workers:
+        assert content(pack_dataset(source, tmp_path / "two", workers=workers).parent) == one
 
 
 def test_a_complete_folder_is_left_and_another_refused(

@@ -1,0 +1,145 @@
+"""What the folder of a data set is made from: ``recipe.json``.
+
+A command goes on in a folder that it, or one with the same input and settings, has begun; a folder that contains
+something else is refused, unless it may be replaced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from crc32c import crc32c
+
+from data_utils.records.index import index_path
+from data_utils.records.manifest import MANIFEST_NAME, WORK_FOLDER
+from data_utils.records.writer import TEMPORARY_FILES
+from utilities.errors import UserError
+from utilities.files import write_atomically
+
+RECIPE_NAME = "recipe.json"
+RECIPE_VERSION = 3  # must be raised whenever the same input and settings would give other bytes
+RECORD_FILES = "*.tfrecord"
+END_BYTES = 4096  # read from a file's beginning and end for its identity
+MAX_DIFFERENCES_SHOWN = 3
+
+
+def check_folder(
+    folder: Path, recipe: Mapping[str, Any], overwrite: bool, last: str = MANIFEST_NAME, products: str = RECORD_FILES
+) -> None:
+    """Check that a folder may be used for a recipe.
+
+    Args:
+        folder: Output folder; may be absent.
+        recipe: Inputs and settings of this run; parts that are not known yet are left out and not compared.
+        overwrite: Whether something else in the folder may be replaced.
+        last: Name of the file that is written last.
+        products: Pattern of the files that are written before it.
+
+    Raises:
+        UserError: The folder is a file, or contains something else that may not be replaced.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--output {folder}: a file, not a folder")
+    is_begun = (folder / last).exists() or any(folder.glob(products)) or any((folder / WORK_FOLDER).rglob("*.json"))
+    if overwrite or not is_begun:
+        return
+    old = _read_recipe(folder)
+    if old is None:
+        raise UserError(f"--output {folder}: contains {products} already; choose another folder or --overwrite")
+    changes = _differences({name: old[name] for name in ("version", *recipe) if name in old}, recipe)
+    if changes:
+        more = f" and {len(changes) - MAX_DIFFERENCES_SHOWN} more" if len(changes) > MAX_DIFFERENCES_SHOWN else ""
+        raise UserError(
+            f"--output {folder}: is made with other settings ({'; '.join(changes[:MAX_DIFFERENCES_SHOWN])}{more});"
+            " run it with those, choose another folder, or replace it with --overwrite"
+        )
+
+
+def prepare_folder(
+    folder: Path,
+    recipe: Mapping[str, Any],
+    overwrite: bool,
+    last: str = MANIFEST_NAME,
+    products: str = RECORD_FILES,
+    others: Sequence[str] = (),
+) -> bool:
+    """Make a folder ready for a recipe, delete what another one left, and return whether it is already complete.
+
+    Args:
+        folder, recipe, overwrite, last, products: as for ``check_folder``.
+        others: Names of other files that belong to the products.
+
+    Raises:
+        UserError: The folder contains something else that may not be replaced.
+    """
+    check_folder(folder, recipe, overwrite, last, products)
+    is_this = not _differences(_read_recipe(folder) or {}, recipe)
+    if is_this and (folder / last).exists():
+        clear_work(folder)  # left by a run that was killed at the very end
+        return True
+    if not is_this:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in [folder / last, *folder.glob(products), *(folder / name for name in others)]:
+            index_path(path).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+        clear_work(folder)
+        text = json.dumps({"version": RECIPE_VERSION, **recipe}, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+        write_atomically(folder / RECIPE_NAME, text)
+    return False
+
+
+def clear_work(folder: Path) -> None:
+    """Delete the facts and intermediate files of a folder that is complete or will be made again."""
+    shutil.rmtree(folder / WORK_FOLDER, ignore_errors=True)
+    for unfinished in folder.glob(TEMPORARY_FILES):  # left by a killed run
+        unfinished.unlink(missing_ok=True)
+
+
+def identify_files(files: Sequence[Path]) -> Dict[str, Any]:
+    """Identify input files by number, size and a checksum, without reading them completely.
+
+    The checksum covers each file's name, size, beginning and end, so a folder may be moved between two runs.
+    """
+    checksum = total = 0
+    for path in files:
+        size = path.stat().st_size
+        total += size
+        with open(path, "rb") as stream:
+            parts = [os.fsencode(path.name) + f" {size} ".encode(), stream.read(END_BYTES)]
+            stream.seek(max(0, size - END_BYTES))
+            parts.append(stream.read(END_BYTES))
+        checksum = crc32c(b"".join(parts), checksum)
+    return {"files": len(files), "bytes": total, "checksum": f"{checksum:08x}"}
+
+
+def _read_recipe(folder: Path) -> Optional[Dict[str, Any]]:
+    try:
+        recipe = json.loads((folder / RECIPE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return recipe if isinstance(recipe, dict) else None
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[str]:
+    """Describe each setting that differs between two recipes."""
+    theirs, ours = _flat(old), _flat({"version": RECIPE_VERSION, **new})
+    return [
+        f"{key} {_short(theirs.get(key))} there, {_short(ours.get(key))} now"
+        for key in {**ours, **theirs}
+        if theirs.get(key) != ours.get(key)
+    ]
+
+
+def _flat(value: Any, prefix: str = "") -> Dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {prefix.rstrip("."): value}
+    return {key: item for name, part in value.items() for key, item in _flat(part, f"{prefix}{name}.").items()}
+
+
+def _short(value: Any) -> str:
+    text = "unset" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else text[:39] + "…"
