@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from data_utils.text.markup import clean_wikitext
 
 from data_utils.demo_corpus import write_demo_corpus
 from data_utils.doctor import __main__ as doctor
 from data_utils.records.manifest import WORK_FOLDER
 from data_utils.text import __main__ as whole
 from data_utils.text import examples, extract, sentences, sources
-from data_utils.text.markup import clean_wikitext
 from tests import ROOT
 from tests.integration.test_preprocessing import run
 from tests.support.pack_samples import sequence

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from data_utils.text.units import Span
 
 from data_utils.demo_corpus import write_demo_corpus
 from data_utils.text import extract
 from data_utils.text.documents import read_wikiextractor
-from data_utils.text.units import Span
 from tests import ROOT
 from tests.integration.test_preprocessing import run
 from tests.integration.test_preprocessing_restart import stopped_after, use_small_units

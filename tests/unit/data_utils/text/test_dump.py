@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from data_utils.text.bzip2 import ends_properly, read_blocks
+from data_utils.text.units import StreamedUnit
 
 from data_utils.text import bzip2, sources
-from data_utils.text.bzip2 import ends_properly, read_blocks
 from data_utils.text.documents import RejectedDocument
 from data_utils.text.dump import read_head
 from data_utils.text.sources import dump_source
-from data_utils.text.units import StreamedUnit
 from tests.support.real_data import real_data
 from tests.support.wiki_dumps import HEAD, page
 from utilities.errors import UserError

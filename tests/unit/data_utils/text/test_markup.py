@@ -6,8 +6,8 @@ import random
 import re
 
 import pytest
-
 from data_utils.text.markup import clean_wikitext
+
 from data_utils.text.sources import dump_source
 from tests.support.real_data import real_data
 

@@ -6,11 +6,11 @@ import itertools
 from pathlib import Path
 
 import pytest
+from data_utils.text.units import Unit, plan_units
 from tokenizers import Tokenizer
 
 from data_utils.text.examples import describe
 from data_utils.text.tokens import tokenize_lines, tokenize_unit
-from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import train_vocabulary
 from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer
 from tests.support.real_data import real_data
