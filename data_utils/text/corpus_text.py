@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from data_utils.shards import Shard
+from utilities.errors import UserError
 
 DEFAULT_SHARD_BYTES = 4 << 20
 SMALLEST_SHARD = 128 << 10
@@ -20,7 +21,11 @@ DOCUMENT_END = re.compile(rb"\n\r?\n")
 
 
 def read_documents(files: Sequence[Path]) -> Iterator[bytes]:
-    """Yield each document with the blank line after it; the end of a file also ends a document."""
+    """Yield each document with the blank line after it; the end of a file also ends a document.
+
+    Raises:
+        UserError: A file is not UTF-8.
+    """
     for path in files:
         with open(path, "rb") as stream:
             text = b""
@@ -28,11 +33,19 @@ def read_documents(files: Sequence[Path]) -> Iterator[bytes]:
                 text += block
                 start = 0
                 for match in DOCUMENT_END.finditer(text):
-                    yield text[start : match.end()]
+                    yield _checked(path, text[start : match.end()])
                     start = match.end()
                 text = text[start:]
             if text:
-                yield text + b"\n\n"
+                yield _checked(path, text + b"\n\n")
+
+
+def _checked(path: Path, document: bytes) -> bytes:
+    try:
+        document.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error.reason}); convert the text") from error
+    return document
 
 
 def shard_bytes_of(files: Sequence[Path]) -> int:

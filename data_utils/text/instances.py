@@ -163,11 +163,7 @@ def make_shard(shard: Shard, vocabulary_file: str, settings: Settings) -> ShardR
     sentences = shard.content
     if settings.validation_fraction:
         sentences = select_documents(sentences, settings.validation_fraction, held_out=False)
-    try:
-        text = tokenize_text(sentences, make_tokenizer(vocabulary, settings.lower_case))
-    except UnicodeDecodeError as error:
-        begin = sentences[max(0, error.start - 20) : error.start].decode("utf-8", "replace")
-        raise UserError(f"the sentence files are not UTF-8 ({error.reason}, after {begin!r}); convert them") from error
+    text = tokenize_text(sentences, make_tokenizer(vocabulary, settings.lower_case))
     records: list[bytes] = []
     for duplicate in range(settings.duplicate_factor):
         records += encode_examples(make_features(text, vocabulary, settings, shard.number, duplicate))
