@@ -1,4 +1,4 @@
-"""Dumps, which WikiExtractor reads: real articles, what it leaves, dumps that cannot be used, and killed extractions."""
+"""Dumps, which WikiExtractor reads: real articles, what it leaves, unusable dumps, and killed extractions."""
 
 from __future__ import annotations
 
