@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from reports.compare import Row, Table, aligned
-from reports.html import number
+from reports.templating import number
 from settings.fields import ResumePolicy, value_at
 from settings.loading import load_config
 from settings.problems import show
