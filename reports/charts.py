@@ -6,9 +6,10 @@ import dataclasses
 import io
 import logging
 import re
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
-from reports.html import Markup, element
+from markupsafe import Markup, escape
+
 from utilities.secrets import mask
 
 # matplotlib writes colours as hexadecimal numbers. These are placeholders for CSS variables of the page.
@@ -125,9 +126,16 @@ def line_chart(
     return _inline(buffer.getvalue(), identifier, title)
 
 
-def chart_card(identifier: str, title: str, *arguments: Any, **options: Any) -> Markup:
-    """Return a box with a chart under its title; the arguments are those of :func:`line_chart`."""
-    return element("div", element("h3", title), line_chart(identifier, title, *arguments, **options), class_="card")
+class Chart(NamedTuple):
+    """A drawn chart and its title."""
+
+    title: str
+    svg: Markup
+
+
+def draw(identifier: str, title: str, *arguments: Any, **options: Any) -> Chart:
+    """Draw a chart; the arguments are those of :func:`line_chart`."""
+    return Chart(title, line_chart(identifier, title, *arguments, **options))
 
 
 def _label(name: str) -> str:
@@ -146,7 +154,7 @@ def _inline(document: str, identifier: str, title: str) -> Markup:
         svg = svg.replace(colour, variable)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    heading = Markup.escape(title)
+    heading = escape(mask(title))
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{heading}" ', 1)
     return Markup(svg)
 

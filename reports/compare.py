@@ -13,11 +13,11 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from reports.charts import MOST_CURVES, Curve, chart_card, thinned
-from reports.html import Markup, element, join, number, page, table, text
-from reports.page import STYLE, final_value, steady_throughput
+from reports.charts import MOST_CURVES, Chart, Curve, draw, thinned
+from reports.page import final_value, steady_throughput
 from reports.reference import smoothed
 from reports.run_files import RunData, is_number, read_run_folder
+from reports.templating import fill, number, text
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -45,6 +45,10 @@ class Table(NamedTuple):
 
     title: str
     rows: List[Row]
+
+    def page_rows(self) -> List[List[str]]:
+        """Return the rows as the page shows them."""
+        return [[row.name, *("–" if cell is None else cell for cell in row.cells)] for row in self.rows]
 
 
 def run_labels(runs: Sequence[RunData]) -> List[str]:
@@ -173,41 +177,33 @@ def write_page(runs: Sequence[RunData], path: Path) -> Path:
 def render(runs: Sequence[RunData]) -> str:
     """Return the page as HTML."""
     labels = run_labels(runs)
-    title = f"{len(runs)} runs compared"
-    parts: List[Markup] = [element("header", element("h1", title), element("p", ", ".join(labels), class_="soft"))]
-    tables = [table_section(content, labels) for content in comparison_tables(runs)]
-    parts += [*tables[:1], _charts(runs, labels), *tables[1:]]
-    return page(title, STYLE.read_text(encoding="utf-8"), *parts)
+    return fill(
+        "compare.html",
+        title=f"{len(runs)} runs compared",
+        labels=labels,
+        tables=comparison_tables(runs),
+        charts=_charts(runs, labels),
+        note=f"The charts show the first {MOST_CURVES} of the runs." if len(runs) > MOST_CURVES else "",
+    )
 
 
-def table_section(content: Table, labels: Sequence[str]) -> Markup:
-    """Return a table under its title, with a column for each label."""
-    rows = [[row.name, *("–" if cell is None else cell for cell in row.cells)] for row in content.rows]
-    return join([element("h2", content.title), table(["", *labels], rows)])
-
-
-def _charts(runs: Sequence[RunData], labels: Sequence[str]) -> Markup:
+def _charts(runs: Sequence[RunData], labels: Sequence[str]) -> List[Chart]:
     names = dict.fromkeys(name for run in runs for name in run.metric_names())
-    losses = part_losses(names)
     others = [name for name in names if name.endswith("accuracy")]
-    charts = [_chart(f"chart-{index}", name, runs, labels) for index, name in enumerate([*losses, *others])]
-    drawn = [chart for chart in charts if chart]
-    notes = []
-    if len(runs) > MOST_CURVES:
-        notes.append(element("p", f"The charts show the first {MOST_CURVES} of the runs.", class_="soft"))
-    return join([element("h2", "Curves"), *notes, element("section", *drawn, class_="charts")]) if drawn else Markup("")
+    charts = [_chart(f"chart-{index}", name, runs, labels) for index, name in enumerate([*part_losses(names), *others])]
+    return [chart for chart in charts if chart is not None]
 
 
-def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence[str]) -> Markup:
-    """Return a card with a metric against samples, so that runs with different batch sizes are comparable."""
+def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence[str]) -> Optional[Chart]:
+    """Draw a metric against samples, so that runs with different batch sizes are comparable."""
     curves = [(label, *run.series(name, "samples")) for label, run in zip(labels, runs)]
     kept: List[Tuple[str, List[float], List[float]]] = [entry for entry in curves if entry[1]][:MOST_CURVES]
     if not kept:
-        return Markup("")
+        return None
     title = name.replace("_", " ")
     lines = [thinned(Curve(label, positions, values)) for label, positions, values in kept]
     unit = "loss in nats" if is_loss(name) else "share"
-    return chart_card(identifier, title, unit, lines, axis="samples")
+    return draw(identifier, title, unit, lines, axis="samples")
 
 
 # The command

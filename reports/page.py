@@ -7,12 +7,12 @@ import datetime
 import math
 import statistics
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from reports.charts import MOST_CURVES, Area, Curve, chart_card, thinned
-from reports.html import Markup, card, element, join, mapping_table, number, page, records_table, table
+from reports.charts import MOST_CURVES, Area, Chart, Curve, draw, thinned
 from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor, kept_band
 from reports.run_files import Points, RunData, is_number, read_run_folder, whole_periods
+from reports.templating import fill, number
 from utilities.files import write_atomically
 from utilities.history import END, INTERRUPT, SKIP
 from utilities.metric_names import (
@@ -27,9 +27,16 @@ from utilities.metric_names import (
 )
 
 REPORT_NAME = "report.html"
-STYLE = Path(__file__).with_name("style.css")
 RELOAD_SECONDS = 60  # interval at which a browser reloads the page of an unfinished run
 _CENTURY = 100 * 365 * 86400  # seconds; a longer duration must be damaged data
+
+
+class Card(NamedTuple):
+    """A value, its name and a note."""
+
+    name: str
+    value: str
+    note: str = ""
 
 
 def write_report(run_folder: Path, live: bool = False) -> Path:
@@ -48,19 +55,22 @@ def write_report(run_folder: Path, live: bool = False) -> Path:
 
 def render(run: RunData, live: bool = False) -> str:
     """Return the page as HTML; ``live`` as for :func:`write_report`."""
-    title = str(run.config.get("name") or run.folder.resolve().name)
-    sections = [_header(run, title), _cards(run), _charts(run), *_tables(run)]
-    reload = RELOAD_SECONDS if live else None
-    return page(f"{title} – training report", STYLE.read_text(encoding="utf-8"), *sections, reload_seconds=reload)
-
-
-def _header(run: RunData, title: str) -> Markup:
-    parts = [element("h1", title), element("p", element("span", _progress(run)), _written(), class_="soft")]
+    name = str(run.config.get("name") or run.folder.resolve().name)
     sentences = (_verdict(run), _track_sentence(run), _skipped(run), _overflowed(run))
-    parts += [element("p", sentence) for sentence in sentences if sentence]
-    if run.notes:
-        parts.append(element("div", *(element("p", note) for note in run.notes), class_="notes"))
-    return element("header", *parts)
+    return fill(
+        "report.html",
+        title=f"{name} – training report",
+        reload_seconds=RELOAD_SECONDS if live else None,
+        name=name,
+        run=run,
+        progress=_progress(run),
+        written=f" Page written {datetime.datetime.now():%Y-%m-%d %H:%M:%S}.",
+        sentences=[sentence for sentence in sentences if sentence],
+        cards=_cards(run),
+        charts=[*_charts(run), *_sparsity_charts(run)],
+        densities=_densities(run),
+        config=[(key, value, run.origin(key)) for key, value in run.config.items()],
+    )
 
 
 def _skipped(run: RunData) -> Optional[str]:
@@ -101,10 +111,6 @@ def _progress(run: RunData) -> str:
         state = "Interrupted" if interrupted else "In progress or stopped"
         return f"{state}: step {step:,} of {total:,}{duration}."
     return f"Complete: {step:,} steps{duration}."
-
-
-def _written() -> str:
-    return f" Page written {datetime.datetime.now():%Y-%m-%d %H:%M:%S}."
 
 
 def _verdict(run: RunData) -> Optional[str]:
@@ -148,30 +154,30 @@ def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Points:
     return [step for step, _ in kept], [value for _, value in kept]
 
 
-def _cards(run: RunData) -> Markup:
+def _cards(run: RunData) -> List[Card]:
     scores = run.scores or (run.evaluations[-1]["evaluation"] if run.evaluations else {})
-    cards = [card(name.replace("_", " "), number(value), "evaluation") for name, value in scores.items()]
+    cards = [Card(name.replace("_", " "), number(value), "evaluation") for name, value in scores.items()]
     for name in run.metric_names():
         final = final_value(run, name)
         if final is None or name in (OVERFLOWS, LOSS_SCALE):
             continue
         references = [f"{label} {height:.3f}" for label, height in _references(run, name)]
-        cards.append(card(name.replace("_", " "), f"{final:.4f}", ", ".join(["training", *references])))
+        cards.append(Card(name.replace("_", " "), f"{final:.4f}", ", ".join(["training", *references])))
     throughput = steady_throughput(run)[1]
     if throughput:
         median = f"{statistics.median(throughput):,.1f}"
-        cards.append(card("throughput", median, "samples/s, median, without compilation"))
+        cards.append(Card("throughput", median, "samples/s, median, without compilation"))
     for unit in ("packs", "tokens"):
         rates = steady_throughput(run, f"{unit}_per_second")[1]
         if rates:
-            cards.append(card(f"{unit} per second", f"{statistics.median(rates):,.1f}", "median, without compilation"))
+            cards.append(Card(f"{unit} per second", f"{statistics.median(rates):,.1f}", "median, without compilation"))
     if run.periods and is_number(run.periods[-1].get("samples")):
-        cards.append(card("samples seen", f"{run.periods[-1]['samples']:,}", ""))
-    return element("section", *cards, class_="cards") if cards else Markup("")
+        cards.append(Card("samples seen", f"{run.periods[-1]['samples']:,}"))
+    return cards
 
 
-def _charts(run: RunData) -> Markup:
-    """Return cards with the curves of losses, accuracies, learning rate and throughput that the run has."""
+def _charts(run: RunData) -> List[Chart]:
+    """Return charts with the curves of losses, accuracies, learning rate and throughput that the run has."""
     names = run.metric_names()
     losses = part_losses(names)
     charts = [(name, "loss in nats", _curves(run, [name], with_name=False), _references(run, name)) for name in losses]
@@ -181,18 +187,15 @@ def _charts(run: RunData) -> Markup:
     charts.append(("scores", "evaluation", _curves(run, others)[:MOST_CURVES], []))
     charts.append(("learning rate", "learning rate", [_curve(run, LEARNING_RATE)], []))
     charts.append((THROUGHPUT, "samples/s", [Curve(THROUGHPUT, *steady_throughput(run))], []))
-    cards = []
+    drawings = []
     for index, (name, unit, curves, references) in enumerate(charts):
         drawn = [thinned(curve) for curve in curves if curve.steps]
         if drawn:
             title = name.replace("_", " ")
             zero = name == THROUGHPUT
             area = _band_area(run, name)
-            cards.append(chart_card(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area))
-    cards += _sparsity_charts(run)
-    if not cards:
-        return Markup("")
-    return join([element("h2", "Curves"), element("section", *cards, class_="charts")])
+            drawings.append(draw(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area))
+    return drawings
 
 
 def _curve(run: RunData, name: str) -> Curve:
@@ -209,35 +212,6 @@ def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[
             training = dataclasses.replace(training, name=f"{beginning}training")
         curves += [training, dataclasses.replace(evaluation, name=f"{beginning}evaluation")]
     return [curve for curve in curves if curve.steps]
-
-
-def _tables(run: RunData) -> List[Markup]:
-    sections = []
-    if run.derived:
-        table_of_derived = mapping_table("quantity", _numbers(run.derived))
-        sections += [element("h2", "Derived from the config"), table_of_derived]
-    if run.dataset:
-        sections += [element("h2", "Data set"), mapping_table("fact", _numbers(run.dataset))]
-    if run.conversion:
-        sections += [
-            element("h2", "Conversion of the model"),
-            element("p", "The layers that were replaced, and the layers that got their weights.", class_="soft"),
-            records_table(run.conversion),
-        ]
-    if len(run.history) > 1:
-        sections += [element("h2", "What happened"), records_table(run.history)]
-    if run.checkpoints:
-        sections += [element("h2", "Checkpoints"), records_table(run.checkpoints)]
-    if run.config:
-        rows = [(key, value, run.origin(key)) for key, value in run.config.items()]
-        sections += [element("h2", "Resolved config"), table(["field", "value", "from"], rows)]
-    if run.environment:
-        sections += [element("h2", "Environment"), mapping_table("fact", run.environment)]
-    return sections
-
-
-def _numbers(mapping: Any) -> Any:
-    return {key: number(value) for key, value in mapping.items()}
 
 
 # Comparison with a reference
@@ -292,17 +266,15 @@ def _positions_per_step(run: RunData, band: Band) -> Optional[float]:
 # Sparse encoders
 
 
-def _sparsity_charts(run: RunData) -> List[Markup]:
-    """Return the cards of a sparse encoder: explored blocks, loss against FLOPs, densities."""
+def _sparsity_charts(run: RunData) -> List[Chart]:
+    """Return the charts of a sparse encoder: explored blocks, and loss against FLOPs."""
     if not run.patterns:
         return []
-    curves = _explored(run)
-    cards = [chart_card("chart-explored", "blocks that ever existed", "share of all blocks", curves, from_zero=True)]
+    charts = [draw("chart-explored", "blocks that ever existed", "share of all blocks", _explored(run), from_zero=True)]
     loss = _loss_against_flops(run)
     if loss.steps:
-        against = [thinned(loss)]
-        cards.append(chart_card("chart-flops", "loss against FLOPs", "loss in nats", against, axis="model FLOPs"))
-    return [*cards, element("div", element("h3", "density of the patterns"), _densities(run), class_="card")]
+        charts.append(draw("chart-flops", "loss against FLOPs", "loss in nats", [thinned(loss)], axis="model FLOPs"))
+    return charts
 
 
 def _explored(run: RunData) -> List[Curve]:
@@ -325,12 +297,13 @@ def _loss_against_flops(run: RunData) -> Curve:
     return Curve(name.replace("_", " "), [position * each for position in samples], losses)
 
 
-def _densities(run: RunData) -> Markup:
+def _densities(run: RunData) -> List[Dict[str, str]]:
+    """Return the density and the explored share of each sparse matrix."""
+    if not run.patterns:
+        return []
     last = run.patterns[-1]
-    return records_table(
-        [
-            {"matrix": name, "density": f"{density:.2%}", "explored": f"{last['layers'][name]:.1%}"}
-            for name, density in last["density"].items()
-            if is_number(density) and is_number(last["layers"].get(name))
-        ]
-    )
+    return [
+        {"matrix": name, "density": f"{density:.2%}", "explored": f"{last['layers'][name]:.1%}"}
+        for name, density in last["density"].items()
+        if is_number(density) and is_number(last["layers"].get(name))
+    ]

@@ -9,12 +9,12 @@ the field is, with ``low`` and ``high`` and possibly ``step`` or ``log``.
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from pydantic import BaseModel, ConfigDict
 
 from settings.flags import parse_flags
 from settings.loading import resolve
@@ -26,10 +26,29 @@ from utilities.files import parse_json, read_regular
 SET_BY_SEARCH = ("name", "output_dir", "resume", "save_ckpt_path", "seeds")
 
 Distribution = Union[CategoricalDistribution, FloatDistribution, IntDistribution]
-Space = Dict[str, Distribution]
 
 
-def read_space(path: Path) -> Space:
+class WholeRange(BaseModel):
+    """A range of whole numbers."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    low: int
+    high: int
+    step: int = 1
+    log: bool = False
+
+
+class Range(BaseModel):
+    """A range of finite numbers."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    low: float
+    high: float
+    step: Optional[float] = None
+    log: bool = False
+
+
+def read_space(path: Path) -> Dict[str, Distribution]:
     """Return the distribution of each field in a file.
 
     Raises:
@@ -43,12 +62,13 @@ def read_space(path: Path) -> Space:
         raise UserError(f"--space: {path} cannot be read ({reason}); {fix}") from error
     if not isinstance(content, dict) or not content:
         raise UserError(f"--space: {path} contains {show(content)}; {fix}")
-    space: Space = {}
+    space = {}
     for name, values in content.items():
         try:
             space[name] = distribution(name, values)
         except ValueError as error:
-            raise UserError(f"{name} = {show(values)} ({path}): {error}") from error
+            reason = " ".join(str(error).splitlines()[-1].split()) or str(error)
+            raise UserError(f"{name} = {show(values)} ({path}): {reason}") from error
     return space
 
 
@@ -66,23 +86,17 @@ def distribution(name: str, values: Any) -> Distribution:
         raise ValueError("the search sets this field of each trial; remove it")
     if isinstance(values, list) and values:
         return CategoricalDistribution([json.dumps(value) for value in values])
-    if leaf.kind.name not in ("int", "float"):
-        raise ValueError("expected a list of values; write [first, second]")
     is_whole = leaf.kind.name == "int"
-    if not is_range(values, is_whole):
+    if not is_whole and leaf.kind.name != "float":
+        raise ValueError("expected a list of values; write [first, second]")
+    try:
+        bounds = (WholeRange if is_whole else Range).model_validate(values)
+    except ValueError as error:
         numbers = "whole numbers" if is_whole else "numbers"
-        raise ValueError(f"expected a list, or a range of {numbers} with low and high, and possibly step or log")
-    return IntDistribution(**values) if is_whole else FloatDistribution(**values)
-
-
-def is_range(values: Any, is_whole: bool) -> bool:
-    """Return whether values are the arguments of a range; Optuna checks that they fit together."""
-    if not isinstance(values, dict) or not {"low", "high"} <= set(values) <= {"low", "high", "step", "log"}:
-        return False
-    types = (int,) if is_whole else (int, float)
-    bounds = [bound for key, bound in values.items() if key != "log"]
-    are_numbers = all(type(bound) in types and math.isfinite(bound) for bound in bounds)
-    return are_numbers and isinstance(values.get("log", False), bool)
+        raise ValueError(
+            f"expected a list, or a range of {numbers} with low and high, and possibly step or log"
+        ) from error
+    return IntDistribution(**bounds.model_dump()) if is_whole else FloatDistribution(**bounds.model_dump())
 
 
 def ends(values: Distribution) -> List[Any]:
@@ -97,7 +111,7 @@ def plain(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
-def check_space(space: Space, origin: str, task: str, arguments: Sequence[str]) -> None:
+def check_space(space: Dict[str, Distribution], origin: str, task: str, arguments: Sequence[str]) -> None:
     """Check all choices and both ends of all ranges, each with the first values of the other fields.
 
     Args:
@@ -115,21 +129,17 @@ def check_space(space: Space, origin: str, task: str, arguments: Sequence[str]) 
             resolve(task, options.config or (), {**given, **first, name: value}, origin)
 
 
-def suggest(trial: Trial, name: str, values: Distribution) -> Any:
-    """Return the value of a field in a trial."""
+def suggest(trial: Trial, name: str, values: Distribution) -> None:
+    """Let Optuna choose the value of a field in a trial."""
     if isinstance(values, CategoricalDistribution):
-        return plain(trial.suggest_categorical(name, values.choices))
-    if isinstance(values, IntDistribution):
-        return trial.suggest_int(name, values.low, values.high, step=values.step, log=values.log)
-    return trial.suggest_float(name, values.low, values.high, step=values.step, log=values.log)
+        trial.suggest_categorical(name, values.choices)
+    elif isinstance(values, IntDistribution):
+        trial.suggest_int(name, values.low, values.high, step=values.step, log=values.log)
+    else:
+        trial.suggest_float(name, values.low, values.high, step=values.step, log=values.log)
 
 
 def flag(name: str, value: Any) -> str:
-    """Return a value of a field as a flag.
-
-    Example:
-        >>> flag("num_epochs", 3)
-        '--num-epochs=3'
-    """
+    """Return a value of a field as a flag: ``num_epochs``, 3 → ``--num-epochs=3``."""
     text = value if isinstance(value, str) else "none" if value is None else json.dumps(value)
     return f"{leaves()[name].flag}={text}"
