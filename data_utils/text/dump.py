@@ -5,9 +5,12 @@ WikiExtractor is under the AGPL: it is never imported, and runs as a process.
 
 from __future__ import annotations
 
+import contextlib
 import html
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
-from data_utils.text.compressed import compression
+from data_utils.text.compressed import compression, opened
 from data_utils.text.documents import Document
 from data_utils.text.readers import Documents, Positioned, read_files, read_wikiextractor
 from utilities.errors import UserError
@@ -24,6 +27,7 @@ INSTALL = "pip install wikiextractor==3.1.0"
 EXTRACTED, EXTRACTING = "extracted", "extracting-"  # folders in the work folder
 DUMP_END = b"</mediawiki>"
 TAIL_BYTES = 1 << 12
+COPY_BYTES = 1 << 20
 
 _EMPTY_BRACKETS = re.compile(r"[ \t]*[(（][\s,;:，；：]*[)）]")
 _BEGIN_OF_BRACKETS = re.compile(r"([(（])[\s,;，；]+")
@@ -38,13 +42,10 @@ def check_dump(path: Path) -> None:
     if path.is_dir():
         raise UserError(f"{path}: a folder, not a dump; for WikiExtractor's folders use --wikiextractor")
     if not path.is_file():
-        raise UserError(f"{path}: no such file; give the pages-articles XML dump, plain, .bz2 or .gz")
+        raise UserError(f"{path}: no such file; give the pages-articles XML dump, plain or compressed")
     if find_spec("wikiextractor") is None:
         raise UserError(f"--dump: needs WikiExtractor, which is not installed: {INSTALL}")
-    kind = compression(path)
-    if kind in (".xz", ".zst"):
-        raise UserError(f"{path}: WikiExtractor reads plain, .bz2 and .gz dumps only; decompress it first")
-    if not kind:
+    if not compression(path):
         with open(path, "rb") as stream:
             stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
             if DUMP_END not in stream.read():
@@ -80,16 +81,34 @@ def _extracted_files(path: Path, work: Path, processes: int) -> list[Path]:
 
 
 def _run_wikiextractor(path: Path, folder: Path, processes: int) -> None:
+    """Run WikiExtractor on the decompressed dump, so that a damaged file is noticed here; it would wait forever."""
     print(f"dump: WikiExtractor reads {path}", file=sys.stderr, flush=True)
-    dump = folder / f"dump.xml{compression(path)}"  # WikiExtractor goes by the name
-    dump.symlink_to(path.absolute())
     command = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--quiet", "--json", "--no-templates"]
-    options = ["--processes", str(processes), "--output", str(folder), str(dump)]
-    ended = subprocess.run([*command, *options], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    said = ended.stderr.strip().splitlines()
-    dump.unlink()
-    if ended.returncode or any(line.startswith("Traceback") for line in said):
-        raise UserError(f"{path}: WikiExtractor failed ({said[-1] if said else ended.returncode}); is it a whole dump?")
+    options = ["--processes", str(processes), "--output", str(folder), "/dev/stdin"]
+    with opened(path) as (_, text), tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [*command, *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            env={**os.environ, "PYTHONUTF8": "1"},
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
+                shutil.copyfileobj(text, process.stdin, COPY_BYTES)
+                process.stdin.close()
+            process.wait()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # its processes, too
+            process.wait()
+        said.seek(0)
+        lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    if process.returncode or any(line.startswith("Traceback") for line in lines):
+        reason = lines[-1] if lines else process.returncode
+        raise UserError(f"{path}: WikiExtractor failed ({reason}); is it a whole dump?")
     if not any(entry.stat().st_size for entry in folder.rglob("wiki_*")):
         raise UserError(f"{path}: WikiExtractor found no article; is it a pages-articles dump, with its <siteinfo>?")
 
