@@ -153,7 +153,7 @@ def write_sentences(
     """
     model = settings.language if has_trained_model(settings.language) else "trained on the input"
     recipe = {"input": source.identity(), "text": {**settings._asdict(), "punkt": model}}
-    if prepare_folder(folder, recipe, overwrite, CORPUS_NAME, SENTENCE_FILES, (PUNKT_NAME, REJECTED_NAME)):
+    if prepare_folder(folder, recipe, overwrite, CORPUS_NAME, SENTENCE_FILES, (PUNKT_NAME, REJECTED_NAME), True):
         print(f"sentences: {folder} is complete already", file=sys.stderr)
         return read_corpus(folder)
     step, rejected = Step(folder, "sentences"), RejectedDocuments(max_bad_articles, folder)

@@ -232,11 +232,6 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
         text.main, lambda folder: ["--hub-dataset", str(folder), "--output", str(folder / "out")], ""
     ),
     "JSON lines that are one list": (text.main, prepare(b'[{"text": "a"}]', option="--jsonl"), ""),
-    "a dump of entities that grow": (
-        text.main,
-        prepare(b'<!DOCTYPE a [<!ENTITY x "xx"><!ENTITY y "&x;&x;">]><mediawiki>&y;</mediawiki>', option="--dump"),
-        "input",
-    ),
     "a vocabulary of nothing": (text.main, with_vocabulary(b""), "vocab.txt"),
     "a vocabulary that is JSON": (text.main, with_vocabulary(b'{"[PAD]": 0, "[UNK]": 1}'), "vocab.txt"),
     "a corpus that is a file": (sentences.main, output_is_a_file(some_text()), "out"),

@@ -31,7 +31,7 @@ import sys, time
 from concurrent.futures import ProcessPoolExecutor
 from data_utils.text import sources
 from data_utils.text.__main__ import main
-def stay(*_):
+def stay(*_, **__):
     open({mark!r}, "w").close()
     time.sleep(600)
 

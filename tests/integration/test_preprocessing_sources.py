@@ -107,7 +107,7 @@ def test_records_do_not_depend_on_the_format_of_the_text(
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("".join(lines).encode())))
 
     give_standard_input()
-    with stopped_after(6, step, "write_atomically"):
+    with stopped_after(5, step, "write_atomically"):
         run(*arguments)
     shards = len(list((out / "corpus").glob("sentences_*.txt")))
     assert shards == 5
