@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from nltk.tokenize.punkt import PunktSentenceTokenizer
 
 from benchmarks.samples import SQUAD_TRAINING, Arrays
 from data_utils.classification.benchmarks import TASKS
@@ -24,7 +25,6 @@ from data_utils.squad.answers import best_answers
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.metric import score
 from data_utils.squad.windows import Geometry, WindowReader, Windows, make_windows, squad_features
-from data_utils.text.sentence_splitter import Parameters, punkt_sentences
 from data_utils.text.sentence_splitter import train as train_splitter
 from data_utils.tokenizer import load_tokenizer, read_vocabulary
 from model.tasks import SQUAD
@@ -119,8 +119,11 @@ def pairs_of(squad: SquadSet) -> Iterator[tuple[str, str, str]]:
     QNLI (Wang et al. 2019) was made of SQuAD like this, but from the sentences that share many words with the question.
     Questions whose context has no sentence of both kinds are left out.
     """
-    parameters = train_splitter(paragraph.context for paragraph in squad.paragraphs)
-    sentences = [list(_sentences(paragraph.context, parameters)) for paragraph in squad.paragraphs]
+    splitter = PunktSentenceTokenizer(train_splitter(paragraph.context for paragraph in squad.paragraphs))
+    sentences = [
+        [(begin, paragraph.context[begin:end]) for begin, end in splitter.span_tokenize(paragraph.context)]
+        for paragraph in squad.paragraphs
+    ]
     count = 0
     for question in squad.questions:
         answering: list[str] = []
@@ -135,15 +138,6 @@ def pairs_of(squad: SquadSet) -> Iterator[tuple[str, str, str]]:
             other = others[count // 2 % len(others)]
             yield question.text, answering[0] if count % 2 else other, "yes" if count % 2 else "no"
             count += 1
-
-
-def _sentences(context: str, parameters: Parameters) -> Iterator[tuple[int, str]]:
-    """Yield the start and the text of each sentence."""
-    end = 0
-    for sentence in punkt_sentences(context, parameters):
-        begin = context.index(sentence, end)
-        end = begin + len(sentence)
-        yield begin, sentence
 
 
 # --- The tasks ---

@@ -66,22 +66,25 @@ def prepare_folder(
     last: str = MANIFEST_NAME,
     products: str = RECORD_FILES,
     others: Sequence[str] = (),
+    keep_complete: bool = False,
 ) -> bool:
     """Make a folder ready for a recipe, delete what another one left, and return whether it is already complete.
 
     Args:
         folder, recipe, overwrite, last, products: as for ``check_folder``.
         others: Names of other files that belong to the products.
+        keep_complete: Whether ``overwrite`` keeps what is complete and of the same recipe.
 
     Raises:
         UserError: The folder contains something else that may not be replaced.
     """
     check_folder(folder, recipe, overwrite, last, products)
     is_this = not _differences(_read_recipe(folder) or {}, recipe)
-    if is_this and (folder / last).exists():
+    is_complete = is_this and (folder / last).exists()
+    if is_complete and (keep_complete or not overwrite):
         clear_work(folder)  # left by a run that was killed at the very end
         return True
-    if not is_this:
+    if is_complete or not is_this:
         folder.mkdir(parents=True, exist_ok=True)
         for path in [folder / last, *folder.glob(products), *(folder / name for name in others)]:
             index_path(path).unlink(missing_ok=True)

@@ -91,7 +91,7 @@ class Workers(NamedTuple):
     """Where shards are made, and how many at the same time."""
 
     executor: Executor
-    count: int = 1
+    at_once: int = 1
 
 
 class ThisProcess(Executor):
@@ -135,7 +135,7 @@ def run_shards(
                         yield shard.number, facts
                         continue
                     running[workers.executor.submit(_make, step, make, shard)] = shard._replace(content=None)
-                    if len(running) >= SHARDS_PER_WORKER * workers.count or workers.count == 1:
+                    if len(running) >= SHARDS_PER_WORKER * workers.at_once or workers.at_once == 1:
                         break
                 if not running:
                     return

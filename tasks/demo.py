@@ -31,7 +31,7 @@ PHASES = ("short", "phase1", "phase2")  # 32, 128, 384 tokens
 WORDS = 400_000
 DUPLICATE_FACTOR = 10  # enough passes that training sees no masking twice
 VALIDATION_FRACTION = 0.1  # of the documents, which are held out
-DUMP_NAME = "corpus.xml"
+TEXT_NAME = "corpus.txt"
 
 
 class Result(NamedTuple):
@@ -86,24 +86,24 @@ def run_demo(configs: Sequence[Path], words: int = WORDS) -> List[Result]:
 
 
 def prepare(phases: Sequence[TrainingConfig], words: int) -> None:
-    """Make the data of all phases, with one vocabulary, unless all of it is ready; an existing dump is used again.
+    """Make the data of all phases, with one vocabulary, unless all of it is ready; an existing text is used again.
 
     Args:
         phases: Configs, which give the data's folders and properties; the first one's folder also has the corpus.
         words: Size of the corpus.
     """
     first = data_folder(phases[0])
-    dump = first.parent / DUMP_NAME
+    text = first.parent / TEXT_NAME
     if all(is_ready(config) for config in phases):
         folders = ", ".join(shown(data_folder(config)) for config in phases)
         print(f"The data is prepared already: {folders}. (To make it again, remove {shown(first.parent)}.)")
         return
-    if not dump.exists():
-        command = ["-m", "data_utils.demo_corpus", "--output", shown(dump), "--words", str(words)]
+    if not text.exists():
+        command = ["-m", "data_utils.demo_corpus", "--output", shown(text), "--words", str(words)]
         execute("a corpus from the documentation that Python and its packages carry", command)
     for position, config in enumerate(phases):
         if position == 0:
-            source = ["--dump", shown(dump), "--vocab-size", str(vocabulary_size(config))]
+            source = ["--text", shown(text), "--vocab-size", str(vocabulary_size(config))]
         else:
             source = ["--sentences", shown(first / "corpus"), "--vocab-file", shown(first / "vocab.txt")]
         output = data_folder(config)

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.command_line import positive
-from data_utils.completion_log import CompletionLog, check_dataset_folder, prepare_dataset_folder
 from data_utils.packing.dataset import check_sizes, pack_dataset
 from data_utils.packing.plan import read_plan
 from data_utils.packing.report import before_and_after
-from data_utils.parallel import Pool, make_pool, with_absolute_paths
-from data_utils.shards import workers_from_options
+from data_utils.recipe import check_folder, prepare_folder
+from data_utils.shards import Step, Workers, with_absolute_paths, workers_from_options
 from data_utils.text.examples import (
     add_example_options,
     add_vocabulary_file_options,
@@ -30,7 +29,6 @@ from data_utils.text.examples import (
     vocabulary_from_options,
     write_examples,
 )
-from data_utils.text.extract import add_extract_options
 from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
 from data_utils.text.sentences import (
     Corpus,
@@ -59,37 +57,41 @@ def _vocabulary_recipe(options: argparse.Namespace, given: Vocabulary | None) ->
     }
 
 
-def _trained(options: argparse.Namespace, corpus: Corpus, recipe: dict[str, Any], is_complete: bool) -> Vocabulary:
+def _trained(options: argparse.Namespace, corpus: Corpus, is_complete: bool) -> Vocabulary:
     """Return the vocabulary that is trained on the corpus; train it unless that is done already."""
     path = options.output / VOCABULARY_NAME
     if is_complete:
         return read_vocabulary(path)
-    completion_log = CompletionLog.begin(options.output, "vocabulary", {**recipe, "sentences": corpus.identity})
-    if completion_log.done(0) is None:
+    step = Step(options.output, "vocabulary")
+    if step.done(0) is None:
         print("vocabulary: training", file=sys.stderr, flush=True)
         train_vocabulary(corpus.files, path, options.vocab_size, not options.cased, options.min_frequency)
-        completion_log.finish(0, [path.name], {})
+        step.finish(0, [path.name], {})
     return read_vocabulary(path)
 
 
 def _prepare(
-    options: argparse.Namespace, settings: Settings, given: Corpus | Source, vocabulary: Vocabulary | None, pool: Pool
+    options: argparse.Namespace,
+    settings: Settings,
+    given: Corpus | Source,
+    vocabulary: Vocabulary | None,
+    workers: Workers,
 ) -> Path:
     """Do all steps that are not done yet, and return the data set's manifest."""
     unit_bytes, vocabulary_recipe = unit_bytes_from_options(options), _vocabulary_recipe(options, vocabulary)
     # Rejected before hours of work, not after: all is compared except the corpus, which may have to be made first.
-    check_dataset_folder(options.output, make_recipe(settings, unit_bytes, vocabulary_recipe), options.overwrite)
+    check_folder(options.output, make_recipe(settings, unit_bytes, vocabulary_recipe), options.overwrite)
     if isinstance(given, Corpus):
         corpus = given
     else:
         folder, text = options.output / CORPUS_FOLDER, text_settings_from_options(options)
-        corpus = write_sentences(given, folder, text, pool, options.max_bad_articles, options.overwrite)
+        corpus = write_sentences(given, folder, text, workers, options.max_bad_articles, options.overwrite)
     recipe = make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity)
-    is_complete = prepare_dataset_folder(options.output, recipe, options.overwrite)
+    is_complete = prepare_folder(options.output, recipe, options.overwrite)
     if vocabulary is None:
-        vocabulary = _trained(options, corpus, vocabulary_recipe, is_complete)
+        vocabulary = _trained(options, corpus, is_complete)
     return write_examples(
-        corpus, vocabulary, options.output, settings, pool, options.overwrite, unit_bytes, vocabulary_recipe
+        corpus, vocabulary, options.output, settings, workers, options.overwrite, unit_bytes, vocabulary_recipe
     )
 
 
@@ -101,8 +103,9 @@ def _pack(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    with_absolute_paths(options)
     with standard_input_copied(options, options.output):
-        _run_steps(with_absolute_paths(options))
+        _run_steps(options)
 
 
 def _run_steps(options: argparse.Namespace) -> None:
@@ -115,23 +118,23 @@ def _run_steps(options: argparse.Namespace) -> None:
         check_size(options.vocab_size)
     if options.workers == 1:
         use_one_tokenizer_thread()  # must be set before a vocabulary is trained: one worker uses one core
-    given = read_corpus(options.sentences) if options.sentences else source_from_options(options)
-    with make_pool(options, options.output, given.files) as pool:
-        manifest = _prepare(options, settings, given, vocabulary, pool)
-        print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
-        if options.pack:
-            _pack(options)
-        elif options.overwrite and (options.output / PACKED_FOLDER).exists():
-            replaced = f"{options.output / PACKED_FOLDER} has packs of the data set that was replaced"
-            print(f"warning: {replaced}; pack this one with --pack, or delete them", file=sys.stderr)
+    folder = options.output / CORPUS_FOLDER
+    given = read_corpus(options.sentences) if options.sentences else source_from_options(options, folder)
+    with workers_from_options(options) as workers:
+        manifest = _prepare(options, settings, given, vocabulary, workers)
+    print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
+    if options.pack:
+        _pack(options)
+    elif options.overwrite and (options.output / PACKED_FOLDER).exists():
+        replaced = f"{options.output / PACKED_FOLDER} has packs of the data set that was replaced"
+        print(f"warning: {replaced}; pack this one with --pack, or delete them", file=sys.stderr)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the whole preparation."""
     parser = make_parser("data_utils.text", "Makes pre-training TFRecords from text, all steps in one.")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the data set")
-    add_extract_options(parser, sentences_too=True)
-    add_sentence_options(parser)
+    add_sentence_options(parser, sentences_too=True)
     add_vocabulary_file_options(parser, "; without it one is trained")
     add_vocabulary_options(parser)
     add_example_options(parser)

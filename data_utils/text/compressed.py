@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
@@ -13,7 +14,6 @@ from typing import IO, Any
 
 from utilities.errors import UserError
 
-BZ2_MAGIC, GZIP_MAGIC, XZ_MAGIC, ZSTD_MAGIC = b"BZh", b"\x1f\x8b", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
 
 
@@ -23,42 +23,23 @@ def _zstd(raw: IO[bytes]) -> Any:
     except ImportError as error:
         fix = "pip install pyarrow, or decompress it first"
         raise UserError(f"{raw.name}: compressed with zstd, which needs the package pyarrow; {fix}") from error
-    return pyarrow.CompressedInputStream(raw, "zstd")
+    return io.BufferedReader(pyarrow.CompressedInputStream(raw, "zstd"), 1 << 20)
 
 
-_READERS: dict[bytes, Callable[[Any], Any]] = {
-    BZ2_MAGIC: bz2.BZ2File,  # also reads files of several streams
-    GZIP_MAGIC: lambda raw: gzip.GzipFile(fileobj=raw),
-    XZ_MAGIC: lzma.LZMAFile,
-    ZSTD_MAGIC: _zstd,
+# By first bytes: the suffix of such a file's name, and what decompresses it.
+_KINDS: dict[bytes, tuple[str, Callable[[Any], Any]]] = {
+    b"\x1f\x8b": (".gz", lambda raw: gzip.GzipFile(fileobj=raw)),
+    b"BZh": (".bz2", bz2.BZ2File),  # also reads files of several streams
+    b"\xfd7zXZ\0": (".xz", lzma.LZMAFile),
+    b"\x28\xb5\x2f\xfd": (".zst", _zstd),
 }
 
 
-def _magic(raw: IO[bytes]) -> bytes | None:
-    """Return the first bytes by which a compressed file is known; None for any other file."""
-    raw.seek(0)
-    head = raw.read(max(map(len, _READERS)))
-    raw.seek(0)
-    return next(filter(head.startswith, _READERS), None)
-
-
-def is_compressed(path: Path) -> bool:
-    """Return whether a file is compressed."""
+def compression(path: Path) -> str:
+    """Return the suffix that a compressed file should have; an empty one for any other file."""
     with open(path, "rb") as raw:
-        return _magic(raw) is not None
-
-
-@contextlib.contextmanager
-def decompression_errors(path: Path) -> Iterator[None]:
-    """Report errors of decompression as the user's error.
-
-    Raises:
-        UserError: The file is damaged or cut off.
-    """
-    try:
-        yield
-    except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path}: cannot be decompressed ({error}); download it again") from error
+        head = raw.read(max(map(len, _KINDS)))
+    return next((suffix for magic, (suffix, _) in _KINDS.items() if head.startswith(magic)), "")
 
 
 @contextlib.contextmanager
@@ -71,6 +52,10 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], Any]]:
     Raises:
         UserError: The file is damaged or cut off, or its compression needs a package that is not installed.
     """
-    with open(path, "rb") as raw, decompression_errors(path):
-        magic = _magic(raw)
-        yield raw, raw if magic is None else _READERS[magic](raw)
+    readers = dict(_KINDS.values())
+    with open(path, "rb") as raw:
+        try:
+            suffix = compression(path)
+            yield raw, readers[suffix](raw) if suffix else raw
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            raise UserError(f"{path}: cannot be decompressed ({error}); download it again") from error

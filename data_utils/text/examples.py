@@ -1,6 +1,6 @@
 """Step ``examples``: makes pre-training TFRecords, with vocabulary, index files and manifest, from sentence files.
 
-Each work unit of the corpus becomes one file, with its records in random order; training shuffles the whole data set. A
+Each shard of the corpus becomes one file, with its records in random order; training shuffles the whole data set. A
 killed run can be resumed.
 """
 
@@ -11,29 +11,32 @@ import functools
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from data_utils.command_line import Progress, fraction, natural, positive
-from data_utils.completion_log import (
-    CompletionLog,
-    Done,
-    clear_work,
-    prepare_dataset_folder,
-    run_units,
-)
-from data_utils.parallel import Pool, add_pool_options, make_pool, with_absolute_paths
+from data_utils.recipe import clear_work, prepare_folder
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, write_manifest
 from data_utils.records.writer import write_record_file
+from data_utils.shards import (
+    ALONE,
+    Shard,
+    Step,
+    Workers,
+    add_worker_options,
+    run_shards,
+    with_absolute_paths,
+    workers_from_options,
+)
+from data_utils.text.corpus_text import corpus_shards, shard_bytes_of
 from data_utils.text.documents import REJECTED_NAME
 from data_utils.text.held_out import write_held_out
-from data_utils.text.instances import Settings, UnitCounts, check_settings, make_unit, use_one_tokenizer_thread
+from data_utils.text.instances import Settings, ShardCounts, check_settings, make_shard, use_one_tokenizer_thread
 from data_utils.text.sentences import Corpus, read_corpus
-from data_utils.text.units import Unit, plan_units
 from data_utils.text.vocabulary import add_case_option
 from data_utils.tokenizer import UNKNOWN, VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
 from utilities.commands import make_parser, run_main
@@ -51,17 +54,15 @@ class RecordsJob(NamedTuple):
 
     output: Path  # folder of the data set, which also has the vocabulary
     settings: Settings
-    units: int  # number of work units
-    completion_log: CompletionLog
+    digits: int  # of the numbers in the names of files, which sort in the order of the numbers
 
-    def file(self, unit: int) -> Path:
-        """Return the path of a unit's TFRecord file; names sort in the order of their numbers."""
-        digits = max(3, len(str(self.units - 1)))
-        return self.output / f"{FILE_PREFIX}_{unit:0{digits}d}.tfrecord"
+    def file(self, shard: int) -> Path:
+        """Return the path of a shard's TFRecord file."""
+        return self.output / f"{FILE_PREFIX}_{shard:0{self.digits}d}.tfrecord"
 
-    def pieces(self, unit: int) -> Path:
-        """Return the path of a unit's counts of word pieces, int64 (V,)."""
-        return self.output / WORK_FOLDER / f"pieces_{unit:06d}"
+    def pieces(self, shard: int) -> Path:
+        """Return the path of a shard's counts of word pieces, int64 (V,)."""
+        return self.output / WORK_FOLDER / f"pieces_{shard:06d}"
 
 
 def make_recipe(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
@@ -75,7 +76,7 @@ def write_examples(
     vocabulary: Vocabulary,
     output: Path,
     settings: Settings,
-    pool: Pool | None = None,
+    workers: Workers = ALONE,
     overwrite: bool = False,
     unit_bytes: int | None = None,
     vocabulary_recipe: Any = None,
@@ -89,9 +90,9 @@ def write_examples(
         vocabulary: BERT's vocabulary; its ``vocab.txt`` is written into the folder.
         output: Folder of the data set.
         settings: Settings of the records.
-        pool: Workers; None: this process. The files do not depend on them.
+        workers: Where the shards are made; the files do not depend on them.
         overwrite: Whether a data set in the folder may be replaced.
-        unit_bytes: Text of a unit; see ``plan_units``.
+        unit_bytes: Text of a shard; None: see ``shard_bytes_of``.
         vocabulary_recipe: Identifies the vocabulary in the recipe; None: its checksum.
 
     Returns:
@@ -102,22 +103,31 @@ def write_examples(
     """
     check_settings(settings)
     recipe = make_recipe(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
-    is_complete = prepare_dataset_folder(output, recipe, overwrite)
+    is_complete = prepare_folder(output, recipe, overwrite)
     has_held_out = not settings.validation_fraction or (output / VALIDATION_FOLDER / MANIFEST_NAME).exists()
     if not (is_complete and has_held_out):
-        _write_held_out(corpus, vocabulary, output, settings, pool, overwrite)
+        _write_held_out(corpus, vocabulary, output, settings, workers, overwrite)
     if is_complete:
         print(f"examples: {output} is complete already", file=sys.stderr)
         return output / MANIFEST_NAME
     local_vocabulary = output / VOCABULARY_NAME
     if not local_vocabulary.exists() or local_vocabulary.read_bytes() != vocabulary.content:
         write_atomically(local_vocabulary, vocabulary.content)
-    pool, vocabulary_size = pool or Pool(), len(vocabulary.pieces)
-    units = plan_units(corpus.files, unit_bytes)
-    text_bytes = sum(unit.size for unit in units)
-    # The manifest has the checksums of the files.
-    job = RecordsJob(output, settings, len(units), CompletionLog.begin(output, "examples", recipe, read_back=False))
-    entries, totals = _write_units(job, units, text_bytes, pool)
+    vocabulary_size, pieces = len(vocabulary.pieces), np.zeros(len(vocabulary.pieces), np.int64)
+    shard_bytes = unit_bytes or shard_bytes_of(corpus.files)
+    text_bytes = sum(path.stat().st_size for path in corpus.files)
+    job = RecordsJob(output, settings, max(3, len(str(text_bytes // shard_bytes))))
+    _warn_of_full_disk(job, text_bytes)
+    entries: dict[int, dict[str, Any]] = {}
+    totals = dict.fromkeys(("records", *ShardCounts._fields), 0)
+    step, shards = Step(output, "examples"), corpus_shards(corpus.files, shard_bytes)
+    with Progress(text_bytes, "examples") as progress:
+        for number, facts in run_shards(workers, step, functools.partial(_write_shard, job), shards, progress):
+            entries[number] = facts["entry"]
+            pieces += np.fromfile(job.pieces(number), np.int64)
+            for name in totals:
+                totals[name] += facts[name]
+            progress.note = f"{totals['documents']:,} documents, {totals['records']:,} records"
     if not totals["records"]:
         clear_work(output)  # the folder can be used with other settings
         if settings.validation_fraction:
@@ -125,15 +135,12 @@ def write_examples(
             share = f"--validation-fraction {settings.validation_fraction}"
             raise UserError(f"{share}: holds out all of the documents; give a smaller share")
         raise UserError("the corpus is empty: no sentence, so no records")
-    pieces = np.zeros(vocabulary_size, np.int64)
-    for unit in units:
-        pieces += np.fromfile(job.pieces(unit.number), np.int64)
     shares = pieces[pieces > 0] / pieces.sum()
     write_manifest(
         output,
         {**settings.described(), "vocab_size": vocabulary_size},
         {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
-        entries,
+        [entries[number] for number in sorted(entries) if entries[number]],
         {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.piece_id(UNKNOWN)]), "set_aside": corpus.rejected},
         unigram_entropy_nats=float(-(shares * np.log(shares)).sum()),
     )
@@ -142,14 +149,14 @@ def write_examples(
 
 
 def _write_held_out(
-    corpus: Corpus, vocabulary: Vocabulary, output: Path, settings: Settings, pool: Pool | None, overwrite: bool
+    corpus: Corpus, vocabulary: Vocabulary, output: Path, settings: Settings, workers: Workers, overwrite: bool
 ) -> None:
     """Write one pass over the held-out documents, with the default share of masked tokens."""
     folder = output / VALIDATION_FOLDER
     if settings.validation_fraction:
         held_out = write_held_out(corpus, folder / "corpus", settings.validation_fraction)
         once = settings._replace(duplicate_factor=1, validation_fraction=0.0, masked_lm_prob=Settings().masked_lm_prob)
-        write_examples(held_out, vocabulary, folder, once, pool, overwrite)
+        write_examples(held_out, vocabulary, folder, once, workers, overwrite)
     elif overwrite:  # documents that another recipe held out are now used for training
         shutil.rmtree(folder, ignore_errors=True)
     elif folder.exists():  # left by a command that was killed, or the user's
@@ -159,42 +166,20 @@ def _write_held_out(
         )
 
 
-def _write_units(
-    job: RecordsJob, units: Sequence[Unit], text_bytes: int, pool: Pool
-) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """Write the files of all units.
-
-    Returns:
-        The files' entries in the manifest, in order; the number of ``records`` and the sums of ``UnitCounts``.
-    """
-    _warn_of_full_disk(job, text_bytes)
-    entries: dict[int, dict[str, Any]] = {}
-    totals = dict.fromkeys(("records", *UnitCounts._fields), 0)
-
-    def on_done(unit: int, facts: dict[str, Any]) -> str:
-        entries[unit] = facts["entry"]
-        for name in totals:
-            totals[name] += facts[name]
-        return f"{totals['documents']:,} documents, {totals['records']:,} records"
-
-    with Progress(text_bytes, "examples") as progress:
-        run_units(pool, job.completion_log, functools.partial(_write_unit, job), units, text_bytes, progress, on_done)
-    return [entries[unit] for unit in sorted(entries) if entries[unit]], totals
-
-
-def _write_unit(job: RecordsJob, unit: Unit) -> Done:
+def _write_shard(job: RecordsJob, shard: Shard) -> tuple[list[str], dict[str, Any]]:
+    """Write the records of a shard, and how often each piece occurs in its text."""
     use_one_tokenizer_thread()
-    result = make_unit(unit, str(job.output / VOCABULARY_NAME), job.settings)
-    pieces, records = job.pieces(unit.number), len(result.records)
+    result = make_shard(shard, str(job.output / VOCABULARY_NAME), job.settings)
+    pieces, records = job.pieces(shard.number), len(result.records)
+    pieces.parent.mkdir(exist_ok=True)
     write_atomically(pieces, result.pieces.astype(np.int64).tobytes())
     files, entry = [pieces], None
-    if records:  # none if all documents of the unit are held out
-        path = job.file(unit.number)
+    if records:  # none if all documents of the shard are held out
+        path = job.file(shard.number)
         files += [path, index_path(path)]
         entry = write_record_file(path, result.records)
     names = [path.relative_to(job.output).as_posix() for path in files]
-    facts = {"records": records, "entry": entry, **result.counts._asdict()}
-    return Done(unit.number, unit.size, job.completion_log.finish(unit.number, names, facts))
+    return names, {"records": records, "entry": entry, **result.counts._asdict()}
 
 
 def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
@@ -209,7 +194,7 @@ def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
 def describe(manifest: Mapping[str, Any], folder: Path) -> str:
     """Return the summary of the preparation; a manifest of an earlier version does not have the share of [UNK]."""
     totals = manifest["totals"]
-    bad = f", {totals['set_aside']:,} articles rejected ({REJECTED_NAME})" if totals.get("set_aside") else ""
+    bad = f", {totals['set_aside']:,} documents rejected ({REJECTED_NAME})" if totals.get("set_aside") else ""
     lines = [
         f"{folder}: {totals['records']:,} records in {len(manifest['files']):,} files, from"
         f" {totals['documents']:,} documents, {totals['sentences']:,} sentences, {totals['words']:,} words,"
@@ -280,7 +265,7 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=natural, default=default.seed, help="random seed (default %(default)s)")
     group.add_argument(
         "--unit-megabytes", type=float, metavar="X",
-        help="text of a work unit, and so of a file (default: 4, less for a small corpus)",
+        help="text of a shard, and so of a file (default: 4, less for a small corpus)",
     )  # fmt: skip
     group.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
 
@@ -335,8 +320,8 @@ def _run(options: argparse.Namespace) -> None:
     vocabulary = vocabulary_from_options(options)
     assert vocabulary is not None, "the option is required"
     settings, unit_bytes = settings_from_options(options), unit_bytes_from_options(options)
-    with make_pool(options, options.output, corpus.files) as pool:
-        manifest = write_examples(corpus, vocabulary, options.output, settings, pool, options.overwrite, unit_bytes)
+    with workers_from_options(options) as workers:
+        manifest = write_examples(corpus, vocabulary, options.output, settings, workers, options.overwrite, unit_bytes)
     print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
 
 
@@ -348,7 +333,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the records")
     add_example_options(parser)
     add_case_option(parser)
-    add_pool_options(parser)
+    add_worker_options(parser)
     return run_main(parser, _run, arguments)
 
 

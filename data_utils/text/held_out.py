@@ -10,9 +10,9 @@ import hashlib
 import itertools
 from pathlib import Path
 
-from data_utils.completion_log import clear_work
+from data_utils.recipe import clear_work
+from data_utils.text.corpus_text import DOCUMENT_END, read_documents
 from data_utils.text.sentences import Corpus, read_corpus
-from data_utils.text.units import DOCUMENT_END, plan_units
 from utilities.errors import UserError
 from utilities.files import replacing
 
@@ -44,7 +44,7 @@ def write_held_out(corpus: Corpus, folder: Path, fraction: float) -> Corpus:
     Raises:
         UserError: no document is held out.
     """
-    texts = (select_documents(unit.read(), fraction, held_out=True) for unit in plan_units(corpus.files))
+    texts = (select_documents(document, fraction, held_out=True) for document in read_documents(corpus.files))
     first = next(filter(None, texts), None)
     if first is None:
         raise UserError(f"--validation-fraction {fraction}: holds out none of the documents; give a larger share")

@@ -1,4 +1,4 @@
-"""Makes a work unit's records from its text by tokenizing, pairing and masking, which depend only on the settings."""
+"""Makes a shard's records from its text by tokenizing, pairing and masking, which depend only on the settings."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from data_utils.records.features import MAX_SEQ_LENGTH
 from data_utils.records.manifest import NEXT_SENTENCE
 from data_utils.records.writer import encode_examples
+from data_utils.shards import Shard
 from data_utils.text.held_out import select_documents
 from data_utils.text.masking import (
     SpecialIds,
@@ -30,8 +31,7 @@ from data_utils.text.pairs import (
     make_segments,
     pair_arrays,
 )
-from data_utils.text.tokens import TokenizedUnit, tokenize_unit
-from data_utils.text.units import Unit
+from data_utils.text.tokens import TokenizedText, tokenize_text
 from data_utils.tokenizer import Vocabulary, make_tokenizer, read_vocabulary
 from utilities.errors import UserError
 
@@ -75,8 +75,8 @@ class Settings(NamedTuple):
         }
 
 
-class UnitCounts(NamedTuple):
-    """Counts of a unit's text, which do not depend on the duplicate factor."""
+class ShardCounts(NamedTuple):
+    """Counts of a shard's text, which do not depend on the duplicate factor."""
 
     documents: int
     sentences: int
@@ -84,11 +84,11 @@ class UnitCounts(NamedTuple):
     tokens: int
 
 
-class UnitResult(NamedTuple):
-    """A unit's records in random order, and counts of its text."""
+class ShardResult(NamedTuple):
+    """A shard's records in random order, and counts of its text."""
 
     records: list[bytes]
-    counts: UnitCounts
+    counts: ShardCounts
     pieces: np.ndarray  # (V,) how often each piece of the vocabulary occurs
 
 
@@ -120,15 +120,15 @@ def check_settings(settings: Settings) -> None:
 
 
 def make_features(
-    text: TokenizedUnit, vocabulary: Vocabulary, settings: Settings, unit_number: int, duplicate: int
+    text: TokenizedText, vocabulary: Vocabulary, settings: Settings, shard_number: int, duplicate: int
 ) -> dict[str, np.ndarray]:
-    """Make the rows and masks of one pass over a unit.
+    """Make the rows and masks of one pass over a shard.
 
     Returns:
         Feature name → (N, S), (N, P) or (N, 1) array, with records in the text's order and features in a record's
         order.
     """
-    source = np.random.SeedSequence([settings.seed, unit_number, duplicate])
+    source = np.random.SeedSequence([settings.seed, shard_number, duplicate])
     rng = np.random.default_rng(source)
     pair_rng = random.Random(int(rng.integers(2**63)))
     bounds = (text.sentence_starts, text.document_starts, settings.max_seq_length, settings.short_seq_prob, pair_rng)
@@ -157,21 +157,17 @@ def make_features(
     }
 
 
-def make_unit(unit: Unit, vocabulary_file: str, settings: Settings) -> UnitResult:
-    """Make the records of a work unit; the same unit, vocabulary and settings give the same ones."""
+def make_shard(shard: Shard, vocabulary_file: str, settings: Settings) -> ShardResult:
+    """Make the records of a shard of sentences; the same shard, vocabulary and settings give the same ones."""
     vocabulary = read_vocabulary(Path(vocabulary_file))
-    sentences = unit.read()
+    sentences = shard.content
     if settings.validation_fraction:
         sentences = select_documents(sentences, settings.validation_fraction, held_out=False)
-    try:
-        text = tokenize_unit(sentences, make_tokenizer(vocabulary, settings.lower_case))
-    except UnicodeDecodeError as error:
-        names = ", ".join(str(span.path) for span in unit.spans)
-        raise UserError(f"{names}: not UTF-8 ({error.reason}); convert the text") from error
+    text = tokenize_text(sentences, make_tokenizer(vocabulary, settings.lower_case))
     records: list[bytes] = []
     for duplicate in range(settings.duplicate_factor):
-        records += encode_examples(make_features(text, vocabulary, settings, unit.number, duplicate))
-    random.Random(f"{settings.seed} {unit.number}").shuffle(records)
-    counts = UnitCounts(len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens))
+        records += encode_examples(make_features(text, vocabulary, settings, shard.number, duplicate))
+    random.Random(f"{settings.seed} {shard.number}").shuffle(records)
+    counts = ShardCounts(len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens))
     pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
-    return UnitResult(records, counts, pieces)
+    return ShardResult(records, counts, pieces)

@@ -37,7 +37,7 @@ class Sequences(NamedTuple):
 
 
 def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special: SpecialIds) -> Sequences:
-    """Gather the tokens of pairs from the unit's (T,) tokens into sequences; every pair must fit."""
+    """Gather the tokens of pairs from the shard's (T,) tokens into sequences; every pair must fit."""
     column = np.arange(max_seq_length, dtype=np.int32)[None, :]  # (1, S)
     a_start, a_length, b_start, b_length = (values.astype(np.int32)[:, None] for values in pairs[:4])  # (N, 1)
     first_sep = a_length + 1

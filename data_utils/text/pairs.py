@@ -3,7 +3,7 @@
 Source: Devlin et al. 2019, section 3.1 (task 2) and appendix A.2; lengths as in the published data preparation. Single
 segments: Liu et al. 2019 (arXiv 1907.11692), section 4.2, DOC-SENTENCES.
 
-Segments are ranges of one long token array of the work unit; tokens are copied only when records are made. N pairs.
+Segments are ranges of one long token array of the shard; tokens are copied only when records are made. N pairs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_SEGMENT = -1  # length of B in a single segment, which also has no [SEP] afte
 
 
 class Pair(NamedTuple):
-    """A pair of segments; each is given by its first and one-past-last sentence in the unit."""
+    """A pair of segments; each is given by its first and one-past-last sentence in the shard."""
 
     a: tuple[int, int]
     b: tuple[int, int]
@@ -36,11 +36,11 @@ def make_pairs(
     short_seq_prob: float,
     rng: random.Random,
 ) -> list[Pair]:
-    """Make pairs of about ``max_seq_length - 3`` tokens from the sentences of a unit's documents.
+    """Make pairs of about ``max_seq_length - 3`` tokens from the sentences of a shard's documents.
 
     Half of the pairs are random. A single sentence has no successor, so its pair must be random; in return, a later
-    random pair is made a true one, which keeps the share at half. If the unit has only one document, the random segment
-    comes from another part of it.
+    random pair is made a true one, which keeps the share at half. If the shard has only one document, the random
+    segment comes from another part of it.
 
     Args:
         sentence_starts: First token of each sentence, and the end of the last one.

@@ -1,7 +1,7 @@
 """Step ``sentences``: writes any input as plain text, with one sentence per line and a blank line after each document.
 
-Each work unit of the input becomes a file, ``sentences_000.txt``, ``sentences_001.txt``, …. The folder also has the
-Punkt parameters if they were trained here, ``set_aside.jsonl`` if articles could not be used, and, written last,
+Each shard of the input becomes a file, ``sentences_000.txt``, ``sentences_001.txt``, …. The folder also has the
+Punkt parameters if they were trained here, ``set_aside.jsonl`` if documents were rejected, and, written last,
 ``corpus.json`` with counts; a folder with that file is complete. A killed run can be resumed.
 """
 
@@ -15,38 +15,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_utils.command_line import Progress, positive
-from data_utils.completion_log import (
-    RECIPE_NAME,
-    CompletionLog,
-    Status,
-    begin_recipe,
-    clear_work,
-    folder_status,
-    has_recipe,
-    identify_files,
-    mismatch_error,
+from data_utils.command_line import Progress, natural, positive
+from data_utils.recipe import RECIPE_NAME, clear_work, identify_files, prepare_folder
+from data_utils.shards import (
+    ALONE,
+    Shard,
+    Step,
+    Workers,
+    add_worker_options,
+    run_shards,
+    with_absolute_paths,
+    workers_from_options,
 )
-from data_utils.parallel import Pool, make_pool, with_absolute_paths
 from data_utils.text.documents import (
     DEFAULT_MAX_REJECTED,
     REJECTED_NAME,
+    Document,
     RejectedDocument,
     RejectedDocuments,
     describe_error,
 )
-from data_utils.text.extract import (
-    DEFAULT_MIN_CHARACTERS,
-    Prose,
-    UnitText,
-    add_extract_options,
-    clean_documents,
-    convert_source,
-    no_prose,
-)
 from data_utils.text.sentence_splitter import Splitter, has_trained_model, load_splitter, save_parameters, train
-from data_utils.text.sources import Source, source_from_options, standard_input_copied
-from data_utils.text.units import StreamedUnit, Unit
+from data_utils.text.sources import Source, add_source_options, source_from_options, standard_input_copied
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -54,8 +44,9 @@ from utilities.files import write_atomically
 CORPUS_NAME = "corpus.json"
 PUNKT_NAME = "punkt.json"
 SENTENCE_FILES = "sentences_*.txt"
+DEFAULT_MIN_CHARACTERS = 100
 DEFAULT_TRAINING_MEGABYTES = 4
-WORKER_MODULES = (__name__, "data_utils.text.examples")  # imported by workers: this step and the next one
+COUNTS = ("documents", "sentences", "words")
 
 
 class Corpus(NamedTuple):
@@ -65,7 +56,7 @@ class Corpus(NamedTuple):
     documents: int
     sentences: int
     words: int
-    rejected: int  # articles that could not be used
+    rejected: int  # documents that could not be used
     identity: Any  # identifies this corpus in the recipe of a data set that is made from it
 
 
@@ -77,27 +68,41 @@ class TextSettings(NamedTuple):
     training_megabytes: int = DEFAULT_TRAINING_MEGABYTES  # of text to train Punkt on, if no model is installed
 
 
-def _to_sentences(model: str, min_characters: int, source: Source, unit: Unit | StreamedUnit) -> UnitText:
+def paragraphs(document: Document) -> list[str]:
+    """Return a document's paragraphs."""
+    return [line for line in map(str.strip, document.text.splitlines()) if line]
+
+
+def _make_sentences(step: Step, model: str, min_characters: int, shard: Shard) -> tuple[list[str], dict[str, Any]]:
+    """Write the sentences of a shard's documents, unless it has none."""
     splitter = load_splitter(model)
     lines: list[str] = []
-    documents, rejected = 0, []
-    for prose in clean_documents(source, unit, min_characters):
-        sentences = prose if isinstance(prose, RejectedDocument) else _split(splitter, prose)
+    rejected: list[RejectedDocument] = []
+    documents = 0
+    for document in shard.content:
+        sentences = document if isinstance(document, RejectedDocument) else _split(splitter, document, min_characters)
         if isinstance(sentences, RejectedDocument):
             rejected.append(sentences)
         elif sentences:
             lines += [*sentences, ""]
             documents += 1
     text = "".join(line + "\n" for line in lines)
+    names = [f"sentences_{shard.number:03d}.txt"] if text else []
+    for name in names:
+        write_atomically(step.folder / name, text)
     counts = {"documents": documents, "sentences": len(lines) - documents, "words": len(text.split())}
-    return UnitText(text, rejected, counts)
+    return names, {"files": names, "rejected": rejected, **counts}
 
 
-def _split(splitter: Splitter, prose: Prose) -> list[str] | RejectedDocument:
+def _split(splitter: Splitter, document: Document, min_characters: int) -> list[str] | RejectedDocument:
+    """Return a document's sentences; none if it is too short."""
+    kept = paragraphs(document)
+    if sum(map(len, kept)) < max(min_characters, 1):
+        return []
     try:
-        return [sentence for paragraph in prose.paragraphs for sentence in splitter.split(paragraph)]
-    except Exception as error:  # no bad article may end the run
-        return RejectedDocument(prose.title, f"cannot be split into sentences: {describe_error(error)}")
+        return [sentence for paragraph in kept for sentence in splitter.split(paragraph)]
+    except Exception as error:  # no bad document may end the run
+        return RejectedDocument(document.title, f"cannot be split into sentences: {describe_error(error)}")
 
 
 def _choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
@@ -113,72 +118,70 @@ def _choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
 
 
 def _sample(source: Source, limit: int, progress: Progress) -> Iterator[str]:
-    """Yield the prose of the first documents, up to ``limit`` characters."""
+    """Yield the text of the first documents, up to ``limit`` characters."""
     taken = 0
-    for unit in source.units():
-        for prose in clean_documents(source, unit, 1):
-            if isinstance(prose, RejectedDocument):
-                continue
-            text = "\n".join(prose.paragraphs)[: limit - taken]
+    for document in source.documents():
+        text = "" if isinstance(document, RejectedDocument) else "\n".join(paragraphs(document))[: limit - taken]
+        if text:
             yield text
             taken += len(text)
             progress.advance(len(text))
-            if taken >= limit:
-                return
+        if taken >= limit:
+            return
 
 
 def write_sentences(
     source: Source,
     folder: Path,
     settings: TextSettings = TextSettings(),  # noqa: B008 (a constant)
-    pool: Pool | None = None,
+    workers: Workers = ALONE,
     max_bad_articles: int = DEFAULT_MAX_REJECTED,
     overwrite: bool = False,
 ) -> Corpus:
-    """Write the sentences of a source into a folder; work units that an earlier run completed are skipped.
+    """Write the sentences of a source into a folder; shards that an earlier run made are skipped.
 
     Args:
         source: The input.
         folder: Output folder; created if absent.
         settings: The settings of the sentences.
-        pool: Workers; None: this process. The output does not depend on them.
-        max_bad_articles: Maximum number of articles that cannot be used; one more ends the run.
+        workers: Where the shards are made; the output does not depend on them.
+        max_bad_articles: Maximum number of rejected documents; one more ends the run.
         overwrite: Whether a corpus of other input or settings in the folder may be replaced.
 
     Raises:
         UserError: The input is broken or contains no prose, or the folder contains something else.
     """
     model = settings.language if has_trained_model(settings.language) else "trained on the input"
-    # What determines the output: a folder with the same recipe is resumed.
     recipe = {"input": source.identity(), "text": {**settings._asdict(), "punkt": model}}
-    status = folder_status(folder, recipe, CORPUS_NAME, SENTENCE_FILES)
-    if status is Status.COMPLETE:
+    if prepare_folder(folder, recipe, overwrite, CORPUS_NAME, SENTENCE_FILES, (PUNKT_NAME, REJECTED_NAME), True):
         print(f"sentences: {folder} is complete already", file=sys.stderr)
         return read_corpus(folder)
-    if status is Status.OTHER and not overwrite:
-        raise mismatch_error(folder, recipe, "a corpus")
-    folder.mkdir(parents=True, exist_ok=True)
-    if not has_recipe(folder, recipe):
-        for stale in [
-            *(folder / name for name in (CORPUS_NAME, PUNKT_NAME, REJECTED_NAME)),
-            *folder.glob(SENTENCE_FILES),
-        ]:
-            stale.unlink(missing_ok=True)
-        begin_recipe(folder, recipe)
-    pool = pool or Pool()
-    pool.begin(WORKER_MODULES, source.total_bytes)
-    completion_log = CompletionLog.begin(folder, "sentences", recipe)
-    convert = functools.partial(_to_sentences, _choose_model(source, folder, settings), settings.min_characters)
-    rejected = RejectedDocuments(max_bad_articles, folder)
-    result = convert_source(source, convert, completion_log, "sentences_{:03d}.txt", "sentences", rejected, pool)
-    if not result.files:
+    step, rejected = Step(folder, "sentences"), RejectedDocuments(max_bad_articles, folder)
+    make = functools.partial(_make_sentences, step, _choose_model(source, folder, settings), settings.min_characters)
+    files: dict[int, list[str]] = {}
+    counts = dict.fromkeys(COUNTS, 0)
+    with Progress(source.total_bytes, "sentences") as progress:
+        for number, facts in run_shards(workers, step, make, source.shards(), progress):
+            files[number] = facts["files"]
+            rejected.add(number, facts["rejected"])
+            for name in COUNTS:
+                counts[name] += facts[name]
+            progress.note = f"{counts['documents']:,} documents, {counts['words']:,} words{rejected.note()}"
+    rejected.write()
+    if not counts["documents"]:
         clear_work(folder)
-        raise no_prose(rejected)
-    counts = {name: result.counts[name] for name in ("documents", "sentences", "words")}
-    summary = {"files": result.files, **counts, "set_aside": result.rejected}
-    write_atomically(folder / CORPUS_NAME, (json.dumps(summary, indent=2) + "\n").encode())
+        raise _no_prose(rejected)
+    summary = {"files": [name for number in sorted(files) for name in files[number]], **counts}
+    write_atomically(folder / CORPUS_NAME, json.dumps({**summary, "set_aside": rejected.count}, indent=2) + "\n")
     clear_work(folder)
     return read_corpus(folder)
+
+
+def _no_prose(rejected: RejectedDocuments) -> UserError:
+    text = "the input contains no prose: no document is long enough (see --min-characters)"
+    if rejected.count:
+        text += f", and {rejected.count:,} could not be used, the first: {rejected.first()}"
+    return UserError(text)
 
 
 def read_corpus(folder: Path) -> Corpus:
@@ -212,7 +215,19 @@ def read_corpus(folder: Path) -> Corpus:
     return Corpus(files, *counts, identify_files(files))
 
 
-def add_sentence_options(parser: argparse.ArgumentParser) -> None:
+def add_sentence_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
+    """Add the options of reading and splitting; ``sentences_too`` also accepts this step's output as input."""
+    add_source_options(parser, sentences_too)
+    parser.add_argument(
+        "--min-characters", type=int, default=DEFAULT_MIN_CHARACTERS, metavar="N",
+        help="shorter documents are left out (default %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-bad-articles", type=natural, default=DEFAULT_MAX_REJECTED, metavar="N",
+        help="documents that cannot be used are listed in set_aside.jsonl; more than N end the run"
+        " (default %(default)s)",
+    )  # fmt: skip
+    add_worker_options(parser)
     parser.add_argument(
         "--language",
         default="english",
@@ -229,14 +244,15 @@ def text_settings_from_options(options: argparse.Namespace) -> TextSettings:
 
 
 def _run(options: argparse.Namespace) -> None:
+    with_absolute_paths(options)
     settings = text_settings_from_options(options)
     with standard_input_copied(options, options.output):
-        source = source_from_options(with_absolute_paths(options))
-        with make_pool(options, options.output, source.files) as pool:
+        source = source_from_options(options, options.output)
+        with workers_from_options(options) as workers:
             corpus = write_sentences(
-                source, options.output, settings, pool, options.max_bad_articles, options.overwrite
+                source, options.output, settings, workers, options.max_bad_articles, options.overwrite
             )
-    bad = f", {corpus.rejected:,} articles rejected ({options.output / REJECTED_NAME})" if corpus.rejected else ""
+    bad = f", {corpus.rejected:,} documents rejected ({options.output / REJECTED_NAME})" if corpus.rejected else ""
     print(
         f"{options.output}: {corpus.documents:,} documents, {corpus.sentences:,} sentences, {corpus.words:,} words{bad}"
     )
@@ -245,7 +261,6 @@ def _run(options: argparse.Namespace) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the step's command."""
     parser = make_parser("data_utils.text.sentences", "Writes one sentence per line, a blank line after documents.")
-    add_extract_options(parser)
     add_sentence_options(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the sentence files")
     parser.add_argument("--overwrite", action="store_true", help="replace a corpus of other input or settings")

@@ -20,8 +20,8 @@ SEPARATORS = "|~^`"  # one of them separates words that are tokenized together
 WORDS_AT_ONCE = 500
 
 
-class TokenizedUnit(NamedTuple):
-    """A unit's text as one token array."""
+class TokenizedText(NamedTuple):
+    """A shard's text as one token array."""
 
     tokens: np.ndarray  # (T,) int32
     sentence_starts: list[int]  # first token of each sentence, and T
@@ -29,7 +29,7 @@ class TokenizedUnit(NamedTuple):
     words: int  # separated by white space
 
 
-def tokenize_unit(text: bytes, tokenizer: Tokenizer) -> TokenizedUnit:
+def tokenize_text(text: bytes, tokenizer: Tokenizer) -> TokenizedText:
     """Tokenize UTF-8 text with one sentence a line and an empty line between documents.
 
     Sentences without any token, and documents without sentences, are left out.
@@ -46,7 +46,7 @@ def tokenize_unit(text: bytes, tokenizer: Tokenizer) -> TokenizedUnit:
     kept = lengths > 0
     sentence_starts = [0, *np.cumsum(lengths[kept]).tolist()]
     _, per_document = np.unique(document[kept], return_counts=True)
-    return TokenizedUnit(tokens, sentence_starts, [0, *np.cumsum(per_document).tolist()], words)
+    return TokenizedText(tokens, sentence_starts, [0, *np.cumsum(per_document).tolist()], words)
 
 
 def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:

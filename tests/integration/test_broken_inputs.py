@@ -18,7 +18,7 @@ from data_utils.doctor import __main__ as doctor
 from data_utils.packing import __main__ as packing
 from data_utils.squad import __main__ as squad
 from data_utils.text import __main__ as text
-from data_utils.text import examples, extract, sentences, vocabulary
+from data_utils.text import examples, sentences, vocabulary
 from data_utils.tokenizer import SPECIAL_TOKENS
 from execution import launch
 from tasks.cli import main
@@ -232,21 +232,9 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
         text.main, lambda folder: ["--hub-dataset", str(folder), "--output", str(folder / "out")], ""
     ),
     "JSON lines that are one list": (text.main, prepare(b'[{"text": "a"}]', option="--jsonl"), ""),
-    "a dump of entities that grow": (
-        text.main,
-        prepare(b'<!DOCTYPE a [<!ENTITY x "xx"><!ENTITY y "&x;&x;">]><mediawiki>&y;</mediawiki>', option="--dump"),
-        "input",
-    ),
     "a vocabulary of nothing": (text.main, with_vocabulary(b""), "vocab.txt"),
     "a vocabulary that is JSON": (text.main, with_vocabulary(b'{"[PAD]": 0, "[UNK]": 1}'), "vocab.txt"),
     "a corpus that is a file": (sentences.main, output_is_a_file(some_text()), "out"),
-    "extraction into a folder": (
-        extract.main, lambda folder: ["--dump", str(folder / "no.xml"), "--output", str(folder)], ""
-    ),
-    "extraction into the current folder": (
-        extract.main, lambda folder: ["--jsonl", write(folder, "{}", "a.jsonl").as_posix(), "--output", "."], "--output"
-    ),
-    "extraction into its input": (extract.main, output_is_input("--text"), "is the input"),
     "a vocabulary into its input": (vocabulary.main, output_is_input("--sentences"), "is the input"),
     "a vocabulary into the current folder": (
         vocabulary.main, lambda folder: ["--sentences", some_text()(folder)[1], "--output", "."], "--output"

@@ -114,7 +114,7 @@ def test_the_end_shows_losses_beside_what_to_expect(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("character", ["\x01", "\x1b", "\ud800", "\uffff"])
-def test_what_xml_cannot_hold_stays_out_of_the_dump(character: str) -> None:
+def test_what_is_no_text_stays_out_of_the_corpus(character: str) -> None:
     sentence = "The character {} is used to bracket control sequences in the prompt of a shell."
     assert plain_prose(sentence.format("X")) == [sentence.format("X")]
     assert plain_prose(sentence.format(character)) == []

@@ -25,21 +25,19 @@ PATIENCE = 300  # seconds, for a busy machine
 PIDFD_GETFD = 438  # the number of this system call, which Python does not offer
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
-# Prepares data with workers, which the doctor and packing start in the same way, for any size of input, and keeps them
-# running after the work is done.
+# Prepares data with workers, and keeps them running after the work is done.
 KEEPING_WORKERS = """
 import sys, time
-from data_utils import parallel
+from concurrent.futures import ProcessPoolExecutor
 from data_utils.text import sources
 from data_utils.text.__main__ import main
-def stay(*_):
+def stay(*_, **__):
     open({mark!r}, "w").close()
     time.sleep(600)
 
-parallel.SMALL_BYTES = 0
-sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000
+sources.SMALLEST_SHARD = sources.LARGEST_SHARD = 4000
 if __name__ == "__main__":
-    parallel.Pool.__exit__ = stay
+    ProcessPoolExecutor.shutdown = stay
     sys.exit(main())
 """
 PREPARATION = [

@@ -1,4 +1,4 @@
-"""Data preparation from a dump to records: structure, statistics, determinism, and error messages."""
+"""Data preparation from text to records: structure, statistics, determinism, and error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
 from data_utils.text import __main__ as whole
-from data_utils.text import examples, extract, sentences, vocabulary
+from data_utils.text import examples, sentences, vocabulary
 from data_utils.tokenizer import read_vocabulary
 
 pytestmark = pytest.mark.slow
@@ -23,8 +23,8 @@ LENGTH, PREDICTIONS, PIECES = 64, 10, 4000
 
 
 @pytest.fixture(scope="module")
-def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("demo") / "corpus.xml.bz2"
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("demo") / "corpus.txt"
     documents, words = write_demo_corpus(path, words=60_000, packages=())
     assert words >= 60_000
     assert documents > 20
@@ -36,11 +36,11 @@ def run(*arguments: object) -> int:
 
 
 @pytest.fixture(scope="module")
-def data_set(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data_set(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("set")
     options = ["--max-seq-length", LENGTH, "--max-predictions", PREDICTIONS, "--vocab-size", PIECES]
     options += ["--duplicate-factor", 3, "--seed", 7]
-    assert run("--dump", dump, "--output", folder, "--workers", 1, *options) == 0
+    assert run("--text", text, "--output", folder, "--workers", 1, *options) == 0
     return folder
 
 
@@ -227,13 +227,12 @@ def test_entropy_and_counts_of_the_corpus(data_set: Path) -> None:
     assert totals["documents"] == len(text.strip().split("\n\n"))
 
 
-def test_separate_steps_give_the_same_records(dump: Path, data_set: Path, tmp_path: Path) -> None:
-    articles, corpus, vocab, out = (tmp_path / name for name in ("a.jsonl", "corpus", "vocab.txt", "out"))
+def test_separate_steps_give_the_same_records(text: Path, data_set: Path, tmp_path: Path) -> None:
+    corpus, vocab, out = (tmp_path / name for name in ("corpus", "vocab.txt", "out"))
     common = ["--workers", "1"]
-    assert extract.main(["--dump", str(dump), "--output", str(articles), *common]) == 0
-    assert sentences.main(["--jsonl", str(articles), "--output", str(corpus), *common]) == 0
-    text = "sentences_000.txt"
-    assert (corpus / text).read_bytes() == (data_set / "corpus" / text).read_bytes()
+    assert sentences.main(["--text", str(text), "--output", str(corpus), *common]) == 0
+    name = "sentences_000.txt"
+    assert (corpus / name).read_bytes() == (data_set / "corpus" / name).read_bytes()
     assert vocabulary.main(["--sentences", str(corpus), "--output", str(vocab), "--vocab-size", str(PIECES)]) == 0
     assert vocab.read_bytes() == (data_set / "vocab.txt").read_bytes()
     arguments = ["--sentences", str(corpus), "--vocab-file", str(vocab), "--output", str(out), *common]
@@ -309,6 +308,6 @@ def test_command_from_the_shell_imports_no_tensorflow(tmp_path: Path) -> None:
 
 
 def test_demo_corpus_is_the_same_every_time(tmp_path: Path) -> None:
-    first, second = tmp_path / "a.xml", tmp_path / "b.xml"
+    first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     assert write_demo_corpus(first, 3000) == write_demo_corpus(second, 3000)
     assert first.read_bytes() == second.read_bytes()

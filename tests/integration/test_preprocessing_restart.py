@@ -20,12 +20,10 @@ from data_utils.demo_corpus import write_demo_corpus
 from data_utils.doctor import __main__ as doctor
 from data_utils.records.manifest import WORK_FOLDER
 from data_utils.text import __main__ as whole
-from data_utils.text import examples, extract, sentences, sources
-from data_utils.text.markup import clean_wikitext
+from data_utils.text import examples, sentences, sources
 from tests import ROOT
 from tests.integration.test_preprocessing import run
 from tests.support.runs import content, files_up_to
-from tests.support.wiki_dumps import HEAD, page
 
 pytestmark = pytest.mark.slow
 
@@ -37,28 +35,28 @@ OPTIONS = [
 
 
 @pytest.fixture(scope="module")
-def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("dump") / "corpus.xml"
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "corpus.txt"
     write_demo_corpus(path, words=30_000, packages=())
     return path
 
 
-def use_small_units(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sources, "SMALLEST_UNIT", 4000)
-    patch.setattr(sources, "LARGEST_UNIT", 4000)
+def use_small_shards(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sources, "SMALLEST_SHARD", 4000)
+    patch.setattr(sources, "LARGEST_SHARD", 4000)
 
 
 @pytest.fixture(autouse=True)
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_small_units(monkeypatch)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_shards(monkeypatch)
 
 
 @pytest.fixture(scope="module")
-def data_set(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data_set(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("set") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        use_small_units(patch)
-        assert run("--dump", dump, "--output", folder, "--workers", 1, *OPTIONS) == 0
+        use_small_shards(patch)
+        assert run("--text", text, "--output", folder, "--workers", 1, *OPTIONS) == 0
     return folder
 
 
@@ -92,18 +90,18 @@ def stopped_after(calls: int, module: object, name: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (sentences, "clean_documents"),
+        (sentences, "paragraphs"),
         (sentences, "save_parameters"),
         (whole, "train_vocabulary"),
-        (examples, "make_unit"),
+        (examples, "make_shard"),
         (examples, "write_record_file"),
         (examples, "write_manifest"),
     ],
 )
 def test_a_run_that_is_stopped_anywhere_resumes(
-    dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str
+    text: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str
 ) -> None:
-    arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
+    arguments = ("--text", text, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
     real = getattr(module, name)
     stops = 0
     for after in (0, 3):
@@ -122,9 +120,9 @@ def test_a_run_that_is_stopped_anywhere_resumes(
 
 @pytest.mark.parametrize(("limit", "file"), [(100, "recipe"), (60_000, "wiki")])
 def test_a_full_disk_is_one_line_and_the_command_resumes(
-    limit: int, file: str, dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    limit: int, file: str, text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
+    arguments = ("--text", text, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
     with files_up_to(limit):
         assert run(*arguments) == 2
     *_, last = capsys.readouterr().err.splitlines()
@@ -136,67 +134,64 @@ def test_a_full_disk_is_one_line_and_the_command_resumes(
 
 
 def test_completed_work_is_not_repeated(
-    dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    text: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
-    units = len(list((data_set / "corpus").glob("sentences_*.txt")))
-    assert units > 5
-    cleaned: list[int] = []
-    real = sentences.clean_documents
+    arguments = ("--text", text, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
+    assert len(list((data_set / "corpus").glob("sentences_*.txt"))) > 5
+    made: list[int] = []
+    real = sentences._make_sentences
 
-    def noted(source: object, unit: object, min_characters: int) -> object:
-        if min_characters > 1:  # not when Punkt is trained
-            cleaned.append(unit.number)
-        return real(source, unit, min_characters)
+    def noted(*given: object) -> object:
+        made.append(given[-1].number)
+        return real(*given)
 
-    monkeypatch.setattr(sentences, "clean_documents", noted)
-    with stopped_after(4, extract, "write_atomically"):
+    monkeypatch.setattr(sentences, "_make_sentences", noted)
+    with stopped_after(4, sentences, "write_atomically"):
         run(*arguments)
-    first, cleaned[:] = list(cleaned), []
+    assert made == [0, 1, 2, 3, 4]
+    made.clear()
     assert run(*arguments) == 0
-    assert not set(first[:4]) & set(cleaned)
+    assert made[0] == 4 and len(made) == len(set(made))
     assert content(tmp_path / "out") == content(data_set)
     assert "from before" in capsys.readouterr().err
-    cleaned.clear()
+    made.clear()
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     assert run(*arguments) == 0
-    assert not cleaned
+    assert not made
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
     assert "complete already" in capsys.readouterr().err
 
 
-def test_a_file_damaged_between_two_runs_is_written_again(dump: Path, data_set: Path, tmp_path: Path) -> None:
-    arguments = ("--dump", dump, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
-    with stopped_after(4, extract, "write_atomically"):
+def test_a_file_damaged_between_two_runs_is_written_again(text: Path, data_set: Path, tmp_path: Path) -> None:
+    arguments = ("--text", text, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
+    with stopped_after(4, sentences, "write_atomically"):
         run(*arguments)
     done = tmp_path / "out" / "corpus" / "sentences_001.txt"
-    done.write_bytes(done.read_bytes()[:-1] + b"?")
+    done.write_bytes(done.read_bytes()[:-1])
     assert run(*arguments) == 0
     assert content(tmp_path / "out") == content(data_set)
 
 
-# The command of the preparation, which here starts processes for any size of input. Processes that a shell has put into
+# The command of the preparation, which here makes many shards. Processes that a shell has put into
 # the background, perhaps the tests too, ignore Ctrl-C.
-SMALL_UNITS = """
+SMALL_SHARDS = """
 import signal
 import sys
-from data_utils import parallel
 from data_utils.text import sources
 from data_utils.text.__main__ import main
-parallel.SMALL_BYTES = 0
-sources.SMALLEST_UNIT = sources.LARGEST_UNIT = 4000
+sources.SMALLEST_SHARD = sources.LARGEST_SHARD = 4000
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())
 """
 
 
-def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
+def test_killed_processes(text: Path, data_set: Path, tmp_path: Path) -> None:
     """Send Ctrl-C in the first step and SIGKILL to command and workers in the others; then run to the end."""
     script = tmp_path / "prepare.py"
-    script.write_text(SMALL_UNITS)
+    script.write_text(SMALL_SHARDS)
     out = tmp_path / "out"
-    command = [sys.executable, str(script), "--dump", str(dump), "--workers", "2", *map(str, OPTIONS)]
+    command = [sys.executable, str(script), "--text", str(text), "--workers", "2", *map(str, OPTIONS)]
     command += ["--output", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
 
@@ -211,21 +206,21 @@ def test_killed_processes(dump: Path, data_set: Path, tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=PATIENCE)
         return process.returncode, errors
 
-    status, errors = ended("corpus/.work/*/000000.json", signal.SIGINT)
+    status, errors = ended("corpus/.work/sentences/000000.json", signal.SIGINT)
     assert status == 130
     assert errors.splitlines()[-1] == "interrupted"  # one word for all processes
     assert "Traceback" not in errors
-    assert ended(".work/examples-*/000001.json", signal.SIGKILL)[0] == -signal.SIGKILL
+    assert ended(".work/examples/000001.json", signal.SIGKILL)[0] == -signal.SIGKILL
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert content(out) == content(data_set)
     assert not list(out.rglob(".*"))
 
 
 def test_other_settings_are_refused_until_overwritten(
-    dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    arguments = ("--dump", dump, "--output", out, "--workers", 1, *OPTIONS)
+    arguments = ("--text", text, "--output", out, "--workers", 1, *OPTIONS)
     with stopped_after(1, examples, "write_record_file"):
         run(*arguments)
     assert run(*arguments, "--seed", 3) == 2
@@ -252,39 +247,30 @@ def test_the_order_of_samples_does_not_depend_on_how_files_are_grouped(tmp_path:
     assert len(set(manifests)) == 1  # it contains the checksums of all files
 
 
-BAD = "A bad article"
-
-
-def with_bad_articles(path: Path, bad: int) -> Path:
-    pages = [
-        page(f"Good {n}", f"Here is some text of article {n}. It goes on for a while, and then ends.")
-        for n in range(60)
-    ]
-    pages += [page(f"{BAD} {n}", "Unclosed &lt;b> & more") for n in range(bad)]
-    path.write_text(HEAD + "".join(pages) + "</mediawiki>")
-    return path
-
-
-def test_bad_articles_are_rejected(
+def test_bad_documents_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    dump = with_bad_articles(tmp_path / "dump.xml", 3)
+    text = "Here is some text of article {}. It goes on for a while, and then ends."
+    lines = [json.dumps({"title": f"Good {n}", "text": text.format(n)}) for n in range(60)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, *['{"body": "Without text"}'] * 3]))
+    real = sentences.Splitter.split
 
-    def strict(wikitext: str, hidden: object) -> list[str]:
-        if "article 17" in wikitext:
+    def strict(splitter: sentences.Splitter, paragraph: str) -> list[str]:
+        if "article 17" in paragraph:
             raise ValueError("a case nobody\nthought of")
-        return clean_wikitext(wikitext, hidden)
+        return real(splitter, paragraph)
 
-    monkeypatch.setattr(sources, "clean_wikitext", strict)
-    arguments = ("--dump", dump, "--min-characters", 1, "--workers", 1, *OPTIONS)
+    monkeypatch.setattr(sentences.Splitter, "split", strict)
+    arguments = ("--jsonl", tmp_path / "a.jsonl", "--min-characters", 1, "--workers", 1, *OPTIONS)
     assert run(*arguments, "--output", tmp_path / "out", "--max-bad-articles", 4) == 0
     said = capsys.readouterr()
-    assert "4 articles rejected (set_aside.jsonl)" in said.out
+    assert "4 documents rejected (set_aside.jsonl)" in said.out
     assert "4 rejected" in said.err
     lines = (tmp_path / "out" / "corpus" / "set_aside.jsonl").read_text().splitlines()
-    reasons = {entry["title"]: entry["reason"] for entry in map(json.loads, lines)}
-    assert set(reasons) == {"Good 17", *(f"{BAD} {n}" for n in range(3))}
-    assert reasons["Good 17"] == "cannot be cleaned: ValueError: a case nobody thought of"
+    first, *others = map(json.loads, lines)
+    assert first["title"] == "Good 17"
+    assert first["reason"] == "cannot be split into sentences: ValueError: a case nobody thought of"
+    assert [f"line {n}: no text" in entry["reason"] for n, entry in zip((61, 62, 63), others)] == [True] * 3
     totals = json.loads((tmp_path / "out" / "manifest.json").read_text())["totals"]
     assert (totals["documents"], totals["set_aside"]) == (59, 4)
     assert run(*arguments, "--output", tmp_path / "few", "--max-bad-articles", 2) == 2
@@ -296,32 +282,20 @@ def test_bad_articles_are_rejected(
     assert content(tmp_path / "few") == content(tmp_path / "out")
 
 
-def test_extraction_also_resumes(dump: Path, tmp_path: Path) -> None:
-    arguments = ["--dump", str(dump), "--workers", "1", "--output"]
-    assert extract.main([*arguments, str(tmp_path / "whole.jsonl")]) == 0
-    with stopped_after(3, extract, "write_atomically"):
-        extract.main([*arguments, str(tmp_path / "stopped.jsonl")])
-    assert not (tmp_path / "stopped.jsonl").exists()
-    assert extract.main([*arguments, str(tmp_path / "stopped.jsonl")]) == 0
-    assert (tmp_path / "stopped.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["stopped.jsonl", "whole.jsonl"]
-
-
-def test_a_cluster_of_machines(dump: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from distributed import LocalCluster
-
+def test_a_cluster_of_machines(text: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distributed = pytest.importorskip("distributed")
     monkeypatch.chdir(tmp_path)  # paths are relative to the command's folder, not to the workers'
-    with LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
-        assert run("--dump", dump, "--output", "out", "--scheduler", cluster.scheduler_address, *OPTIONS) == 0
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
+        assert run("--text", text, "--output", "out", "--scheduler", cluster.scheduler_address, *OPTIONS) == 0
     assert content(tmp_path / "out") == content(data_set)
     assert not (tmp_path / "out" / WORK_FOLDER).exists()
 
 
 def test_packing_is_the_last_step(
-    dump: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert run("--dump", dump, "--output", out, "--workers", 1, *OPTIONS, "--pack", 3) == 0
+    assert run("--text", text, "--output", out, "--workers", 1, *OPTIONS, "--pack", 3) == 0
     assert "packing factor" in capsys.readouterr().out.lower()
     unpacked = {name: data for name, data in content(out).items() if not name.startswith("packed")}
     assert unpacked == content(data_set)

@@ -14,12 +14,11 @@ from types import SimpleNamespace
 import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
-from data_utils.text import extract
-from data_utils.text.documents import read_wikiextractor
-from data_utils.text.units import Span
+from data_utils.text import sentences as step
+from data_utils.text.readers import read_files, read_wikiextractor
 from tests import ROOT
 from tests.integration.test_preprocessing import run
-from tests.integration.test_preprocessing_restart import stopped_after, use_small_units
+from tests.integration.test_preprocessing_restart import stopped_after, use_small_shards
 from tests.support.real_data import real_data
 from tests.support.runs import content
 
@@ -56,16 +55,14 @@ def write_parquet(path: Path, texts: list[str]) -> Path:
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Return the documents of a corpus as JSON Lines."""
     folder = tmp_path_factory.mktemp("text")
-    write_demo_corpus(folder / "dump.xml", words=30_000, packages=())
-    files = ["--dump", str(folder / "dump.xml"), "--output", str(folder / "a.jsonl")]
-    assert extract.main([*files, "--workers", "1"]) == 0
-    return (folder / "a.jsonl").read_text().splitlines(keepends=True)
+    write_demo_corpus(folder / "a.txt", words=30_000, packages=())
+    documents = (folder / "a.txt").read_text().strip().split("\n\n")
+    return [json.dumps({"text": document}) + "\n" for document in documents]
 
 
 @pytest.fixture(autouse=True)
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_small_units(monkeypatch)
-    monkeypatch.setattr("data_utils.text.units.CHUNK_BYTES", 2000)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_shards(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -110,13 +107,13 @@ def test_records_do_not_depend_on_the_format_of_the_text(
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO("".join(lines).encode())))
 
     give_standard_input()
-    with stopped_after(5, extract, "write_atomically"):
+    with stopped_after(5, step, "write_atomically"):
         run(*arguments)
-    units = len(list((out / "corpus").glob("sentences_*.txt")))
-    assert units == 5
+    shards = len(list((out / "corpus").glob("sentences_*.txt")))
+    assert shards == 5
     give_standard_input()
     assert run(*arguments) == 0
-    assert len(list((out / "corpus").glob("sentences_*.txt"))) > units
+    assert len(list((out / "corpus").glob("sentences_*.txt"))) > shards
     assert sentences(out) == sentences(data_set)
     assert records(out) == records(data_set)
     assert not list(out.rglob(".*")) and not list(out.rglob("standard_input*"))
@@ -137,7 +134,7 @@ def test_real_wikipedia_in_other_forms(tmp_path: Path, monkeypatch: pytest.Monke
     """Parquet and JSON Lines in zstd have the documents of WikiExtractor's files, and so the same records."""
     files = sorted(real_data("wikipedia_en", "AA").glob("wiki_0*"))[:2]
     monkeypatch.undo()
-    texts = [document.text for path in files for document in read_wikiextractor(Span(path, 0, path.stat().st_size))]
+    texts = [document[1] for document, _ in read_files(files, read_wikiextractor)]
     kept = ["--vocab-size", 4000, "--duplicate-factor", 1, "--workers", 1, "--validation-fraction", 0.05]
     inputs = {
         "files": ["--wikiextractor", *files],

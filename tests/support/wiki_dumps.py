@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/"><siteinfo><dbname>x</dbname></siteinfo>'
+HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
+  <siteinfo>
+    <base>https://en.wikipedia.org/wiki/Main_Page</base>
+    <namespaces>
+      <namespace key="0" case="first-letter" />
+      <namespace key="10" case="first-letter">Template</namespace>
+    </namespaces>
+  </siteinfo>
+"""
+TAIL = "</mediawiki>\n"
 
 
-def page(title: str, text: str, namespace: int = 0, extra: str = "", model: str = "wikitext") -> str:
+def page(title: str, text: str, namespace: int = 0) -> str:
+    number = sum(map(ord, title))
     return (
-        f"<page><title>{title}</title><ns>{namespace}</ns>{extra}<revision><model>{model}</model>"
-        f"<text>{text}</text></revision></page>"
+        f"  <page>\n    <title>{title}</title>\n    <ns>{namespace}</ns>\n    <id>{number}</id>\n    <revision>\n"
+        f"      <id>{number}</id>\n      <text>{text}</text>\n    </revision>\n  </page>\n"
     )

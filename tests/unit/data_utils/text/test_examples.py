@@ -1,4 +1,4 @@
-"""Data sets of tiny corpora: held-out documents, empty work units, and what earlier commands left in the folder."""
+"""Data sets of tiny corpora: held-out documents, empty shards, and what earlier commands left in the folder."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def test_a_vocabulary_that_looks_cased(
     assert ("vocab.txt seems to be a vocabulary of cased text" in capsys.readouterr().err) == is_warned
 
 
-def test_a_work_unit_whose_documents_are_all_held_out_has_no_file(
+def test_a_shard_whose_documents_are_all_held_out_has_no_file(
     corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
-    """The smallest units have two documents."""
+    """The smallest shards have two documents."""
     kept = [not is_held_out(document, 0.6) for document in DOCUMENTS]
     files = [number for number in range(20) if any(kept[2 * number : 2 * number + 2])]
     assert 5 < len(files) < 20
@@ -76,7 +76,7 @@ def test_a_work_unit_whose_documents_are_all_held_out_has_no_file(
     assert totals(out)["documents"] == sum(kept)
     assert totals(out / "validation")["documents"] == 40 - sum(kept)
     records = RecordFiles(out, verify_checksums=True)
-    assert [path.name for path in records.paths] == [f"wiki_{number:03d}.tfrecord" for number in files]
+    assert [int(path.stem.removeprefix("wiki_")) for path in records.paths] == files
     assert records.count == totals(out)["records"]
 
 
@@ -90,16 +90,16 @@ def test_the_data_set_of_a_killed_command_is_not_read(
     message: str,
 ) -> None:
     out, settings = tmp_path / "out", SETTINGS._replace(validation_fraction=0.5)
-    real = examples._write_unit
+    real = examples._write_shard
 
-    def killed(job: examples.RecordsJob, unit: Any) -> Any:
-        if job.output == out / killed_in and unit.number:
+    def killed(job: examples.RecordsJob, shard: Any) -> Any:
+        if job.output == out / killed_in and shard.number:
             raise KeyboardInterrupt
-        return real(job, unit)
+        return real(job, shard)
 
-    monkeypatch.setattr("data_utils.text.units.SMALLEST_UNIT", 100)  # several units, also of held-out documents
+    monkeypatch.setattr("data_utils.text.corpus_text.SMALLEST_SHARD", 100)  # several shards, also of held-out documents
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(examples, "_write_unit", killed)
+        patch.setattr(examples, "_write_shard", killed)
         write_examples(corpus, vocabulary, out, settings)
     assert (out / killed_in / "wiki_000.tfrecord").exists()
     with pytest.raises(UserError, match=f"out: {message}") as caught:
@@ -140,15 +140,15 @@ def test_held_out_records_that_a_killed_command_left(
 ) -> None:
     """Their documents must not be trained on by a data set that holds out none, and evaluated as if they were not."""
     out, held_out = tmp_path / "out", SETTINGS._replace(validation_fraction=0.5)
-    real = examples._write_unit
+    real = examples._write_shard
 
-    def killed(job: examples.RecordsJob, unit: Any) -> Any:
+    def killed(job: examples.RecordsJob, shard: Any) -> Any:
         if job.output == out:
             raise KeyboardInterrupt
-        return real(job, unit)
+        return real(job, shard)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(examples, "_write_unit", killed)
+        patch.setattr(examples, "_write_shard", killed)
         write_examples(corpus, vocabulary, out, held_out)
     assert totals(out / "validation")["records"]
     (out / "validation" / "corpus" / ".sentences_000.txt.host-1.tmp").touch()
@@ -160,7 +160,7 @@ def test_held_out_records_that_a_killed_command_left(
     write_examples(corpus, vocabulary, out, held_out)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before  # complete: nothing is written
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(examples, "_write_unit", killed)
+        patch.setattr(examples, "_write_shard", killed)
         write_examples(corpus, vocabulary, out, held_out._replace(validation_fraction=0.7), overwrite=True)
     assert not (out / "manifest.json").exists()  # its documents may be held out now
     write_examples(corpus, vocabulary, out, SETTINGS, overwrite=True)

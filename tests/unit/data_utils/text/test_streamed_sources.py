@@ -1,4 +1,4 @@
-"""Inputs that can only be read from their beginning: compressed text, Parquet, data sets of the hub, standard input."""
+"""Inputs other than plain files: compressed text, Parquet, data sets of the hub, standard input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_utils.text import sources, units
+from data_utils.text import sources
 from data_utils.text.documents import Document, RejectedDocument
 from data_utils.text.sources import add_source_options, source_from_options, standard_input_copied
 from tests.unit.data_utils.text.test_sources import documents, source_of
@@ -52,7 +52,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ],
     ids=["text", "CRLF", "document per file", "jsonl", "wikiextractor", "wikitext"],
 )
-def test_documents_do_not_depend_on_compression_and_work_units(
+def test_documents_do_not_depend_on_compression_and_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], one: str, compression: str
 ) -> None:
     option, *others = arguments
@@ -67,10 +67,9 @@ def test_documents_do_not_depend_on_compression_and_work_units(
             path.write_bytes(content)
     expected = documents(option, *plain, *others)
     assert len(expected) == (2 if others else 100)
-    for chunk_bytes, unit_bytes in ((1 << 20, 1 << 20), (64, 1), (64, 333), (10_000, 50)):
-        monkeypatch.setattr(units, "CHUNK_BYTES", chunk_bytes)
-        monkeypatch.setattr(sources, "SMALLEST_UNIT", unit_bytes)
-        monkeypatch.setattr(sources, "LARGEST_UNIT", unit_bytes)
+    for shard_bytes in (1 << 20, 1, 333):
+        monkeypatch.setattr(sources, "SMALLEST_SHARD", shard_bytes)
+        monkeypatch.setattr(sources, "LARGEST_SHARD", shard_bytes)
         for files in (plain, compressed, [plain[0], compressed[1]]):
             assert documents(option, *files, *others) == expected
 
@@ -81,8 +80,7 @@ def test_folders_have_compressed_files(tmp_path: Path) -> None:
     assert documents("--jsonl", tmp_path) == [("", "One."), ("", "Two.")]
 
 
-def test_lines_of_compressed_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "CHUNK_BYTES", 64)
+def test_lines_of_compressed_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.xz"
     path.write_bytes(lzma.compress(b'{"text": "a"}\n' * 50 + b"{oops\n" + b'{"text": "b"}\n' * 50))
     result = documents("--jsonl", path)
@@ -114,14 +112,14 @@ def write_parquet(path: Path, columns: dict[str, list], row_group: int = 7, **ki
 
 
 @pytest.mark.parametrize("kind", ["string", "large_string", "binary", "large_binary"])
-@pytest.mark.parametrize("unit_bytes", [1, 50, 10**6])
-def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, unit_bytes: int) -> None:
+@pytest.mark.parametrize("shard_bytes", [1, 50, 10**6])
+def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, shard_bytes: int) -> None:
     texts = [f"Über document {number}.\nIt has two lines." for number in range(60)]
     many = {"id": list(range(60)), "body": texts}
     first = write_parquet(tmp_path / "0.parquet", {n: v[:37] for n, v in many.items()}, body=getattr(pyarrow, kind)())
     second = write_parquet(tmp_path / "1.parquet", {n: v[37:] for n, v in many.items()}, body=getattr(pyarrow, kind)())
-    monkeypatch.setattr(sources, "SMALLEST_UNIT", unit_bytes)
-    monkeypatch.setattr(sources, "LARGEST_UNIT", unit_bytes)
+    monkeypatch.setattr(sources, "SMALLEST_SHARD", shard_bytes)
+    monkeypatch.setattr(sources, "LARGEST_SHARD", shard_bytes)
     expected = [("", text) for text in texts]
     assert documents("--parquet", first, second, "--parquet-column", "body") == expected
     assert documents("--parquet", tmp_path, "--parquet-column", "body") == expected
@@ -130,7 +128,7 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, uni
 def test_rows_without_text_are_rejected(tmp_path: Path) -> None:
     values = [b"a", None, b"\xff", b"b"]
     path = write_parquet(tmp_path / "a.parquet", {"text": values}, row_group=3, text=pyarrow.binary())
-    first, absent, broken, last = source_of("--parquet", path).read()
+    first, absent, broken, last = source_of("--parquet", path).documents()
     assert (first, last) == (Document("", "a"), Document("", "b"))
     assert isinstance(absent, RejectedDocument) and absent.reason.startswith(f"{path}, row 2: ")
     assert isinstance(broken, RejectedDocument) and broken.reason.startswith(f"{path}, row 3: not UTF-8")
@@ -154,7 +152,7 @@ def test_parquet_files_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.M
             source_of("--parquet", path, cut)
     cut.write_bytes(content[:100] + bytes(len(content) - 4000) + content[len(content) - 3900 :])
     with pytest.raises(UserError, match=re.escape(f"{cut}: cannot be read as Parquet")):
-        list(source_of("--parquet", cut).read())
+        list(source_of("--parquet", cut).documents())
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UserError, match=r"--parquet: .*pip install pyarrow"):
         source_of("--parquet", path)
@@ -176,12 +174,13 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_data_set_of_the_hub(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ("--hub-dataset", hub, "--hub-column", "body")
     source = source_of(*arguments)
-    assert [tuple(document) for document in source.read()] == [("", f"train {number}") for number in range(40)]
-    assert [d.text for d in source_of(*arguments, "--hub-split", "test").read()] == ["test 0", "test 1", "test 2"]
-    monkeypatch.setattr(sources, "LARGEST_UNIT", 100)
-    units_of_it = list(source.units())
-    assert len(units_of_it) > 3
-    assert [d for unit in units_of_it for d in source.for_workers().documents(unit)] == list(source.read())
+    assert [tuple(document) for document in source.documents()] == [("", f"train {number}") for number in range(40)]
+    assert [d.text for d in source_of(*arguments, "--hub-split", "test").documents()] == ["test 0", "test 1", "test 2"]
+    monkeypatch.setattr(sources, "LARGEST_SHARD", 50)
+    monkeypatch.setattr(sources, "SMALLEST_SHARD", 50)
+    shards = list(source.shards())
+    assert len(shards) > 3
+    assert [document for shard in shards for document in shard.content] == list(source.documents())
     before = source.identity()
     assert source_of(*arguments).identity() == before
     with open(hub / "train.jsonl", "a") as stream:
@@ -203,20 +202,20 @@ def test_a_data_set_that_cannot_be_streamed(monkeypatch: pytest.MonkeyPatch) -> 
         as_dataset=lambda split: [{"text": split}],
     )
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset_builder=lambda *_: builder))
-    assert list(source_of("--hub-dataset", "a/b").read()) == [Document("", "train")]
+    assert list(source_of("--hub-dataset", "a/b").documents()) == [Document("", "train")]
     assert done == ["downloaded"]
 
 
 def test_data_sets_of_the_hub_that_cannot_be_used(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"--hub-column text: .*/hub has no such column; it has body, id"):
-        list(source_of("--hub-dataset", hub).read())
+        list(source_of("--hub-dataset", hub).documents())
     with pytest.raises(UserError, match=r"cannot get .*/hub .*dev"):
         source_of("--hub-dataset", hub, "--hub-split", "dev")
     with pytest.raises(UserError, match=r"cannot get .*/hub/other"):
         source_of("--hub-dataset", hub, "--hub-config", "other")
     (hub / "train.jsonl").write_text('{"body": "a"}\n{"body": \n')
     with pytest.raises(UserError, match=r"cannot get .*/hub "):
-        list(source_of("--hub-dataset", hub, "--hub-column", "body").read())
+        list(source_of("--hub-dataset", hub, "--hub-column", "body").documents())
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"--hub-dataset a/b: .*pip install -r requirements-datasets\.txt"):
         source_of("--hub-dataset", "a/b")
@@ -233,8 +232,8 @@ def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
         options = parser.parse_args(["--text", "-", str(other)])
         with standard_input_copied(options, tmp_path / "out" / "set"):
-            source = source_from_options(options)
-            assert list(source.read()) == list(source.read()) == [Document("", "One."), Document("", "Two.")]
+            source = source_from_options(options, tmp_path)
+            assert list(source.documents()) == list(source.documents()) == [Document("", "One."), Document("", "Two.")]
             identities.append(source.identity())
         assert list((tmp_path / "out" / "set").iterdir()) == []
     assert identities[0] == identities[1] != identities[2]

@@ -1,4 +1,4 @@
-"""Work units, the vocabulary, and the tokenizer, which is compared with Hugging Face's."""
+"""Shards of a corpus, the vocabulary, and the tokenizer, which is compared with Hugging Face's."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from data_utils.shards import Shard
+from data_utils.text.corpus_text import corpus_shards, shard_bytes_of
 from data_utils.text.examples import describe
-from data_utils.text.tokens import tokenize_lines, tokenize_unit
-from data_utils.text.units import Unit, plan_units
+from data_utils.text.tokens import tokenize_lines, tokenize_text
 from data_utils.text.vocabulary import train_vocabulary
 from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer
 from tests.support.real_data import real_data
@@ -21,13 +22,17 @@ def write(path: Path, documents: list[list[str]]) -> Path:
     return path
 
 
-def select_documents(unit: Unit) -> list[list[str]]:
-    blocks = unit.read().decode().split("\n\n")
+def select_documents(shard: Shard) -> list[list[str]]:
+    blocks = shard.content.decode().split("\n\n")
     return [block.strip("\n").split("\n") for block in blocks if block.strip("\n")]
 
 
-@pytest.mark.parametrize("unit_bytes", [1, 100, 1000, 10**6, None])
-def test_every_document_is_in_one_unit_of_several(tmp_path: Path, unit_bytes: int | None) -> None:
+def shards_of(files: list[Path], shard_bytes: int | None) -> list[Shard]:
+    return list(corpus_shards(files, shard_bytes or shard_bytes_of(files)))
+
+
+@pytest.mark.parametrize("shard_bytes", [1, 100, 1000, 10**6, None])
+def test_every_document_is_in_one_shard_of_several(tmp_path: Path, shard_bytes: int | None) -> None:
     small = [[f"Sentence {a} of {b}, é." for a in range(1 + b % 7)] for b in range(101)]
     huge = [[f"Long {a}." for a in range(20000)]]
     files = [
@@ -35,23 +40,23 @@ def test_every_document_is_in_one_unit_of_several(tmp_path: Path, unit_bytes: in
         write(tmp_path / "b.txt", huge),
         write(tmp_path / "c.txt", small[:1]),
     ]
-    units = plan_units(files, unit_bytes)
-    read = [select_documents(unit) for unit in units]
-    assert [document for unit in read for document in unit] == small + huge + huge + small[:1]
-    assert all(len(unit) >= 2 for unit in read)
-    assert [unit.number for unit in units] == list(range(len(units)))
-    assert sum(unit.size for unit in units) == sum(path.stat().st_size for path in files)
-    alone = plan_units([write(tmp_path / "d.txt", [["Only.", "This."]])], unit_bytes)
-    assert [select_documents(unit) for unit in alone] == [[["Only.", "This."]]]
+    shards = shards_of(files, shard_bytes)
+    read = [select_documents(shard) for shard in shards]
+    assert [document for shard in read for document in shard] == small + huge + huge + small[:1]
+    assert all(len(shard) >= 2 for shard in read)
+    assert [shard.number for shard in shards] == list(range(len(shards)))
+    assert sum(shard.size for shard in shards) == sum(path.stat().st_size for path in files)
+    alone = shards_of([write(tmp_path / "d.txt", [["Only.", "This."]])], shard_bytes)
+    assert [select_documents(shard) for shard in alone] == [[["Only.", "This."]]]
 
 
-@pytest.mark.parametrize("unit_bytes", [1, 100, 1000, 10**6, None])
-def test_units_do_not_depend_on_how_the_corpus_is_split_into_files(tmp_path: Path, unit_bytes: int | None) -> None:
+@pytest.mark.parametrize("shard_bytes", [1, 100, 1000, 10**6, None])
+def test_shards_do_not_depend_on_how_the_corpus_is_split_into_files(tmp_path: Path, shard_bytes: int | None) -> None:
     documents = [[f"Sentence {a} of {b}, é." for a in range(1 + b % 7)] for b in range(301)]
-    whole = [select_documents(unit) for unit in plan_units([write(tmp_path / "whole.txt", documents)], unit_bytes)]
+    whole = [select_documents(shard) for shard in shards_of([write(tmp_path / "whole.txt", documents)], shard_bytes)]
     for bounds in ([0, 1, 2, 300, 301], [0, 50, 51, 150, 301], range(302)):
         files = [write(tmp_path / f"{first}.txt", documents[first:last]) for first, last in itertools.pairwise(bounds)]
-        assert [select_documents(unit) for unit in plan_units(files, unit_bytes)] == whole
+        assert [select_documents(shard) for shard in shards_of(files, shard_bytes)] == whole
 
 
 TEXT = [
@@ -162,15 +167,15 @@ def test_any_vocabulary_separates_words(tmp_path: Path, marks: str) -> None:
     assert_same_ids_as_whole_lines(["A bad cab |", "", "| ^ ~ a|b", "zz a"], tokenizer)
 
 
-def test_a_unit_as_tokens(tmp_path: Path) -> None:
+def test_a_shard_as_tokens(tmp_path: Path) -> None:
     pieces = [*SPECIAL_TOKENS, "a", "b", "c"]
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     text = b"a b\n\n\n\xe2\x80\x8b\nc c c\na\n\n\xe2\x80\x8b\n\nb\n"
     tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
-    unit = tokenize_unit(text, tokenizer)
-    assert unit.tokens.tolist() == [5, 6, 7, 7, 7, 5, 6]
-    assert unit.sentence_starts == [0, 2, 5, 6, 7]
-    assert unit.document_starts == [0, 1, 3, 4]
-    carriage_returns = tokenize_unit(text.replace(b"\n", b"\r\n"), tokenizer)
-    assert carriage_returns.sentence_starts == unit.sentence_starts
-    assert tokenize_unit(b"", tokenizer).document_starts == [0]
+    shard = tokenize_text(text, tokenizer)
+    assert shard.tokens.tolist() == [5, 6, 7, 7, 7, 5, 6]
+    assert shard.sentence_starts == [0, 2, 5, 6, 7]
+    assert shard.document_starts == [0, 1, 3, 4]
+    carriage_returns = tokenize_text(text.replace(b"\n", b"\r\n"), tokenizer)
+    assert carriage_returns.sentence_starts == shard.sentence_starts
+    assert tokenize_text(b"", tokenizer).document_starts == [0]

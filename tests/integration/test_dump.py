@@ -1,0 +1,139 @@
+"""Dumps, which WikiExtractor reads: articles, what it leaves, dumps that cannot be used, killed extractions."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_utils.text import dump
+from data_utils.text.dump import tidy
+from tests import ROOT
+from tests.integration.test_preprocessing import run
+from tests.integration.test_preprocessing_restart import Stopped
+from tests.support.real_data import real_data
+from tests.support.runs import content
+from tests.support.wiki_dumps import HEAD, TAIL, page
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("wikiextractor")
+
+ENGLISH = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+OPTIONS = ["--workers", 2, "--vocab-size", 500, "--max-seq-length", 32, "--max-predictions", 5]
+PROSE = "'''City {}''' ({{{{IPA|x}}}}, {{{{lang|y}}}}) is a [[town|small town]]. It has no river."
+TEXT = HEAD + "".join(page(f"City {n}", PROSE.format(n)) for n in range(40))
+
+
+def sentences(folder: Path) -> str:
+    return "".join(path.read_text() for path in sorted((folder / "corpus").glob("sentences_*.txt")))
+
+
+def prepare(path: Path, output: Path) -> int:
+    return run("--dump", path, "--output", output, "--min-characters", 10, *OPTIONS)
+
+
+@pytest.mark.parametrize("compress", [bytes, bz2.compress, gzip.compress])
+def test_articles_become_sentences(tmp_path: Path, compress: object) -> None:
+    """The file's name need not say how it is compressed."""
+    pages = page("Talk:City", "Not an article. " * 9, namespace=1) + page("Town", "#REDIRECT [[City]]")
+    (tmp_path / "dump").write_bytes(compress((TEXT + pages + TAIL).encode()))
+    assert prepare(tmp_path / "dump", tmp_path / "out") == 0
+    expected = "".join(f"City {n} is a small town.\nIt has no river.\n\n" for n in range(40))
+    assert sentences(tmp_path / "out") == expected
+    assert not (tmp_path / "out" / "corpus" / ".work").exists()
+
+
+def test_real_articles(tmp_path: Path) -> None:
+    assert prepare(real_data("wikipedia_dump", ENGLISH), tmp_path / "out") == 0
+    text = sentences(tmp_path / "out")
+    assert text.startswith("Anarchism is a political philosophy")
+    assert len(text) > 2_000_000
+    for left in ("()", "( )", "(, )", "&nbsp;", "&amp;", "<ref"):
+        assert left not in text
+    totals = json.loads((tmp_path / "out" / "manifest.json").read_text())["totals"]
+    assert totals["documents"] > 90 and totals["set_aside"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "tidied"),
+    [
+        ("Oslo () is.", "Oslo is."),
+        ("Oslo ( ) is (; ,).", "Oslo is."),
+        ("Oslo (, born 1048) is.", "Oslo (born 1048) is."),
+        ("a &lt; b&nbsp;c &amp; d", "a < b\u00a0c & d"),
+        ("f(x) and (y)", "f(x) and (y)"),
+        ("北京（，）是。", "北京是。"),
+    ],
+)
+def test_what_wikiextractor_leaves_is_tidied(text: str, tidied: str) -> None:
+    assert tidy(text) == tidied
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (TEXT.encode(), "ends without </mediawiki>"),
+        (b"Just some text.", "ends without </mediawiki>"),
+        (bz2.compress(TEXT.encode())[:-20], "WikiExtractor failed"),
+        (bz2.compress((TEXT + TAIL).encode("utf-16")), "WikiExtractor failed"),
+        (("<mediawiki>\n" + page("A", "Text. " * 50) + TAIL).encode(), "found no article"),
+        (b"\xfd7zXZ\0" + bytes(50), "plain, .bz2 and .gz dumps only"),
+    ],
+)
+def test_dumps_that_cannot_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, problem: str
+) -> None:
+    (tmp_path / "dump").write_bytes(content)
+    assert prepare(tmp_path / "dump", tmp_path / "out") == 2
+    *_, last = capsys.readouterr().err.splitlines()
+    assert last.startswith(f"error: {tmp_path / 'dump'}: ") and problem in last
+
+
+def test_without_wikiextractor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "dump").write_text(TEXT + TAIL)
+    monkeypatch.setattr(dump, "find_spec", lambda name: None)
+    assert prepare(tmp_path / "dump", tmp_path / "out") == 2
+    assert "pip install wikiextractor==3.1.0" in capsys.readouterr().err
+
+
+def test_an_extraction_that_is_killed_is_done_again_and_one_that_ended_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "dump"
+    path.write_text(TEXT + TAIL)
+    assert prepare(path, tmp_path / "whole") == 0
+    real = dump._run_wikiextractor
+    calls: list[Path] = []
+
+    def killed(dump_path: Path, folder: Path, processes: int) -> None:
+        real(dump_path, folder, processes)
+        calls.append(folder)
+        (folder / "AA" / "wiki_00").write_text("half")
+        raise Stopped
+
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(dump, "_run_wikiextractor", killed)
+        prepare(path, tmp_path / "out")
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr("data_utils.text.sentences.save_parameters", lambda *_: (_ for _ in ()).throw(Stopped()))
+        prepare(path, tmp_path / "out")
+    assert not calls[0].exists()
+    monkeypatch.setattr(dump, "_run_wikiextractor", killed)
+    assert prepare(path, tmp_path / "out") == 0
+    assert len(calls) == 1
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("module", "instead"), [("extract", "wikiextractor"), ("download", "curl")])
+def test_commands_of_earlier_versions_say_what_replaces_them(module: str, instead: str) -> None:
+    command = [sys.executable, "-m", f"data_utils.text.{module}", "--output", "x"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1 and instead in ended.stderr

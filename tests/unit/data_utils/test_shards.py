@@ -1,0 +1,191 @@
+"""Shards in this process, in processes and on a scheduler: results, errors, lost workers, and incompatible machines."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from data_utils import shards
+from data_utils.command_line import Progress
+from data_utils.recipe import clear_work
+from data_utils.shards import ALONE, Shard, Step, Workers, open_workers, run_shards
+from utilities.errors import UserError
+
+
+def square(step: Step, shard: Shard) -> tuple[list[str], dict[str, Any]]:
+    """Write a shard's number, squared."""
+    (step.folder / f"{shard.number}.txt").write_text(str(shard.content**2))
+    return [f"{shard.number}.txt"], {"square": shard.content**2, "process": os.getpid()}
+
+
+def fail(shard: Shard) -> tuple[list[str], dict[str, Any]]:
+    if shard.number == 5:
+        raise UserError("number 5 is broken; correct it")
+    return [], {}
+
+
+def die_once(mark: Path, shard: Shard) -> tuple[list[str], dict[str, Any]]:
+    if shard.number == 2 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [], {}
+
+
+def numbers(count: int, taken: list[int] | None = None) -> Iterator[Shard]:
+    for number in range(count):
+        if taken is not None:
+            taken.append(number)
+        yield Shard(number, number, 1)
+
+
+def run(workers: Workers, folder: Path, make: Any, items: Iterator[Shard]) -> Iterator[tuple[int, dict[str, Any]]]:
+    return run_shards(workers, Step(folder, "step"), make, items, Progress(None, "step", "shards"))
+
+
+def squares(workers: Workers, folder: Path, count: int) -> dict[int, int]:
+    make = functools.partial(square, Step(folder, "step"))
+    return {number: facts["square"] for number, facts in run(workers, folder, make, numbers(count))}
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Workers]:
+    with open_workers(2) as workers:
+        yield workers
+
+
+def test_two_workers_take_shards_as_needed(pair: Workers, tmp_path: Path) -> None:
+    assert squares(pair, tmp_path, 50) == {n: n * n for n in range(50)}
+    taken: list[int] = []
+    make = functools.partial(square, Step(tmp_path / "b", "step"))
+    (tmp_path / "b").mkdir()
+    results = run(pair, tmp_path / "b", make, numbers(1000, taken))
+    _, facts = next(results)
+    assert facts["process"] != os.getpid()
+    assert len(taken) <= 10
+    results.close()
+
+
+def test_one_worker_is_this_process(tmp_path: Path) -> None:
+    make = functools.partial(square, Step(tmp_path, "step"))
+    with open_workers(1) as workers:
+        results = [facts for _, facts in run(workers, tmp_path, make, numbers(3))]
+    assert {facts["process"] for facts in results} == {os.getpid()}
+
+
+def test_shards_that_are_done_are_not_made_again(tmp_path: Path) -> None:
+    assert squares(ALONE, tmp_path, 4) == {0: 0, 1: 1, 2: 4, 3: 9}
+    (tmp_path / "1.txt").write_text("longer")  # not the size that the facts say
+    (tmp_path / "2.txt").unlink()
+    (tmp_path / ".work" / "step" / "000003.json").write_text("{")
+    made: list[int] = []
+
+    def noted(shard: Shard) -> tuple[list[str], dict[str, Any]]:
+        made.append(shard.number)
+        return square(Step(tmp_path, "step"), shard)
+
+    assert len(list(run(ALONE, tmp_path, noted, numbers(4)))) == 4
+    assert made == [1, 2, 3]
+    clear_work(tmp_path)
+    assert Step(tmp_path, "step").done(0) is None
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"sizes": 1}', "\x00"])
+def test_unreadable_facts_are_ignored(tmp_path: Path, content: str) -> None:
+    step = Step(tmp_path, "step")
+    assert step.finish(0, [], {"count": 1}) == step.done(0) == {"count": 1}
+    (tmp_path / ".work" / "step" / "000000.json").write_text(content)
+    assert step.done(0) is None
+
+
+def test_two_commands_in_one_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="another command works in this folder; let it end"):
+        Step(tmp_path, "step").finish(0, ["deleted.txt"], {})
+
+
+def test_an_error_of_the_work_is_raised(pair: Workers, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="number 5 is broken; correct it"):
+        list(run(pair, tmp_path, fail, numbers(10)))
+    assert squares(pair, tmp_path / "..", 3)  # and the workers are still alive
+
+
+def test_a_lost_worker_ends_the_command_which_goes_on_when_it_is_run_again(tmp_path: Path) -> None:
+    make = functools.partial(die_once, tmp_path / "mark")
+    with open_workers(2) as workers, pytest.raises(UserError, match=r"fewer --workers, and run the command again"):
+        list(run(workers, tmp_path, make, numbers(9)))
+    with open_workers(2) as workers:
+        assert sorted(number for number, _ in run(workers, tmp_path, make, numbers(9))) == list(range(9))
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    distributed = pytest.importorskip("distributed")
+
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        yield cluster.scheduler_address
+
+
+def test_a_running_scheduler(scheduler: str, tmp_path: Path) -> None:
+    with open_workers(1, scheduler, tmp_path / "out") as workers:
+        assert squares(workers, tmp_path / "out", 20) == {n: n * n for n in range(20)}
+        with pytest.raises(UserError, match="number 5 is broken"):
+            list(run(workers, tmp_path, fail, numbers(10)))
+    assert not list((tmp_path / "out").glob(".seen*"))
+
+
+def test_unsuitable_machines_are_refused(scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "CONNECT_SECONDS", 1)
+    with (
+        pytest.raises(UserError, match=r"--scheduler tcp://127.0.0.1:9: no Dask scheduler answers"),
+        open_workers(1, "tcp://127.0.0.1:9"),
+    ):
+        pass
+    monkeypatch.setattr(shards, "CONNECT_SECONDS", 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "code_fingerprint", lambda: "another")
+        with pytest.raises(UserError, match="another version"), open_workers(1, scheduler, tmp_path):
+            pass
+    monkeypatch.setattr(shards, "_worker_facts", functools.partial(_worker_elsewhere))
+    with pytest.raises(UserError, match="does not see"), open_workers(1, scheduler, tmp_path):
+        pass
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(UserError, match=r"pip install -r requirements-cluster\.txt"), open_workers(1, scheduler):
+        pass
+
+
+def _worker_elsewhere(marker: str) -> tuple[str, bool]:
+    return shards.code_fingerprint(), os.path.exists(marker + "-elsewhere")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_a_scheduler_with_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Dask's own settings, as the guide says; without them, no connection."""
+    dask = pytest.importorskip("dask")
+    from distributed import LocalCluster
+
+    certificate, key = str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    names = {f"{part}.{kind}" for part in ("client", "scheduler", "worker") for kind in ("cert", "key")}
+    files = {"ca-file": certificate, **{name: key if name.endswith("key") else certificate for name in names}}
+    settings = {f"distributed.comm.tls.{name}": path for name, path in files.items()}
+    encrypted = {"distributed.comm.require-encryption": True}
+    started = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with dask.config.set({**settings, **encrypted}), LocalCluster(protocol="tls://", **started) as cluster:
+        assert cluster.scheduler_address.startswith("tls://")
+        with open_workers(1, cluster.scheduler_address) as workers:
+            assert squares(workers, tmp_path, 5) == {n: n * n for n in range(5)}
+        monkeypatch.setattr(shards, "CONNECT_SECONDS", 3)
+        with (
+            dask.config.set({**dict.fromkeys(settings), "distributed.comm.require-encryption": None}),
+            pytest.raises(UserError, match=r"--scheduler tls://.*TLS configuration"),
+            open_workers(1, cluster.scheduler_address),
+        ):
+            pass
