@@ -1,7 +1,6 @@
 """Makes a folder of packs from a folder of pre-training records: TFRecords, index files and manifest.
 
-All records are measured, the packs are planned, and written in an order drawn from the seed, each file as a shard,
-whose records are read by position.
+All records are measured, the packs are planned, and written in an order drawn from the seed, each file as a shard.
 """
 
 from __future__ import annotations
