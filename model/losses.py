@@ -26,15 +26,45 @@ SEQUENCE_WEIGHTS = ("sequence_weights", "next_sentence_weights")  # the latter i
 CrossEntropy = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
-class PretrainingObjective:
+class SequenceObjective:
+    """An objective over sequences, which also counts the sequences and tokens of packs.
+
+    Subclasses compute the sums and counts of their terms.
+
+    Attributes:
+        losses: names of the losses.
+        terms: names of losses and accuracies that are wanted.
+    """
+
+    losses: Tuple[str, ...] = (LOSS,)
+    terms: Tuple[str, ...] = (LOSS,)
+
+    def counts(self, batch: Tensors) -> Tensors:
+        counts = self.term_counts(batch)
+        return {**{name: counts[name] for name in self.terms}, **pack_counts(self.sequences(batch))}
+
+    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        sums = self.term_sums(outputs, batch)
+        return {**{name: sums[name] for name in self.terms}, **pack_sums(self.sequences(batch))}
+
+    def term_counts(self, batch: Tensors) -> Tensors:
+        """Return the number of real tokens or sequences of each term; see :class:`execution.interface.Objective`."""
+        raise NotImplementedError
+
+    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+        """Return the sum of each term over one micro batch."""
+        raise NotImplementedError
+
+    def sequences(self, batch: Tensors) -> Tensors:
+        """Return the batch with the weights of its slots, if rows are packs."""
+        return batch
+
+
+class PretrainingObjective(SequenceObjective):
     """Masked-LM loss averaged over the real masked tokens, plus next-sentence loss averaged over sequences.
 
     Devlin et al. 2019, section A.2: the training loss is the sum of the two means, each a mean negative log-likelihood
     in nats.
-
-    Attributes:
-        losses: names of the losses.
-        terms: names of losses and accuracies.
     """
 
     def __init__(
@@ -49,20 +79,20 @@ class PretrainingObjective:
             word_cross_entropy: the platform's cross-entropy (B, P) of scores (B, P, V) and labels (B, P).
             next_sentence: whether the loss includes next-sentence prediction.
         """
-        self.losses: Tuple[str, ...] = (MLM_LOSS, NSP_LOSS) if next_sentence else (MLM_LOSS,)
+        self.losses = (MLM_LOSS, NSP_LOSS) if next_sentence else (MLM_LOSS,)
         measured = (MLM_ACCURACY, NSP_ACCURACY) if next_sentence else (MLM_ACCURACY,)
         self.terms = (*self.losses, *measured) if accuracies else self.losses
         self._word_cross_entropy = word_cross_entropy
 
-    def counts(self, batch: Tensors) -> Tensors:
+    def term_counts(self, batch: Tensors) -> Tensors:
         tokens = tf.reduce_sum(batch["masked_lm_weights"])
         counts = {MLM_LOSS: tokens, MLM_ACCURACY: tokens}
         if NSP_LOSS in self.losses:
             weights, _ = sequence_weights_and_labels(batch, "next_sentence_labels")
             counts.update(dict.fromkeys((NSP_LOSS, NSP_ACCURACY), tf.reduce_sum(weights)))
-        return {**{name: counts[name] for name in self.terms}, **pack_counts(batch)}
+        return counts
 
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         words, weights = batch["masked_lm_ids"], batch["masked_lm_weights"]  # (B, P)
         word_scores = outputs["masked_lm"]  # (B, P, V)
         sums = {
@@ -74,89 +104,81 @@ class PretrainingObjective:
             next_scores = outputs["next_sentence"]  # (B, 2) or (B, N, 2)
             sums[NSP_LOSS] = tf.reduce_sum(real * cross_entropy(next_scores, labels))
             sums[NSP_ACCURACY] = tf.reduce_sum(real * correct(next_scores, labels))
-        return {**{name: sums[name] for name in self.terms}, **pack_sums(batch)}
+        return sums
 
 
-class SpanObjective:
+class SpanObjective(SequenceObjective):
     """Mean of the losses of the answer's start and of its end.
 
     Devlin et al. 2019, section 4.2, divided by 2 as Hugging Face does, so that learning rates carry over. The softmax
     of a padded window includes its padding; that of a window in a pack is over its own tokens only.
     """
 
-    losses: Tuple[str, ...] = (LOSS,)
-
     def __init__(self, accuracies: bool = True):
-        self._terms = (LOSS, START_ACCURACY, END_ACCURACY) if accuracies else (LOSS,)
+        self.terms = (LOSS, START_ACCURACY, END_ACCURACY) if accuracies else (LOSS,)
 
-    def counts(self, batch: Tensors) -> Tensors:
+    def term_counts(self, batch: Tensors) -> Tensors:
         weights, _ = sequence_weights_and_labels(batch, "start_positions")
-        return {**dict.fromkeys(self._terms, tf.reduce_sum(weights)), **pack_counts(batch)}
+        return dict.fromkeys(self.terms, tf.reduce_sum(weights))
 
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         real, start = sequence_weights_and_labels(batch, "start_positions")  # (B,) or (B, N), indices in the row
         _, end = sequence_weights_and_labels(batch, "end_positions")
         start_scores, end_scores = (within_windows(outputs[name], batch) for name in ("start_logits", "end_logits"))
-        sums = {
+        return {
             LOSS: tf.reduce_sum(real * (cross_entropy(start_scores, start) + cross_entropy(end_scores, end))) / 2,
             START_ACCURACY: tf.reduce_sum(real * correct(start_scores, start)),
             END_ACCURACY: tf.reduce_sum(real * correct(end_scores, end)),
         }
-        return {**{name: sums[name] for name in self._terms}, **pack_sums(batch)}
 
 
-class ClassificationObjective:
+class ClassificationObjective(SequenceObjective):
     """Mean cross-entropy over the samples (Devlin et al. 2019, section 4.1)."""
 
-    losses: Tuple[str, ...] = (LOSS,)
-
     def __init__(self, accuracies: bool = True):
-        self._terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
+        self.terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
 
-    def counts(self, batch: Tensors) -> Tensors:
+    def term_counts(self, batch: Tensors) -> Tensors:
         weights, _ = sequence_weights_and_labels(batch, "labels")
-        return {**dict.fromkeys(self._terms, tf.reduce_sum(weights)), **pack_counts(batch)}
+        return dict.fromkeys(self.terms, tf.reduce_sum(weights))
 
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         (real, labels), scores = (
             sequence_weights_and_labels(batch, "labels"),
             outputs["logits"],
         )  # (B,), (B, C) or (B, N), (B, N, C)
-        sums = {
+        return {
             LOSS: tf.reduce_sum(real * cross_entropy(scores, labels)),
             ACCURACY: tf.reduce_sum(real * correct(scores, labels)),
         }
-        return {**{name: sums[name] for name in self._terms}, **pack_sums(batch)}
 
 
-class _SampleLoss:
+class _SampleLoss(SequenceObjective):
     """What objectives have in common whose only term is a loss of each sample."""
 
-    losses: Tuple[str, ...] = (LOSS,)
-
-    def counts(self, batch: Tensors) -> Tensors:
+    def term_counts(self, batch: Tensors) -> Tensors:
         weights, _ = sequence_weights_and_labels(batch, "labels")
-        return {LOSS: tf.reduce_sum(weights), **pack_counts(batch)}
+        return {LOSS: tf.reduce_sum(weights)}
 
 
 class MultiLabelObjective(_SampleLoss):
     """Mean over samples and labels of the binary cross-entropy, for samples with any number of labels."""
 
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         real, _ = sequence_weights_and_labels(batch, "labels")  # (B,) or (B, N)
         scores = tf.cast(outputs["logits"], tf.float32)  # (B, C) or (B, N, C)
         labels = tf.cast(tf.reshape(batch["labels"], tf.shape(scores)), tf.float32)
         loss = tf.nn.sigmoid_cross_entropy_with_logits(labels, scores)
-        return {LOSS: tf.reduce_sum(real * tf.reduce_mean(loss, axis=-1)), **pack_sums(batch)}
+        return {LOSS: tf.reduce_sum(real * tf.reduce_mean(loss, axis=-1))}
 
 
 class RegressionObjective(_SampleLoss):
     """Mean squared error over the samples, for a model with one output."""
 
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         real, scores = sequence_weights_and_labels(batch, "labels")  # (B,) or (B, N)
         difference = tf.cast(outputs["logits"][..., 0], tf.float32) - scores
-        return {LOSS: tf.reduce_sum(real * tf.square(difference)), **pack_sums(batch)}
+        return {LOSS: tf.reduce_sum(real * tf.square(difference))}
 
 
 def pack_weights(batch: Tensors) -> Optional[tf.Tensor]:

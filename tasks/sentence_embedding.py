@@ -14,7 +14,7 @@ import dataclasses
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from execution.interface import Objective, Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.architecture import Architecture
 from model.layers import MASKED_SCORE
-from model.losses import ACCURACY, SEQUENCE_WEIGHTS, correct, pack_counts, pack_sums
+from model.losses import ACCURACY, SEQUENCE_WEIGHTS, SequenceObjective, correct
 from model.tasks import SENTENCE_EMBEDDING
 from settings.data_sections import Embedding
 from settings.schema import TrainingConfig
@@ -48,7 +48,7 @@ RECALLS = tuple(f"recall_at_{count}" for count in RECALL_AT)
 QUERIES = 1024  # Limits the memory of cosines.
 
 
-class RankingObjective:
+class RankingObjective(SequenceObjective):
     """Mean cross-entropy of scale × cosine over the answers of a micro batch.
 
     Args:
@@ -57,46 +57,45 @@ class RankingObjective:
         accuracies: whether to measure how often the right answer has the highest cosine.
     """
 
-    losses: Tuple[str, ...] = (LOSS,)
-
     def __init__(self, texts: int, scale: float, accuracies: bool = True):
         self._texts, self._scale = texts, scale
-        self._terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
+        self.terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
 
-    def counts(self, batch: Tensors) -> Tensors:
+    def term_counts(self, batch: Tensors) -> Tensors:
         count = tf.reduce_sum(sample_weights(batch, self._texts))
-        return {**dict.fromkeys(self._terms, count), **pack_counts(with_sample_weights(batch, self._texts))}
+        return dict.fromkeys(self.terms, count)
 
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+    def sequences(self, batch: Tensors) -> Tensors:
+        return with_sample_weights(batch, self._texts)
+
+    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         real = tf.reshape(sample_weights(batch, self._texts), (-1,))  # (M,)
         vectors = unit_vectors(outputs, self._texts)  # (M, K, H)
         answers = tf.concat(tf.unstack(vectors, axis=1)[1:], axis=0)  # ((K - 1)·M, H)
         absent = 1.0 - tf.tile(real, (self._texts - 1,))
         scores = self._scale * tf.matmul(vectors[:, 0], answers, transpose_b=True) + absent * MASKED_SCORE
         right = tf.range(tf.shape(real)[0])
-        sums = {
+        return {
             LOSS: tf.reduce_sum(real * cross_entropy(scores, right)),
             ACCURACY: tf.reduce_sum(real * correct(scores, right)),
         }
-        packs = pack_sums(with_sample_weights(batch, self._texts))
-        return {**{name: sums[name] for name in self._terms}, **packs}
 
 
-class SimilarityObjective:
+class SimilarityObjective(SequenceObjective):
     """Mean squared difference of the cosine of two texts and their similarity."""
 
-    losses: Tuple[str, ...] = (LOSS,)
+    def term_counts(self, batch: Tensors) -> Tensors:
+        return {LOSS: tf.reduce_sum(sample_weights(batch, 2))}
 
-    def counts(self, batch: Tensors) -> Tensors:
-        return {LOSS: tf.reduce_sum(sample_weights(batch, 2)), **pack_counts(with_sample_weights(batch, 2))}
+    def sequences(self, batch: Tensors) -> Tensors:
+        return with_sample_weights(batch, 2)
 
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         vectors = unit_vectors(outputs, 2)  # (M, 2, H)
         cosines = tf.reduce_sum(vectors[:, 0] * vectors[:, 1], axis=-1)
         labels = tf.reshape(batch["labels"][:, ::2], (-1,))  # both texts of a pair have its label
         real = tf.reshape(sample_weights(batch, 2), (-1,))
-        packs = pack_sums(with_sample_weights(batch, 2))
-        return {LOSS: tf.reduce_sum(real * tf.square(cosines - labels)), **packs}
+        return {LOSS: tf.reduce_sum(real * tf.square(cosines - labels))}
 
 
 def sample_weights(batch: Tensors, texts: int) -> tf.Tensor:

@@ -33,7 +33,7 @@ from data_utils.token_classification import (
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.architecture import Architecture
-from model.losses import ACCURACY, correct, pack_counts, pack_sums
+from model.losses import ACCURACY, SequenceObjective, correct
 from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks.classification import class_names
@@ -61,27 +61,24 @@ class Entity(NamedTuple):
     text: str
 
 
-class TagObjective:
+class TagObjective(SequenceObjective):
     """Mean cross-entropy over the words (Devlin et al. 2019, section 5.3)."""
 
-    losses: Tuple[str, ...] = (LOSS,)
-
     def __init__(self, accuracies: bool = True):
-        self._terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
+        self.terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
 
-    def counts(self, batch: Tensors) -> Tensors:
+    def term_counts(self, batch: Tensors) -> Tensors:
         tagged = tf.cast(tf.greater(batch["labels"], 0), tf.float32)
-        return {**dict.fromkeys(self._terms, tf.reduce_sum(tagged)), **pack_counts(batch)}
+        return dict.fromkeys(self.terms, tf.reduce_sum(tagged))
 
-    def sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
+    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         labels, scores = batch["labels"], outputs["logits"]  # (B, S), (B, S, C)
         tagged = tf.cast(tf.greater(labels, 0), tf.float32)
         classes = tf.maximum(labels - 1, 0)
-        sums = {
+        return {
             LOSS: tf.reduce_sum(tagged * cross_entropy(scores, classes)),
             ACCURACY: tf.reduce_sum(tagged * correct(scores, classes)),
         }
-        return {**{name: sums[name] for name in self._terms}, **pack_sums(batch)}
 
 
 class TokenClassification(FineTuning):
@@ -119,7 +116,7 @@ class TokenClassification(FineTuning):
             return self.generated()
         assert self._train is not None and self._train.tags is not None, "training data has tags"
         encoded = self._encoded(self._train.words)
-        report_truncation(self._train.origin, encoded, self._config.max_seq_length)
+        report_lost_words(self._train.origin, encoded, self._config.max_seq_length)
         self._facts = self._describe(self._train, encoded)
         samples = {**encoded.arrays, "labels": encoded.labels(self._train.tags, self.label_names)}
         return self.rows(ArrayReader(self.features(self._config.max_seq_length), samples), encoded.lengths)
@@ -182,7 +179,7 @@ class TokenClassification(FineTuning):
         if not all(sentences):
             raise UserError("the text has no words")
         encoded = self._encoded(sentences)
-        report_truncation("the text" if len(texts) == 1 else "the texts", encoded, self._config.max_seq_length)
+        report_lost_words("the text" if len(texts) == 1 else "the texts", encoded, self._config.max_seq_length)
         logits = self._logits(predict, encoded)
         shares = softmax(logits, axis=-1).max(axis=-1)[encoded.rows, encoded.columns].tolist()
         share_of_word = dict(zip(zip(encoded.rows.tolist(), encoded.words.tolist()), shares))
@@ -208,7 +205,7 @@ class TokenClassification(FineTuning):
         """Return the tags of the words of each sentence; log what was cut if the sentences' origin is given."""
         encoded = self._encoded(sentences)
         if origin is not None:
-            report_truncation(origin, encoded, self._config.max_seq_length)
+            report_lost_words(origin, encoded, self._config.max_seq_length)
         return encoded.tags(self._logits(predict, encoded).argmax(axis=-1), self.label_names, sentences)
 
     def _read(self, split: str) -> Optional[Sentences]:
@@ -278,7 +275,7 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
     )
 
 
-def report_truncation(origin: str, encoded: Encoded, max_seq_length: int) -> None:
+def report_lost_words(origin: str, encoded: Encoded, max_seq_length: int) -> None:
     """Log how much of the sentences was cut; the words that were cut count as ``O``."""
     if encoded.truncated:
         cut = f"{encoded.truncated:,} sentences are longer than max_seq_length {max_seq_length} and are cut"
