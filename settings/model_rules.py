@@ -16,7 +16,7 @@ from settings.derived import (
     runs_on_ipus,
     weights_key,
 )
-from settings.problems import FieldError, nearest, show
+from settings.problems import SettingError, nearest, show
 from settings.schema import TrainingConfig
 
 SCHEDULE = "ipu_config.pipeline_schedule"
@@ -30,32 +30,32 @@ def fitting_block_size(*widths: int) -> int:
     return max(size for size in BLOCK_SIZES if not any(width % size for width in widths))
 
 
-def sparse_matrices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def sparse_matrices(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     size, sizes = config.sparsity.block_size, bert_sizes(config)
     if size not in BLOCK_SIZES:
-        yield FieldError(["sparsity.block_size"], "blocks have 1, 4, 8 or 16 rows and columns", "set it to 16")
+        yield SettingError(["sparsity.block_size"], "blocks have 1, 4, 8 or 16 rows and columns", "set it to 16")
     elif config.sparsity.ratio and sizes is not None:
         widths = {name: getattr(sizes, name) for name in ("hidden_size", "intermediate_size")}
         wrong = next((name for name, width in widths.items() if width % size), None)
         if wrong is not None:
             fields = ["sparsity.block_size", f"bert_config.{wrong}" if config.bert_config else str(weights_key(config))]
             fitting = fitting_block_size(*widths.values())
-            yield FieldError(fields, "blocks must divide the matrices", f"set it to {fitting}")
+            yield SettingError(fields, "blocks must divide the matrices", f"set it to {fitting}")
     unknown = [name for name in config.sparsity.layers if name not in SPARSE_PARTS]
     if unknown:
         known = ", ".join(SPARSE_PARTS)
-        yield FieldError(["sparsity.layers"], f"{unknown[0]} is not one of {known}", "name some of those")
+        yield SettingError(["sparsity.layers"], f"{unknown[0]} is not one of {known}", "name some of those")
     if config.sparsity.ratio:
         yield from _sparse_layers(config)
 
 
-def _sparse_layers(config: TrainingConfig) -> Iterator[FieldError]:
+def _sparse_layers(config: TrainingConfig) -> Iterator[SettingError]:
     if not config.replace_layers:
-        yield FieldError(
+        yield SettingError(
             ["sparsity.ratio", "replace_layers"], "Hugging Face's own layers are dense", "set replace_layers to true"
         )
     elif runs_on_ipus(config):
-        yield FieldError(
+        yield SettingError(
             ["sparsity.ratio", "execution.platform"],
             "sparse layers run only on stock TensorFlow",
             "set execution.platform to software, or ratio to 0",
@@ -63,29 +63,29 @@ def _sparse_layers(config: TrainingConfig) -> Iterator[FieldError]:
     if config.sparsity.kernel != "native":
         return
     if config.execution.xla:
-        yield FieldError(
+        yield SettingError(
             ["sparsity.kernel", "execution.xla"], "native products run outside of XLA", "set execution.xla to false"
         )
     elif config.sparsity.block_size == 1:
-        yield FieldError(
+        yield SettingError(
             ["sparsity.kernel", "sparsity.block_size"],
             "there are no native products of single weights",
             "set kernel to auto, or block_size to 4, 8 or 16",
         )
 
 
-def model_sizes(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     own, factor = config.bert_config, config.embedding_serialization_factor
     if own is not None and own.hidden_size % own.num_attention_heads:
         near = _nearest_divisor(own.hidden_size, own.num_attention_heads)
-        yield FieldError(
+        yield SettingError(
             ["bert_config.num_attention_heads", "bert_config.hidden_size"],
             "the heads must divide hidden_size",
             f"set num_attention_heads to {near}, or hidden_size to a multiple of {own.num_attention_heads}",
         )
     if own is not None and own.vocab_size % factor:
         padded = -(-own.vocab_size // factor) * factor
-        yield FieldError(
+        yield SettingError(
             ["embedding_serialization_factor", "bert_config.vocab_size"],
             "the factor must divide vocab_size",
             f"set embedding_serialization_factor to {_nearest_divisor(own.vocab_size, factor)}, or "
@@ -94,7 +94,7 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     known = bert_sizes(config)
     if known is not None and config.max_seq_length > known.max_position_embeddings:
         limit = known.max_position_embeddings
-        yield FieldError(
+        yield SettingError(
             ["max_seq_length", "bert_config.max_position_embeddings" if own else str(weights_key(config))],
             f"sequences are longer than the model's {limit} positions",
             f"set max_seq_length to at most {limit}" + (", or raise max_position_embeddings" if own else ""),
@@ -111,7 +111,7 @@ def _nearest_divisor(number: int, target: int) -> int:
     return 1
 
 
-def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the problems of the blocks: an unknown one, their number, their order, a stage without any."""
     given = config.ipu_config.pipeline_stages or []
     blocks, sizes, own = [block for stage in given for block in stage], bert_sizes(config), config.bert_config
@@ -119,12 +119,12 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     for number, block in unknown[:1]:
         guess = "the separate texts " + show(block.split()) if " " in block else nearest(block, BLOCK_NAMES)
         hint = f"did you mean {guess}?" if guess else f"use the blocks {', '.join(BLOCK_NAMES)}"
-        yield FieldError([STAGES], f"stage {number} has an unknown block {show(block)}", hint)
+        yield SettingError([STAGES], f"stage {number} has an unknown block {show(block)}", hint)
     layers = blocks.count(HID)
     if sizes is not None and not fits_stages(config, sizes):
         depth = "bert_config.num_hidden_layers"
         proposal = f"--plan --suggest {number_of_ipus(config)} --execution.platform software proposes stages"
-        yield FieldError(
+        yield SettingError(
             [STAGES, depth if own else str(weights_key(config))],
             f"the stages have {layers} hid but the model has {sizes.num_hidden_layers} encoder layers",
             f"write {sizes.num_hidden_layers} hid in pipeline_stages"
@@ -134,22 +134,22 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     if blocks and not unknown and blocks not in accepted:
         forms = " or ".join(" ".join(form).replace(" ".join([HID] * layers), "hid…") for form in accepted)
         reason = f"these are not the blocks of {task} in their order"
-        yield FieldError([STAGES], reason, f"write, split as you like: {forms}")
+        yield SettingError([STAGES], reason, f"write, split as you like: {forms}")
     if [] in given:
         reason = "a stage has only pool, which is left out without next-sentence prediction"
-        yield FieldError([STAGES, "use_next_sentence"], reason, "write pool in the stage of heads")
+        yield SettingError([STAGES, "use_next_sentence"], reason, "write pool in the stage of heads")
 
 
-def stage_devices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def stage_devices(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the problems of the stages' devices: their number, a gap, tied blocks on different devices."""
     stages, devices = config.ipu_config.pipeline_stages, config.ipu_config.pipeline_device_mapping or []
     if devices and stages is None:
         if len(devices) > 1:
-            yield FieldError(
+            yield SettingError(
                 [DEVICES], f"{len(devices)} devices but pipeline_stages is not given", "add pipeline_stages"
             )
     elif devices and stages is not None and len(stages) != len(devices):
-        yield FieldError(
+        yield SettingError(
             [DEVICES],
             f"{len(devices)} devices for {len(stages)} of pipeline_stages",
             f"give one device for each stage, {len(stages)} in all",
@@ -157,26 +157,26 @@ def stage_devices(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     numbers = sorted(set(devices))
     if numbers != list(range(len(numbers))):
         renumbered = [numbers.index(device) for device in devices]
-        yield FieldError([DEVICES], "devices must be numbered from 0 without a gap", f"write {show(renumbered)}")
+        yield SettingError([DEVICES], "devices must be numbered from 0 without a gap", f"write {show(renumbered)}")
     if not stages or len(stages) != len(devices):
         return
     device_by_block = {block: device for stage, device in zip(stages, devices) for block in stage}
     emb, heads = device_by_block.get(EMB), device_by_block.get(HEADS)
     if emb is not None and heads is not None and emb != heads:
         corrected = [emb if HEADS in stage else device for stage, device in zip(stages, devices)]
-        yield FieldError(
+        yield SettingError(
             [DEVICES],
             f"emb is on device {emb} and heads on device {heads}, but they share the embedding table",
             f"put both on one device, as in {show(corrected)}",
         )
 
 
-def pipeline_schedule(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def pipeline_schedule(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the problems of memory proportions, accumulation and schedule."""
     ipu, ipus = config.ipu_config, number_of_ipus(config)
     given = ipu.matmul_available_memory_proportion_per_pipeline_stage
     if given is not None and len(given) != ipus:
-        yield FieldError(
+        yield SettingError(
             [PROPORTIONS, DEVICES],
             f"{len(given)} proportions for {ipus} IPU{'s' if ipus > 1 else ''}",
             f"give one for each IPU of pipeline_device_mapping, {ipus} in all",
@@ -189,71 +189,71 @@ def pipeline_schedule(config: TrainingConfig, task: str) -> Iterator[FieldError]
         near = f"{below} or {above}" if below else f"{above}"
         rule = f"2 × {count} stages = {unit}" if schedule == "grouped" else f"{count} stages"
         reason = f"the {schedule} pipeline schedule needs a multiple of {rule}"
-        yield FieldError([ACCUMULATION], reason, f"set it to {near}")
+        yield SettingError([ACCUMULATION], reason, f"set it to {near}")
     devices = ipu.pipeline_device_mapping or []
     if schedule == "interleaved" and len(set(devices)) < len(devices) and runs_on_ipus(config):
-        yield FieldError(
+        yield SettingError(
             [SCHEDULE, DEVICES],
             "on IPUs the interleaved schedule cannot train with several stages on one IPU",
             "set pipeline_schedule to grouped",
         )
 
 
-def layer_options(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def layer_options(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield options that the layers do not support."""
     switched_off = [name for name in LAYER_OPTIONS if getattr(config, name) is False]
     if not config.replace_layers and switched_off:
-        yield FieldError(
+        yield SettingError(
             ["replace_layers", switched_off[0]],
             "Hugging Face's own layers cannot leave it out",
             f"set replace_layers to true, or leave {switched_off[0]} unset",
         )
     if not config.replace_layers and config.execution.precision not in ("auto", "float32"):
-        yield FieldError(
+        yield SettingError(
             ["execution.precision", "replace_layers"],
             "Hugging Face's own layers are float32",
             "set execution.precision to float32, or replace_layers to true",
         )
     if config.use_qkv_bias and not config.use_qkv_split:
-        yield FieldError(
+        yield SettingError(
             ["use_qkv_bias", "use_qkv_split"],
             "use_qkv_bias needs use_qkv_split",
             "set use_qkv_split to true, or use_qkv_bias to false",
         )
 
 
-def limits_of_ipus(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def limits_of_ipus(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the number format, options of the optimizer, and evaluations that IPUs do not support."""
     if not runs_on_ipus(config):
         return
     options, precision = config.optimizer_opts, config.execution.precision
     if precision not in ("auto", "float16", "float32"):
-        yield FieldError(["execution.precision"], "IPUs lack this format", "set it to float16 or float32")
+        yield SettingError(["execution.precision"], "IPUs lack this format", "set it to float16 or float32")
     if config.ipu_config.replicated_tensor_sharding and not config.optimizer_state_offchip:
-        yield FieldError(
+        yield SettingError(
             ["optimizer_state_offchip", "ipu_config.replicated_tensor_sharding"],
             "on IPUs sharded optimizer state must be off the chip",
             "set optimizer_state_offchip to true, or replicated_tensor_sharding to false",
         )
     if options.name == "Muon":
-        yield FieldError(
+        yield SettingError(
             ["optimizer_opts.name", "execution.platform"],
             "Graphcore's TensorFlow has no Muon",
             "set name to AdamW or LAMB, or execution.platform to software",
         )
     if options.max_gradient_norm is not None and config.do_training:
-        yield FieldError(
+        yield SettingError(
             ["optimizer_opts.max_gradient_norm"],
             "on IPUs gradients are not clipped (the norm of scaled float16 gradients overflows)",
             "set it to none",
         )
     if options.loss_scaling == "auto" and config.do_training:
-        yield FieldError(
+        yield SettingError(
             ["optimizer_opts.loss_scaling"], "IPUs have no automatic loss scale", "give a number, as published: 4096"
         )
     needs_losses = config.evaluation.every is not None or not config.do_training
     if task == PRETRAINING and needs_losses and not (config.generated_dataset and config.do_training):
-        yield FieldError(
+        yield SettingError(
             ["evaluation.every" if config.do_training else "do_training"],
             "IPUs do not measure losses on held-out text",
             "evaluate the run's checkpoints on a CPU or GPU",

@@ -33,7 +33,7 @@ class ConfigError(UserError):
         super().__init__(self.problems[0] + (f" (and {more} more; --debug lists them)" if more else ""))
 
 
-class FieldError(UserError):
+class SettingError(UserError):
     """A rule that is broken by one or several fields.
 
     Args:
@@ -71,7 +71,7 @@ def find_origin(name: str, origins: Dict[str, str]) -> str:
     return inside[0] if inside else DEFAULT
 
 
-def describe_rule(problem: FieldError, config: Any, origins: Dict[str, str]) -> str:
+def describe_rule(problem: SettingError, config: Any, origins: Dict[str, str]) -> str:
     """Return the line for a broken rule, with the value and origin of each field concerned, and their flags."""
     fields = [with_origin(name, value_at(config, tuple(name.split("."))), origins) for name in problem.fields]
     return f"{', '.join(fields)}: {problem.reason}; {problem.fix}" + _flag_hint(problem.fields)

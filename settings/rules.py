@@ -9,52 +9,52 @@ from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, 
 from settings import model_rules
 from settings.data_sections import ClassificationData
 from settings.derived import PUBLISHED_SAMPLES, own_files, packing_factor, starts_from_checkpoint
-from settings.problems import FieldError
+from settings.problems import SettingError
 from settings.schema import TrainingConfig
 from utilities.secrets import mask
 
-Rule = Callable[[TrainingConfig, str], Iterator[FieldError]]  # yields the violations of a rule
+Rule = Callable[[TrainingConfig, str], Iterator[SettingError]]  # yields the violations of a rule
 
 SHORTEST_SEQUENCE, SHORTEST_TEXT = 5, 3  # tokens: [CLS] a [SEP] b [SEP], and [CLS] a [SEP]
 
 
-def model_source(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def model_source(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     if config.bert_config is None and task == PRETRAINING:
         if config.pretrained_ckpt_path is None:
             hint = "add the section bert_config, or set pretrained_ckpt_path to weights, which decide it"
-            yield FieldError(["bert_config"], "pre-training from random weights needs it", hint)
+            yield SettingError(["bert_config"], "pre-training from random weights needs it", hint)
     elif config.bert_config is None and not starts_from_checkpoint(config):
-        yield FieldError(
+        yield SettingError(
             ["bert_model_name"],
             "fine-tuning needs a model",
             "set bert_model_name to a Hugging Face name or folder, or pretrained_ckpt_path to a checkpoint",
         )
     if config.bert_model_name is not None and task == PRETRAINING:
-        yield FieldError(
+        yield SettingError(
             ["bert_model_name"],
             "pre-training takes its architecture from bert_config",
             "remove bert_model_name; to start from weights give them as pretrained_ckpt_path",
         )
 
 
-def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the problems of the lengths of sequences and packs."""
     if config.max_seq_length < SHORTEST_SEQUENCE:
-        yield FieldError(
+        yield SettingError(
             ["max_seq_length"],
             "[CLS], two texts and two [SEP] need at least 5 tokens",
             "set max_seq_length to 128",
         )
     longest_query = config.max_seq_length - 4  # without [CLS], two [SEP], and one token of the context
     if task == SQUAD and config.squad.max_query_length > longest_query:
-        yield FieldError(
+        yield SettingError(
             ["squad.max_query_length", "max_seq_length"],
             "questions of that length leave no room for the context",
             f"set squad.max_query_length to {max(1, longest_query // 2)}, or raise max_seq_length",
         )
     if task == PRETRAINING and config.max_predictions_per_seq > config.max_seq_length:
         about = max(1, config.max_seq_length * 3 // 20)
-        yield FieldError(
+        yield SettingError(
             ["max_predictions_per_seq", "max_seq_length"],
             "there are more masked positions than tokens",
             f"set max_predictions_per_seq to about 15 % of max_seq_length, {about}",
@@ -66,36 +66,36 @@ def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     shortest = SHORTEST_SEQUENCE if config.use_next_sentence else SHORTEST_TEXT
     most = config.max_seq_length // shortest
     if count > most:
-        yield FieldError(
+        yield SettingError(
             [sequences, "max_seq_length"],
             f"sequences have at least {shortest} tokens, with [CLS] and [SEP]",
             f"set max_sequences_per_pack to at most {most}",
         )
     elif masked is not None and not count <= masked <= config.max_seq_length:
-        yield FieldError(
+        yield SettingError(
             [predictions, sequences, "max_seq_length"],
             "a pack has at least one masked token per sequence, and at most max_seq_length",
             "leave max_predictions_per_pack unset, or set it to that of the data set's manifest",
         )
 
 
-def data_and_length(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def data_and_length(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the problems of the data and the length of training."""
     trains = config.do_training
     other = "generated_dataset to true for random data" if trains else "validation_dir"
     has_other = config.generated_dataset if trains else config.validation_dir is not None
     if task == PRETRAINING and config.dataset_dir is None and not has_other:
-        yield FieldError(["dataset_dir"], "pre-training needs data", f"set dataset_dir, or {other}")
+        yield SettingError(["dataset_dir"], "pre-training needs data", f"set dataset_dir, or {other}")
     if trains and config.total_num_train_samples is None and config.num_epochs is None:
         lengths = ", ".join(map(str, PUBLISHED_SAMPLES))
         only = f", and only sequences of {lengths} have a published one" if task == PRETRAINING else ""
-        yield FieldError(
+        yield SettingError(
             ["total_num_train_samples", "num_epochs"],
             f"the length of training is not given{only}",
             "set one of the two",
         )
     if task == PRETRAINING and trains and config.generated_dataset and config.total_num_train_samples is None:
-        yield FieldError(
+        yield SettingError(
             ["num_epochs", "generated_dataset"],
             "random data has no epochs",
             "set total_num_train_samples instead of num_epochs",
@@ -103,64 +103,64 @@ def data_and_length(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     samples = config.total_num_train_samples
     batch = math.ceil(config.samples_per_update * (packing_factor(config) or 1))
     if samples is not None and samples < batch:
-        yield FieldError(
+        yield SettingError(
             ["total_num_train_samples"],
             f"too few for one weight update: a global batch has {batch} samples",
             f"set total_num_train_samples to {batch} or more, or lower global_batch.grad_acc_steps_per_replica",
         )
 
 
-def parallel_micro_batches(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def parallel_micro_batches(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     if config.execution.parallel_micro_batches and (config.execution.pipeline_devices or 1) > 1:
         fields = ["execution.parallel_micro_batches", "execution.pipeline_devices"]
         problem = "a pipeline computes micro batches at the same time by itself"
-        yield FieldError(fields, problem, "set parallel_micro_batches to false, or pipeline_devices to 1")
+        yield SettingError(fields, problem, "set parallel_micro_batches to false, or pipeline_devices to 1")
 
 
-def phases(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the phases that the task does not have, and settings that it needs."""
     if not (config.do_training or config.do_validation or config.do_test):
-        yield FieldError(
+        yield SettingError(
             ["do_training", "do_validation", "do_test"], "there is nothing to do", "set one of them to true"
         )
     if config.do_test and not TASKS[task].has_test_set:
-        yield FieldError(
+        yield SettingError(
             ["do_test"], f"{task} has no test set", "set do_test to false, or use run_seq_classification.py"
         )
     evaluation = config.evaluation
     if evaluation.every is None and (evaluation.patience is not None or evaluation.metric is not None):
         name = "patience" if evaluation.patience is not None else "metric"
-        yield FieldError(
+        yield SettingError(
             [f"evaluation.{name}", "evaluation.every"],
             "it has no effect without evaluation while training",
             'set evaluation.every to a number of weight updates or to "epoch"',
         )
     if evaluation.every is not None and not config.do_validation:
-        yield FieldError(["evaluation.every", "do_validation"], "there is nothing to evaluate", "set do_validation")
+        yield SettingError(["evaluation.every", "do_validation"], "there is nothing to evaluate", "set do_validation")
     if config.validation_dir is not None and task != PRETRAINING:
-        yield FieldError(
+        yield SettingError(
             ["validation_dir"], f"{task} reads its validation set from dataset_dir", "remove validation_dir"
         )
     if not config.do_training and not starts_from_checkpoint(config):
-        yield FieldError(
+        yield SettingError(
             ["pretrained_ckpt_path", "bert_model_name"],
             "without training the weights must come from a checkpoint",
             "set pretrained_ckpt_path or bert_model_name",
         )
     if config.word_vectors and task != PRETRAINING:
-        yield FieldError(["word_vectors"], f"{task} starts from trained weights", "remove word_vectors")
+        yield SettingError(["word_vectors"], f"{task} starts from trained weights", "remove word_vectors")
     if config.glue_task is not None and task != CLASSIFICATION:
-        yield FieldError(
+        yield SettingError(
             ["glue_task"], f"{task} has no GLUE task", "remove glue_task, or use run_seq_classification.py"
         )
 
 
-def own_data(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def own_data(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the problems of ``classification_data`` and ``embedding``."""
     section, own = own_files(config, task)
     if config.classification_data is not None and task != CLASSIFICATION:
         fix = "remove classification_data, or use run_seq_classification.py"
-        yield FieldError(["classification_data.train_file"], f"{task} has no such data", fix)
+        yield SettingError(["classification_data.train_file"], f"{task} has no such data", fix)
         return
     if own is None:
         return
@@ -168,72 +168,74 @@ def own_data(config: TrainingConfig, task: str) -> Iterator[FieldError]:
     validates = config.do_validation and not config.generated_dataset
     if task == CLASSIFICATION and config.glue_task is not None:
         fix = "give --glue-task none, or remove classification_data"
-        yield FieldError(["glue_task", f"{section}.train_file"], "a run has one task", fix)
+        yield SettingError(["glue_task", f"{section}.train_file"], "a run has one task", fix)
     elif own.train_file is None and (trains or (validates and own.validation_file is None)):
-        yield FieldError([f"{section}.train_file"], "there is nothing to train on", "set train_file")
+        yield SettingError([f"{section}.train_file"], "there is nothing to train on", "set train_file")
     elif validates and own.validation_file is None and not own.validation_fraction:
         fields = [f"{section}.validation_file", f"{section}.validation_fraction", "do_validation"]
-        yield FieldError(fields, "there is nothing to score", "set one of the first two, or do_validation to false")
+        yield SettingError(fields, "there is nothing to score", "set one of the first two, or do_validation to false")
     if isinstance(own, ClassificationData):
         yield from _own_classes(config, own, section)
     elif task == SENTENCE_EMBEDDING:
         yield from _texts_to_embed(config)
 
 
-def _own_classes(config: TrainingConfig, own: ClassificationData, section: str) -> Iterator[FieldError]:
+def _own_classes(config: TrainingConfig, own: ClassificationData, section: str) -> Iterator[SettingError]:
     if config.do_test and own.test_file is None:
-        yield FieldError([f"{section}.test_file", "do_test"], "there is nothing to predict", "set test_file")
+        yield SettingError([f"{section}.test_file", "do_test"], "there is nothing to predict", "set test_file")
     if own.label_separator is not None and own.regression:
         fields = [f"{section}.label_separator", f"{section}.regression"]
-        yield FieldError(fields, "a number has no labels", "remove one of them")
+        yield SettingError(fields, "a number has no labels", "remove one of them")
     if own.classes is not None and own.regression:
-        yield FieldError(
+        yield SettingError(
             [f"{section}.classes", f"{section}.regression"], "a number has no classes", "remove one of them"
         )
     elif own.classes is not None and len(set(own.classes)) < max(2, len(own.classes)):
         fix = "name each class once, or set label to the column of the classes"
         fields = [f"{section}.classes", f"{section}.label"]
-        yield FieldError(fields, "a classifier needs two classes or more, all different", fix)
+        yield SettingError(fields, "a classifier needs two classes or more, all different", fix)
 
 
-def _texts_to_embed(config: TrainingConfig) -> Iterator[FieldError]:
+def _texts_to_embed(config: TrainingConfig) -> Iterator[SettingError]:
     count, samples = len(config.embedding.text), config.packing.max_sequences_per_pack or 1
     shortest = SHORTEST_TEXT * count
     if config.max_seq_length < shortest:
         reason = f"the {count} texts of a sample share a row, and each has at least {SHORTEST_TEXT} tokens"
-        yield FieldError(["max_seq_length", "embedding.text"], reason, f"set max_seq_length to {shortest} or more")
+        yield SettingError(["max_seq_length", "embedding.text"], reason, f"set max_seq_length to {shortest} or more")
     if config.embedding.label is not None:
         if count > 2:
             fix = "remove label, or the third column"
-            yield FieldError(["embedding.label", "embedding.text"], "only pairs have a similarity", fix)
+            yield SettingError(["embedding.label", "embedding.text"], "only pairs have a similarity", fix)
     elif config.do_training and count == 2 and config.global_batch.micro_batch_size * samples < 2:
-        yield FieldError(
+        yield SettingError(
             ["global_batch.micro_batch_size", "embedding.label"],
             "the wrong answers are those of the other pairs of the micro batch, and there is no other",
             "set micro_batch_size to 32, say, or name a third column in embedding.text or the label",
         )
 
 
-def several_seeds(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def several_seeds(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     if config.seeds is None:
         return
     twice = next((seed for seed in config.seeds if config.seeds.count(seed) > 1), None)
     if task != CLASSIFICATION:
-        yield FieldError(["seeds"], f"{task} trains with one seed", "set seed instead of seeds")
+        yield SettingError(["seeds"], f"{task} trains with one seed", "set seed instead of seeds")
     elif not config.do_training:
-        yield FieldError(["seeds", "do_training"], "without training there is nothing to vary", "remove seeds")
+        yield SettingError(["seeds", "do_training"], "without training there is nothing to vary", "remove seeds")
     elif twice is not None:
-        yield FieldError(["seeds"], f"{twice} is listed twice", "name each seed once")
+        yield SettingError(["seeds"], f"{twice} is listed twice", "name each seed once")
 
 
-def run_name(config: TrainingConfig, task: str) -> Iterator[FieldError]:
+def run_name(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     name = config.name or ""
     if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 for c in name):
-        yield FieldError(["name"], "the run's folder has this name", r"use a name without / \ : and control characters")
+        yield SettingError(
+            ["name"], "the run's folder has this name", r"use a name without / \ : and control characters"
+        )
     elif mask(name) != name:
-        yield FieldError(["name"], "it contains a secret, which messages mask", "use a name without it")
+        yield SettingError(["name"], "it contains a secret, which messages mask", "use a name without it")
     elif len(name.encode("utf-8")) > 200:
-        yield FieldError(["name"], "it is too long for a folder's name", "use a name of at most 200 bytes")
+        yield SettingError(["name"], "it is too long for a folder's name", "use a name of at most 200 bytes")
 
 
 RULES: Tuple[Rule, ...] = (
@@ -249,6 +251,6 @@ RULES: Tuple[Rule, ...] = (
 )
 
 
-def broken_rules(config: TrainingConfig, task: str) -> List[FieldError]:
+def broken_rules(config: TrainingConfig, task: str) -> List[SettingError]:
     """Return all violations of the rules by ``config``, in the rules' order."""
     return [problem for rule in RULES for problem in rule(config, task)]

@@ -145,6 +145,6 @@ def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> Re
 
     task = task_class(name)(config, resolved_architecture(config, start), start)
     platform = configured_platform(config)
-    built = task.build(platform, start.initialize_source)
+    built = task.build(platform, start.set_initial_weights)
     refuse_random_weights(start, allowed=False)
     return RestoredTask(task, built, platform)

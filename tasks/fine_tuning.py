@@ -17,7 +17,7 @@ from settings.schema import TrainingConfig
 from training.building import build_model
 from training.initial_weights import InitialWeights, TokenizerSettings, tokenizer_settings
 from training.prediction import Predictor
-from training.task import BuiltModel, InitializeSource
+from training.task import BuiltModel, SetInitialWeights
 
 
 class FineTuning:
@@ -59,13 +59,20 @@ class FineTuning:
         """Return the features of a sample of a length, with or without its labels."""
         raise NotImplementedError
 
-    def build(self, platform: Platform, fill: InitializeSource) -> BuiltModel:
+    def build(self, platform: Platform, set_initial_weights: SetInitialWeights) -> BuiltModel:
         """Return Hugging Face's BERT with the task's head, converted unless ``replace_layers`` is false."""
         config, features = self._config, self.features(self._config.max_seq_length, labels=False)
         if self.sequences_per_row is not None:
             features = in_packs(features, self.sequences_per_row, self.reads_cls)
         return build_model(
-            config, self.name, self._architecture, features.shapes, self.outputs, platform, fill, self.labels
+            config,
+            self.name,
+            self._architecture,
+            features.shapes,
+            self.outputs,
+            platform,
+            set_initial_weights,
+            self.labels,
         )
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:

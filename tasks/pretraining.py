@@ -21,7 +21,7 @@ from settings.schema import TrainingConfig
 from training.building import build_model
 from training.initial_weights import InitialWeights
 from training.prediction import Predictor
-from training.task import BuiltModel, InitializeSource
+from training.task import BuiltModel, SetInitialWeights
 from utilities.errors import UserError
 from utilities.metric_names import MLM_LOSS
 
@@ -55,7 +55,7 @@ class Pretraining:
             refuse_other_vocabulary(records.manifest, self._held_out.manifest)
         return records
 
-    def build(self, platform: Platform, fill: InitializeSource) -> BuiltModel:
+    def build(self, platform: Platform, set_initial_weights: SetInitialWeights) -> BuiltModel:
         """Return Hugging Face's BERT, converted unless ``replace_layers`` is false."""
         config = self._config
         self.objective = PretrainingObjective(
@@ -67,7 +67,7 @@ class Pretraining:
             )
             self._held_out = None
         shapes = self._features().shapes
-        return build_model(config, self.name, self._architecture, shapes, self.outputs, platform, fill)
+        return build_model(config, self.name, self._architecture, shapes, self.outputs, platform, set_initial_weights)
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
         """Return records, vocabulary, and the entropy of the corpus' word pieces if the manifest has it."""

@@ -116,7 +116,7 @@ class TokenClassification(FineTuning):
             return self.generated()
         assert self._train is not None and self._train.tags is not None, "training data has tags"
         encoded = self._encoded(self._train.words)
-        report_truncation(self._train.origin, encoded, self._config.max_seq_length)
+        report_lost_words(self._train.origin, encoded, self._config.max_seq_length)
         self._facts = self._describe(self._train, encoded)
         samples = {**encoded.arrays, "labels": encoded.labels(self._train.tags, self.label_names)}
         return self.rows(ArrayReader(self.features(self._config.max_seq_length), samples), encoded.lengths)
@@ -179,7 +179,7 @@ class TokenClassification(FineTuning):
         if not all(sentences):
             raise UserError("the text has no words")
         encoded = self._encoded(sentences)
-        report_truncation("the text" if len(texts) == 1 else "the texts", encoded, self._config.max_seq_length)
+        report_lost_words("the text" if len(texts) == 1 else "the texts", encoded, self._config.max_seq_length)
         logits = self._logits(predict, encoded)
         shares = softmax(logits, axis=-1).max(axis=-1)[encoded.rows, encoded.columns].tolist()
         share_of_word = dict(zip(zip(encoded.rows.tolist(), encoded.words.tolist()), shares))
@@ -205,7 +205,7 @@ class TokenClassification(FineTuning):
         """Return the tags of the words of each sentence; log what was cut if the sentences' origin is given."""
         encoded = self._encoded(sentences)
         if origin is not None:
-            report_truncation(origin, encoded, self._config.max_seq_length)
+            report_lost_words(origin, encoded, self._config.max_seq_length)
         return encoded.tags(self._logits(predict, encoded).argmax(axis=-1), self.label_names, sentences)
 
     def _read(self, split: str) -> Optional[Sentences]:
@@ -275,7 +275,7 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
     )
 
 
-def report_truncation(origin: str, encoded: Encoded, max_seq_length: int) -> None:
+def report_lost_words(origin: str, encoded: Encoded, max_seq_length: int) -> None:
     """Log how much of the sentences was cut; the words that were cut count as ``O``."""
     if encoded.truncated:
         cut = f"{encoded.truncated:,} sentences are longer than max_seq_length {max_seq_length} and are cut"

@@ -14,7 +14,7 @@ from model.tasks import expected_blocks
 from settings.derived import fits_stages, head_layout, starts_from_checkpoint
 from settings.schema import TrainingConfig
 from training.sparsity import choose_patterns
-from training.task import BuiltModel, InitializeSource
+from training.task import BuiltModel, SetInitialWeights
 
 
 def build_model(
@@ -24,7 +24,7 @@ def build_model(
     shapes: Mapping[str, Tuple[int, ...]],
     outputs: Sequence[str],
     platform: Platform,
-    fill: InitializeSource,
+    set_initial_weights: SetInitialWeights,
     labels: int = 2,
 ) -> BuiltModel:
     """Return Hugging Face's BERT for a task, converted unless ``replace_layers`` is false.
@@ -34,13 +34,13 @@ def build_model(
         task: name of the task.
         architecture: the model's sizes and options.
         shapes, outputs: inputs and outputs of the model, see :func:`model.blocks.assemble`.
-        fill: sets the weights of Hugging Face's model that training starts from.
+        set_initial_weights: sets the weights of Hugging Face's model that training starts from.
         labels: outputs of a classifier.
     """
     # Hugging Face's own layers are created on the machine if they are trained.
     with contextlib.nullcontext() if config.replace_layers else platform.scope():
         source = build_hf_model(task, architecture, config.seed, labels)
-    fill(source)
+    set_initial_weights(source)
     with platform.scope():
         given = config.ipu_config.pipeline_stages
         tail = head_layout(given or [expected_blocks(task, 1, architecture.use_next_sentence)])

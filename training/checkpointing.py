@@ -61,7 +61,7 @@ class Saver:
         self._context = context
         self._data = data
         self._seconds = seconds
-        text = text_settings(context.task, data.reader)
+        text = vocabulary_facts(context.task, data.reader)
         self._constant_facts = constant_facts(context, text.lower_case)
         folder = context.run.checkpoints(config.save_ckpt_path)
         resumed = self.position.checkpoint
@@ -171,25 +171,25 @@ def constant_facts(context: RunContext, lower_case: Optional[bool]) -> Dict[str,
     }
 
 
-class TextSettings(NamedTuple):
+class VocabularyFacts(NamedTuple):
     """The ``vocab.txt`` that belongs to the weights, and whether text is lower-cased first; None: unknown."""
 
     vocabulary: Optional[bytes] = None
     lower_case: Optional[bool] = None
 
 
-def text_settings(task: Any, reader: SampleReader) -> TextSettings:
+def vocabulary_facts(task: Any, reader: SampleReader) -> VocabularyFacts:
     """Return the vocabulary of a fine-tuning task, or the one that the manifest of the data set names."""
     settings = getattr(task, "tokenizer_settings", None)
     if settings is not None:
-        return TextSettings(settings.vocabulary.content, settings.lower_case)
+        return VocabularyFacts(settings.vocabulary.content, settings.lower_case)
     manifest = getattr(reader, "manifest", None)
     if manifest is None:
-        return TextSettings()
+        return VocabularyFacts()
     lower_case = manifest.settings.get("lower_case")
     path = manifest.vocabulary_path
     content = None if path is None else vocab_txt(path)
-    return TextSettings(content, lower_case if isinstance(lower_case, bool) else None)
+    return VocabularyFacts(content, lower_case if isinstance(lower_case, bool) else None)
 
 
 def rewind(context: RunContext, saver: Saver, error: DivergenceError) -> Position:

@@ -52,7 +52,7 @@ class InitialWeights(Protocol):
     lower_case: Optional[bool]
     trained_positions: Optional[int]
 
-    def initialize_source(self, source: keras.Model) -> None:
+    def set_initial_weights(self, source: keras.Model) -> None:
         """Set the weights of a built Hugging Face model, before its conversion."""
 
 
@@ -67,7 +67,7 @@ class SavedState:
         self.lower_case: Optional[bool] = checkpoint.facts.get("lower_case")
         self.trained_positions: Optional[int] = checkpoint.facts.get("trained_positions")
 
-    def initialize_source(self, source: keras.Model) -> None:
+    def set_initial_weights(self, source: keras.Model) -> None:
         """Do nothing: these are weights of converted blocks, which are restored with all other state."""
 
 

@@ -25,7 +25,7 @@ from training.machine import configured_platform, configured_processes
 from training.resume import check_same_config
 from training.run_folder import RESTORE, RunFolder
 from training.task import MakeTask
-from training.trainer import Result, train
+from training.trainer import Result, train_run
 from utilities.errors import Stopped, UserError
 from utilities.files import read_json_object, write_atomically
 
@@ -42,7 +42,7 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
     scores, their mean, and their sample standard deviation. With ``resume``, finished seeds are not trained again.
 
     Args:
-        loaded, make_task, started: see :func:`training.trainer.train`.
+        loaded, make_task, started: see :func:`training.trainer.train_run`.
 
     Returns:
         The result of the run; None with several seeds, whose models are freed one by one.
@@ -52,7 +52,7 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
     for note in loaded.notes if processes.is_chief else ():
         logger.warning(note)
     if config.seeds is None:
-        return train(loaded, make_task, started, processes)
+        return train_run(loaded, make_task, started, processes)
     with process_failures(processes):
         if not processes.is_single:
             configured_platform(config, processes)  # joins them
@@ -133,7 +133,7 @@ def train_seed(
         Stopped: the run was asked to stop; the exception names the run of all seeds.
     """
     try:
-        return train(loaded, make_task, started, processes).scores
+        return train_run(loaded, make_task, started, processes).scores
     except Stopped as stop:
         stop.run = folder.path.name
         raise

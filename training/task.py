@@ -16,7 +16,7 @@ from training.initial_weights import InitialWeights
 from training.prediction import Predictor
 
 # Sets the weights of a built Hugging Face model that training starts from.
-InitializeSource = Callable[[keras.Model], None]
+SetInitialWeights = Callable[[keras.Model], None]
 
 
 class BuiltModel(NamedTuple):
@@ -40,11 +40,11 @@ class Task(Protocol):
     def open_data(self) -> SampleReader:
         """Open and check the samples to train on. Not called in a run that only evaluates."""
 
-    def build(self, platform: Platform, fill: InitializeSource) -> BuiltModel:
+    def build(self, platform: Platform, set_initial_weights: SetInitialWeights) -> BuiltModel:
         """Build the converted model.
 
         Args:
-            fill: function that must be called with the Hugging Face model before its weights are transferred.
+            set_initial_weights: must be called with the Hugging Face model before its weights are transferred.
         """
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:

@@ -78,7 +78,7 @@ class Result:
     model: keras.Model = dataclasses.field(repr=False)
 
 
-def train(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: Processes) -> Result:
+def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: Processes) -> Result:
     """Train and evaluate according to the config.
 
     Args:
@@ -196,7 +196,7 @@ def describe_run(
 
 def initial_model(context: RunContext, data: Optional[TrainingData], start: Optional[InitialWeights]) -> BuiltModel:
     """Build the converted model with the weights to start from, and log the conversion."""
-    built = context.task.build(context.platform, functools.partial(initialize_source, context, data, start))
+    built = context.task.build(context.platform, functools.partial(set_initial_weights, context, data, start))
     parameters = f"{sum(variable.shape.num_elements() for variable in built.model.trainable_variables):,} parameters"
     if built.conversion is None:
         logger.info("Hugging Face's BERT with its own layers, %s", parameters)
@@ -214,12 +214,12 @@ def initial_model(context: RunContext, data: Optional[TrainingData], start: Opti
     return built
 
 
-def initialize_source(
+def set_initial_weights(
     context: RunContext, data: Optional[TrainingData], start: Optional[InitialWeights], source: keras.Model
 ) -> None:
     """Set the weights of a Hugging Face model before its conversion; weights that nothing sets stay random."""
     if start is not None:
-        start.initialize_source(source)
+        start.set_initial_weights(source)
     elif data is not None and context.config.word_vectors and context.processes.is_chief:
         # Training begins with the chief's weights in all processes.
         assign_word_vectors(source, data.reader, context.architecture.initializer_range, context.config.seed)

@@ -119,7 +119,7 @@ def _write_hdf5(folder: Path, head: Head) -> List[str]:
     model = model_class(BertConfig.from_pretrained(str(folder)))
     model(model.dummy_inputs)  # gives the variables the names by which from_pretrained looks for them
     written = open_pretrained(str(folder), CHECKPOINT)
-    written.initialize_source(model)
+    written.set_initial_weights(model)
     model.save_weights(str(folder / HDF5))
     missing = written.report.missing
     return [f"`{HDF5}` has random numbers for {name}, which the checkpoint lacks." for name in missing]

@@ -47,7 +47,7 @@ def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = F
 
     Example:
         >>> start = open_pretrained("bert-base-uncased", "bert_model_name")  # doctest: +SKIP
-        >>> start.initialize_source(model)  # doctest: +SKIP
+        >>> start.set_initial_weights(model)  # doctest: +SKIP
     """
     return dataclasses.replace(_open(name_or_path, key), key=key, allow_missing=allow_missing_weights)
 

@@ -77,7 +77,7 @@ class Pretrained:
         key: config key or flag that named it, for messages.
         allow_missing: let encoder weights that are missing start from random numbers.
         changes: log lines about changes of the weights since.
-        report: the report of the last :meth:`initialize_source`.
+        report: the report of the last :meth:`set_initial_weights`.
     """
 
     origin: str
@@ -96,7 +96,7 @@ class Pretrained:
     changes: List[str] = dataclasses.field(default_factory=list)
     report: LoadReport = dataclasses.field(default_factory=LoadReport, init=False, repr=False)
 
-    def initialize_source(self, source: keras.Model) -> None:
+    def set_initial_weights(self, source: keras.Model) -> None:
         """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.
 
         Raises:

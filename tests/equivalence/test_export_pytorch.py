@@ -154,7 +154,7 @@ def test_from_pytorch_through_our_checkpoint_and_back_every_bit_is_the_same(task
     start = open_pretrained(str(folder), "bert_model_name")
     a = Architecture(**{**start.architecture, "vocab_size": 128})  # padded on the way
     source = build_hf_model(task, a, seed=1)
-    start.initialize_source(source)
+    start.set_initial_weights(source)
     _, blocks = built(task, source, a)
     facts = {"task": task, "architecture": dataclasses.asdict(a)}
     state = TrainingState(blocks, keras.optimizers.SGD(0.1))

@@ -117,7 +117,7 @@ def test_fine_tuning_starts_from_pretraining(task, tmp_path):
     start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
     fresh = build_hf_model(task, architecture(), seed=99)
     before = pytorch_arrays(fresh)
-    start.initialize_source(fresh)
+    start.set_initial_weights(fresh)
     after, pretrained = pytorch_arrays(fresh), pytorch_arrays(saved.source)
     missing = set(start.report.missing)
     assert missing == {name for name in after if name.startswith(("qa_outputs.", "classifier."))}

@@ -122,7 +122,7 @@ def test_loss_and_gradients_equal_pytorch(root: Path, expected: dict, name: str,
     start, data = open_pretrained(str(root / "mean"), "x"), batch_of(root, texts, samples_in_a_row)
     a = Architecture(**start.architecture)
     source = build_hf_model(SENTENCE_EMBEDDING, a, seed=0)
-    start.initialize_source(source)
+    start.set_initial_weights(source)
     pair = pair_of(source, a, on_cpu(), SENTENCE_EMBEDDING, shapes_of(data))
     tensors = {key: tf.constant(value) for key, value in data.items()}
     with tf.GradientTape() as tape:

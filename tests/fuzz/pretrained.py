@@ -92,7 +92,7 @@ class Pretrained:
             ours = {name: getattr(architecture(), name) for name in SIZES}
             if any((start.architecture or {}).get(name, size) != size for name, size in ours.items()):
                 return REFUSED  # another model would be built, and the trainer compares its sizes with the weights
-            start.initialize_source(self._target)
+            start.set_initial_weights(self._target)
         except UserError as error:
             check_line(shown_line(str(error)), lambda line: str(self._folder) in line or "pretrained_ckpt_path" in line)
             return REFUSED

@@ -50,7 +50,7 @@ def loss_by_tensorflow(folder: str, rows: Path) -> float:
     ids, mask, segments, positions, labels, weights = (np.load(rows / f"{name}.npy") for name in names)
     model = TFBertForMaskedLM(BertConfig.from_pretrained(folder))
     model.build_in_name_scope()
-    open_pretrained(folder, "bert_model_name").initialize_source(model)
+    open_pretrained(folder, "bert_model_name").set_initial_weights(model)
     logits = model(input_ids=ids, attention_mask=mask, token_type_ids=segments).logits.numpy()  # (N, S, V)
     logits = np.take_along_axis(logits, positions[:, :, None].astype(np.int64), axis=1)  # (N, P, V)
     log_sums = np.log(np.exp(logits).sum(axis=-1))

@@ -44,7 +44,7 @@ def loaded(task: str, start: Any, replace: bool = True, classes: int = CLASSES, 
     """Return this project's model with the weights of ``start`` and the given changes of the architecture."""
     a = dataclasses.replace(Architecture(**start.architecture), **changes)
     source = build_hf_model(task, a, seed=99, classes=classes)
-    start.initialize_source(source)
+    start.set_initial_weights(source)
     return built(task, source, a, replace)[0]
 
 

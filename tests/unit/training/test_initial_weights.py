@@ -26,7 +26,7 @@ from training.initial_weights import (
     saved_architecture,
     trained_positions,
 )
-from training.trainer import initialize_source
+from training.trainer import set_initial_weights
 from utilities.errors import UserError
 
 EVERYTHING = dict.fromkeys(
@@ -164,5 +164,5 @@ def test_only_the_chief_computes_word_vectors(process):
     data: Any = SimpleNamespace(reader=GeneratedReader(pretraining_features(16, 2, 30), seed=1))
     table = tf.Variable(tf.zeros([30, 8]))
     source: Any = SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(weight=table))
-    initialize_source(context, data, None, source)
+    set_initial_weights(context, data, None, source)
     assert bool(tf.reduce_any(table != 0)) == (process == 0)

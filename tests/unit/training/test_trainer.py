@@ -43,7 +43,7 @@ def test_every_process_that_predicts_has_the_weights_of_a_resumed_run(process, t
         global_batch=SimpleNamespace(micro_batch_size=1),
     )  # fmt: skip
     task = SimpleNamespace(
-        build=lambda platform, fill: BuiltModel(model, blocks, None), evaluate=evaluate,
+        build=lambda platform, set_initial_weights: BuiltModel(model, blocks, None), evaluate=evaluate,
         objective=ClassificationObjective(),
     )  # fmt: skip
     context: Any = SimpleNamespace(

@@ -46,7 +46,7 @@ def load(folder, task=PRETRAINING, allow=False, classes=3, **changes) -> tuple[d
     """Return a model's weights after loading."""
     start = open_pretrained(str(folder), "bert_model_name", allow)
     model = build_hf_model(task, architecture(**changes), seed=99, classes=classes)
-    start.initialize_source(model)
+    start.set_initial_weights(model)
     return pytorch_arrays(model), start
 
 
@@ -134,7 +134,7 @@ def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, cap
     assert start.architecture["vocab_size"] == 43
     model = build_hf_model(PRETRAINING, architecture(vocab_size=44), seed=99)
     with caplog.at_level(logging.INFO):
-        start.initialize_source(model)
+        start.set_initial_weights(model)
     assert "3 word pieces added" in caplog.text
     parts = [[pieces.index(part) for part in word] for word in (["b", "##a", "##d"], ["f", "##i", "##g"], ["[UNK]"])]
     arrays = pytorch_arrays(model)
@@ -154,7 +154,7 @@ def test_positions_beyond_the_trained_ones_are_copies(source, tmp_path, caplog):
     trained = dataclasses.replace(open_pretrained(str(folder), "k"), trained_positions=10)
     model = build_hf_model(PRETRAINING, architecture(), seed=99)
     with caplog.at_level(logging.INFO):
-        with_repeated_positions(trained, length=32).initialize_source(model)
+        with_repeated_positions(trained, length=32).set_initial_weights(model)
     assert "the vectors from position 9 on start as copies" in caplog.text
     old, new = pytorch_arrays(source)[POSITIONS], pytorch_arrays(model)[POSITIONS]
     words = old[1:9]
