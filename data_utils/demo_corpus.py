@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import importlib.util
 import inspect
 import os
@@ -92,12 +93,10 @@ def _docstrings(path: Path) -> list[str]:
 
 def _candidates(packages: tuple[str, ...]) -> Iterator[list[str]]:
     """Yield the texts of documents, the most readable first: help topics, and the docstrings of each module."""
-    try:
+    with contextlib.suppress(ImportError):
         from pydoc_data.topics import topics  # such as ``help("ASSIGNMENT")``
-    except ImportError:
-        topics = {}
-    for name in sorted(topics):
-        yield [topics[name]]
+
+        yield from ([topics[name]] for name in sorted(topics))
     specs = [importlib.util.find_spec(package) for package in packages]
     roots = [next(iter(spec.submodule_search_locations)) for spec in specs if spec and spec.submodule_search_locations]
     for root in (sysconfig.get_path("stdlib"), *roots):

@@ -13,7 +13,7 @@ from tests import ROOT
 
 PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
 # Of requirements.txt.
-RUNTIME = {"matplotlib", "numpy", "pydantic", "safetensors", "tensorflow", "transformers"}
+RUNTIME = {"matplotlib", "nltk", "numpy", "pydantic", "safetensors", "tensorflow", "transformers"}
 PYTORCH = {"peers_pytorch.py", "race_pytorch.py"}
 NEED_PYTORCH = ("speed", "fine_tuning", "learning pytorch", "learning_race")
 

@@ -17,7 +17,6 @@ from data_utils.completion_log import (
     identify_files,
     mismatch_error,
 )
-from data_utils.text.documents import REJECTED_NAME, RejectedDocuments
 from utilities.errors import UserError
 
 
@@ -109,20 +108,3 @@ def test_inputs_are_identified_without_reading_them(tmp_path: Path) -> None:
     assert identify_files(moved[::-1]) != before
     moved[0].write_bytes(b"x" * 99_999 + b"z")
     assert identify_files(moved) != before
-
-
-def test_rejected_documents_are_written_in_the_order_of_the_input(tmp_path: Path) -> None:
-    rejected = RejectedDocuments(3, tmp_path)
-    rejected.write()
-    assert not (tmp_path / REJECTED_NAME).exists()
-    rejected.add(7, [("Über", "no text")])
-    rejected.add(2, [["A", "broken"], ["B", "broken"]])
-    rejected.add(3, [])
-    assert (rejected.count, rejected.note(), rejected.first()) == (3, ", 3 rejected", "'A': broken")
-    rejected.write()
-    lines = [json.loads(line) for line in (tmp_path / REJECTED_NAME).read_text(encoding="utf-8").splitlines()]
-    assert [line["title"] for line in lines] == ["A", "B", "Über"]
-    assert lines[0] == {"title": "A", "reason": "broken"}
-    with pytest.raises(UserError, match=r"4 articles .* --max-bad-articles 3 .*'A': broken"):
-        rejected.add(9, [("C", "broken")])
-    assert len((tmp_path / REJECTED_NAME).read_text().splitlines()) == 4
