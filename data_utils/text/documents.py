@@ -53,7 +53,7 @@ class RejectedDocuments:
         if self.count > self.limit:
             self.write()
             raise UserError(
-                f"{self.count:,} articles cannot be used, more than --max-bad-articles {self.limit} allows; the first:"
+                f"{self.count:,} documents cannot be used, more than --max-bad-articles {self.limit} allows; the first:"
                 f" {self.first()}; all of them: {self.folder / REJECTED_NAME}"
             )
 

@@ -21,6 +21,7 @@ from model.tasks import CLASSIFICATION
 from tasks import prediction_config, restore_task
 from tests import ROOT
 from tests.support.runs import NOUNS, sentence
+from tests.support.wiki_dumps import HEAD, TAIL, page
 from training.prediction import Predictor
 
 pytestmark = pytest.mark.long
@@ -68,14 +69,11 @@ def train(root: Path, program: str, name: str, *arguments: object, **changes: ob
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the run ``runs/pretraining`` on records from a dump of twenty articles."""
     root = tmp_path_factory.mktemp("chain")
+    pytest.importorskip("wikiextractor")
     pages = "".join(
-        f"<page><title>Page {page}</title><ns>0</ns><revision><text>"
-        + " ".join(sentence(page * 7 + number) for number in range(12))
-        + "</text></revision></page>"
-        for page in range(20)
+        page(f"Page {number}", " ".join(sentence(number * 7 + each) for each in range(12))) for number in range(20)
     )
-    with bz2.open(root / "dump.xml.bz2", "wt", encoding="utf-8") as file:
-        file.write(f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/">{pages}</mediawiki>')
+    (root / "dump.xml.bz2").write_bytes(bz2.compress((HEAD + pages + TAIL).encode()))
     run(
         "-m", "data_utils.text", "--dump", root / "dump.xml.bz2", "--output", root / "records", "--vocab-size", 256,
         "--max-seq-length", 32, "--max-predictions", 5, "--workers", 1,
