@@ -18,7 +18,7 @@ from data_utils.records.index import load_index
 from data_utils.records.reader import RecordReader
 from data_utils.records.writer import encode_examples, frame_records, write_record_file
 from data_utils.text.instances import Settings, make_features
-from data_utils.text.tokens import TokenizedUnit
+from data_utils.text.tokens import TokenizedText
 from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary
 from tests import ROOT
 from tests.support.doctor_datasets import MASK, PREDICTIONS, RECORDS, SEQUENCE, UNK, WORDS, features, packs, write
@@ -114,7 +114,7 @@ def test_impossible_values(
 
 def test_rows_without_a_word_that_is_short_enough_to_be_masked_as_a_whole(tmp_path: Path, examine: Examine) -> None:
     vocabulary = Vocabulary([*SPECIAL_TOKENS, "a", "##b"], tmp_path, b"")
-    text = TokenizedUnit(np.array([5, 6, 6, 6] * 30, np.int32), list(range(0, 121, 4)), [0, 10, 20, 30], 30)
+    text = TokenizedText(np.array([5, 6, 6, 6] * 30, np.int32), list(range(0, 121, 4)), [0, 10, 20, 30], 30)
     settings = Settings(SEQUENCE, PREDICTIONS, short_seq_prob=0.5, whole_word_masking=True)
     weights = make_features(text, vocabulary, settings, 0, 0)["masked_lm_weights"]
     empty = ~weights.any(axis=1)
