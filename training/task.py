@@ -44,7 +44,8 @@ class Task(Protocol):
         """Build the converted model.
 
         Args:
-            set_initial_weights: function that must be called with the Hugging Face model before its weights are transferred.
+            set_initial_weights: function that must be called with the Hugging Face model before its weights are
+                transferred.
         """
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
