@@ -34,7 +34,7 @@ WEIGHTS = "weights"
 OPTIMIZER = "optimizer"
 VOCABULARY = "vocab.txt"
 FORMAT = "bert-checkpoint"
-VERSION = 2  # 1 had no checksum of the description
+VERSION = 2
 
 _NAME = re.compile(r"step-(\d{8,})")
 _NEWER = "of a newer version"
@@ -207,12 +207,10 @@ def _format_problem(facts: Any) -> Optional[str]:
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         return f"format is not {FORMAT}"
     version = facts.get("version")
-    if version not in (1, VERSION):
+    if version != VERSION:
         return _NEWER if isinstance(version, int) and version > VERSION else "its version"
-    if version == VERSION:
-        content = {key: value for key, value in facts.items() if key != "sha256"}
-        if facts.get("sha256") != json_digest(content):
-            return "it does not have its own recorded SHA-256"
+    if facts.get("sha256") != json_digest({key: value for key, value in facts.items() if key != "sha256"}):
+        return "it does not have its own recorded SHA-256"
     files = facts.get("files")
     if not isinstance(files, dict) or any(Path(name).name != name for name in files):
         return "its list of files"

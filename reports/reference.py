@@ -13,6 +13,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
 
+import numpy as np
+
 from reports.run_files import Points, RunData, is_number, read_run_folder
 from utilities.errors import UserError
 from utilities.files import read_regular
@@ -51,14 +53,9 @@ class Band:
 
     def at(self, position: float) -> Optional[Tuple[float, float]]:
         """Return low and high at a position; None outside the reference."""
-        positions = self.positions
-        if not positions[0] <= position <= positions[-1]:
+        if not self.positions[0] <= position <= self.positions[-1]:
             return None
-        right = bisect.bisect_left(positions, position)
-        if positions[right] == position:
-            return self.low[right], self.high[right]
-        share = (position - positions[right - 1]) / (positions[right] - positions[right - 1])
-        low, high = (edge[right - 1] + share * (edge[right] - edge[right - 1]) for edge in (self.low, self.high))
+        low, high = (float(np.interp(position, self.positions, edge)) for edge in (self.low, self.high))
         return low, high
 
     def judge(self, position: float, value: float) -> Optional[str]:
