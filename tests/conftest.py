@@ -12,7 +12,7 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")  # for CPUs; with 0, TensorF
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep compiled programs neither for nor from other runs of this user. Matplotlib's fonts stay where they are."""
+    """Give the tests a cache folder of their own. Matplotlib's fonts stay where they are."""
     with pytest.MonkeyPatch.context() as patch:
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         patch.setenv("MPLCONFIGDIR", os.environ.get("MPLCONFIGDIR") or os.path.join(cache, "matplotlib"))
