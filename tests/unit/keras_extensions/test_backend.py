@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-LOADING = ("All log messages before absl", "oneDNN custom operations", "cuda drivers", "register cu")
+from tests.support.tensorflow_lines import LOADING
 
 
 def stderr_of(code: str, **environment: str) -> list[str]:
