@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from typing_extensions import Annotated, Literal
 
 from settings.fields import (
@@ -79,6 +79,14 @@ class Squad(Section):
     max_query_length: Count = Field(64, description="Longest question, in tokens; the rest is cut off.")
     n_best_size: Annotated[Count, MAY_CHANGE] = Field(20, description="Candidate answers to write for each question.")
     max_answer_length: Annotated[Count, MAY_CHANGE] = Field(30, description="Longest answer, in tokens.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_cache_dir(cls, values: Any) -> Any:
+        """Ignore the folder of cached windows, which configs of earlier versions name; nothing is cached any more."""
+        if isinstance(values, dict):
+            return {key: value for key, value in values.items() if key != "cache_dir"}
+        return values
 
 
 class OwnFiles(Section):

@@ -39,7 +39,11 @@ def test_paths_in_the_section_of_squad_are_expanded(tmp_path: Path, monkeypatch:
         load("squad", path, "--squad.dev-file", "$NO_SUCH/dev.json")
 
 
-def test_an_unknown_key_of_the_section_is_refused(tmp_path: Path) -> None:
+def test_the_cache_of_earlier_versions_has_no_effect(tmp_path: Path) -> None:
+    for folder in (None, "cache"):  # the best config of a search names every field
+        path = write(tmp_path, {"extends": str(SQUAD), "squad": {"cache_dir": folder, "doc_stride": 64}})
+        expected = {**load("squad", SQUAD).squad.model_dump(), "doc_stride": 64}
+        assert load("squad", path).squad.model_dump() == expected
     with pytest.raises(UserError, match=r"squad\.cache_dirs .*unknown key"):
         load("squad", write(tmp_path, {"extends": str(SQUAD), "squad": {"cache_dirs": "cache"}}))
 
