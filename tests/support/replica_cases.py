@@ -130,7 +130,8 @@ def weights_after(case: Case, processes: Processes, folder: Path | None = None) 
         trained = resumed(trained.state, case, processes, folder)
         updates = updates[2:]
     change = pattern_change(trained.pair.blocks, trained.optimizer, processes) if case.sparse else None
-    return weights_by_name(trained.pair.blocks), fitted(trained, updates, share, change)
+    means = fitted(trained, updates, share, change)
+    return weights_by_name(trained.pair.blocks), means
 
 
 def fitted(
