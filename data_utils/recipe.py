@@ -1,7 +1,7 @@
 """What the folder of a data set is made from: ``recipe.json``.
 
-A command goes on in a folder that it, or one with the same input and settings, has begun; a folder that contains
-something else is refused, unless it may be replaced.
+A command continues in a folder that was begun with the same input and settings. A folder that contains something else
+is refused, unless it may be replaced.
 """
 
 from __future__ import annotations

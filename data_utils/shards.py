@@ -173,7 +173,7 @@ def open_workers(count: int, scheduler: Optional[str] = None, folder: Optional[P
     Args:
         count: Number of processes on this machine; 1 runs everything in this process.
         scheduler: Address of a Dask scheduler, such as ``tcp://10.0.0.1:8786``, whose workers are used instead.
-        folder: Output folder, which all workers of that scheduler must see under the same path; created if absent.
+        folder: Output folder, created if absent. All workers of that scheduler must see it under the same path.
 
     Raises:
         UserError: The cluster cannot be used.

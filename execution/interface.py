@@ -177,7 +177,7 @@ class Course(Protocol):
             means: returns the mean of each term of the objective, and other values, since it was called last.
 
         Returns:
-            Whether training goes on.
+            Whether training continues.
         """
 
 
@@ -384,7 +384,7 @@ class Platform(abc.ABC):
             model: a model that :meth:`compile` has prepared.
             data: data set with one element of shape (A, B, …) for each update.
             updates: number of elements of ``data``.
-            course: decides after each call how training goes on.
+            course: decides after each call what follows.
         """
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from typing import Dict, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, NamedTuple, Optional, Sequence
 
 from keras_extensions.backend import keras
 from keras_extensions.callbacks.checkpoints import Checkpoints
@@ -18,6 +18,16 @@ from utilities.metric_names import is_loss
 
 logger = logging.getLogger(__name__)
 
+
+def make_predictor(
+    context: RunContext, model: keras.Model, interrupted: Callable[[], bool] = lambda: False
+) -> Predictor:
+    """Return what runs the model over a data set, in batches of the size that config and machine give."""
+    config, platform = context.config, context.platform
+    batch_size = evaluation_batch_size(config.evaluation_batch_size, config.global_batch.micro_batch_size, platform)
+    return Predictor(model, batch_size, platform, interrupted)
+
+
 # After training
 
 
@@ -27,9 +37,7 @@ def evaluate(context: RunContext, built: BuiltModel) -> Dict[str, float]:
     Returns:
         The scores by name; empty in processes other than the chief.
     """
-    config, platform = context.config, context.platform
-    batch_size = evaluation_batch_size(config.evaluation_batch_size, config.global_batch.micro_batch_size, platform)
-    scores = context.task.evaluate(Predictor(built.model, batch_size, platform), context.run.path)
+    scores = context.task.evaluate(make_predictor(context, built.model), context.run.path)
     if not context.processes.is_chief:
         return {}
     if scores:
@@ -84,15 +92,14 @@ class EvaluateWhileTraining:
         checkpoints: Checkpoints,
         reporting: Reporting,
     ) -> None:
-        config, platform = context.config, context.platform
+        config = context.config
         every = config.evaluation.every
         assert every is not None
-        self._context, self._platform, self._plan = context, platform, data.plan
+        self._context, self._plan = context, data.plan
         self._saver, self._checkpoints, self._reporting = saver, checkpoints, reporting
         self._metric = config.evaluation.metric or context.task.metrics(config)[0]
         self._rows_between = data.reader.count if every == "epoch" else every * config.samples_per_update
-        batch_size = evaluation_batch_size(config.evaluation_batch_size, config.global_batch.micro_batch_size, platform)
-        self._predict = Predictor(model, batch_size, platform, self._interrupted)
+        self._predict = make_predictor(context, model, self._interrupted)
         records = context.processes.decide(lambda: context.run.evaluations(self._metric))
         self._records = [Record(*record) for record in records]
         saver.writer.best = find_best_step(self._records, self._metric)  # a rewind may have discarded a better one
@@ -104,7 +111,7 @@ class EvaluateWhileTraining:
 
         A call of fixed length may have passed the step at which it was due.
         """
-        if self._is_due(step, step - (self._plan.updates_per_period if self._platform.has_fixed_calls else 1)):
+        if self._is_due(step, step - (self._plan.updates_per_period if self._context.platform.has_fixed_calls else 1)):
             return self._evaluate(step)
         return self._patience_is_over()
 

@@ -15,7 +15,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 VERSION = "1.0.0"  # of this project; see CHANGELOG.md
 PACKAGES = ("tensorflow", "tf-keras", "keras", "transformers", "tokenizers", "numpy", "pydantic")
@@ -67,14 +67,6 @@ def graphcore_installed() -> bool:
 def is_graphcore(platform: str) -> bool:
     """Return whether a config's ``execution.platform`` selects Graphcore's TensorFlow on this machine."""
     return platform == "graphcore" or (platform == "auto" and graphcore_installed())
-
-
-def tensorflow_version() -> Tuple[int, ...]:
-    """Return the first two numbers of the installed TensorFlow's version, without importing it; (0, 0) if unknown."""
-    try:
-        return tuple(map(int, importlib.metadata.version("tensorflow").split(".")[:2]))
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return (0, 0)
 
 
 def usable_cores() -> int:

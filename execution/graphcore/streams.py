@@ -80,7 +80,7 @@ class Calls(keras.callbacks.Callback):
     """Calls the trainer's course after each call of the program, with the values that the IPU has output.
 
     Args:
-        course: decides how training goes on.
+        course: decides what follows a call.
         steps: micro batches of an update on each replica, which Keras counts.
         terms: names of the objective's terms.
         values: returns all sums and counts since the last call, (micro batches, …, 2T).

@@ -87,14 +87,15 @@ class TrainableModel(keras.Model):
         self._loop = tf.function(self._step_in_turn)
 
     def make_updates(self, elements: Iterator[Tensors], count: int) -> None:
-        """Make a number of weight updates, each with the next element."""
-        self._means = self._loop(elements, tf.constant(count))
+        """Make a number of weight updates, each with the next element, and wait for them."""
+        means = self._loop(elements, tf.constant(count))
+        self._means = {name: float(mean) for name, mean in means.items()}  # a GPU may still be at work before this
 
     def means(self) -> Dict[str, float]:
         """Return the means of the objective's terms, and other reported values, since this was called last."""
         for ratio in self._training_ratios.values():
             ratio.reset_state()
-        return {name: float(mean) for name, mean in self._means.items()}
+        return dict(self._means)
 
     def _step_in_turn(self, elements: Iterator[Tensors], count: tf.Tensor) -> Dict[str, tf.Tensor]:
         for _ in tf.range(count):  # one graph, with a loop
