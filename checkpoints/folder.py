@@ -37,6 +37,8 @@ FORMAT = "bert-checkpoint"
 VERSION = 2
 
 _NAME = re.compile(r"step-(\d{8,})")
+_NEWEST = re.compile(r'^model_checkpoint_path: *"(.+)"', re.MULTILINE)  # in TensorFlow's file "checkpoint"
+_LAST_NUMBER = re.compile(r"\d+$")
 _NEWER = "of a newer version"
 UNFINISHED = ".writing-"
 REPLACED = ".replaced-"
@@ -145,18 +147,40 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
             return Checkpoint(candidate / WEIGHTS, read_facts(candidate))
         problems.append(f"{candidate.name}: {problem}")
         logger.warning("checkpoint %s is damaged (%s); trying the one before it", candidate, problem)
-    plain = newest_tensorflow(folder)
+    plain = newest_tensorflow(folder, key)
     if plain is None:
         reason = f" ({problems[0]})" if problems else ""
         raise UserError(f"{key}: {folder} has no intact checkpoint{reason}; name a folder that has one")
     return Checkpoint(plain, None)
 
 
-def newest_tensorflow(folder: Path) -> Optional[Path]:
-    """Return the prefix of the newest plain TensorFlow checkpoint in a folder, by modification time."""
-    files = (path for path in folder.glob("*.index") if path.is_file())
-    indices: List[Path] = sorted(files, key=lambda path: (path.stat().st_mtime, path.name))
-    return indices[-1].with_suffix("") if indices else None
+def newest_tensorflow(folder: Path, key: str) -> Optional[Path]:
+    """Return the prefix of the newest plain TensorFlow checkpoint in a folder; None if there is none.
+
+    TensorFlow's file ``checkpoint`` names it. Without this file, it is the one whose name ends with the highest step.
+    Times of files do not matter, because copies have others.
+
+    Raises:
+        UserError: there are several, and nothing says which is the newest.
+    """
+    prefixes = sorted(path.with_suffix("") for path in folder.glob("*.index") if path.is_file())
+    named = _named_by_tensorflow(folder)
+    if named in prefixes or len(prefixes) < 2:
+        return named if named in prefixes else next(iter(prefixes), None)
+    steps = {prefix: _LAST_NUMBER.search(prefix.name) for prefix in prefixes}
+    numbers = {int(step.group()): prefix for prefix, step in steps.items() if step is not None}
+    if len(numbers) < len(prefixes):
+        names = " and ".join(prefix.name for prefix in prefixes[:2])
+        raise UserError(f"{key}: {folder} has several checkpoints ({names}), and no order of them; name one")
+    return numbers[max(numbers)]
+
+
+def _named_by_tensorflow(folder: Path) -> Optional[Path]:
+    """Return the prefix that TensorFlow's file ``checkpoint`` calls the newest, in this folder."""
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        named = _NEWEST.search((folder / "checkpoint").read_text(encoding="utf-8"))
+        return folder / Path(named.group(1)).name if named else None
+    return None
 
 
 def damage(checkpoint: Path) -> Optional[str]:

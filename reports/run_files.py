@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeGuard
 
 Points = Tuple[List[float], List[float]]  # positions and values
+STARTED = ("command", "folder", "variables")  # how the program was started
 _RUN_FILES = (HISTORY_NAME, "metrics.jsonl", "scores.json", "resolved_config.json")  # a run has at least one of them
 
 
@@ -34,6 +35,7 @@ class RunData:
         scores: scores of the evaluation.
         conversion: rows of the conversion table.
         checkpoints: rows of the checkpoint list.
+        start: how the run was last started: ``command``, ``folder`` and ``variables`` of the environment.
         history: rows of events: resumes, rewinds after a divergence, interruptions.
         patterns: patterns of a sparse encoder, one row each with ``step``, ``explored``, ``density`` and ``layers``.
         notes: the problems of files that could not be read.
@@ -50,6 +52,7 @@ class RunData:
     scores: Dict[str, Any]
     conversion: List[Dict[str, Any]]
     checkpoints: List[Dict[str, Any]]
+    start: Dict[str, Any]
     history: List[Dict[str, Any]]
     patterns: List[Dict[str, Any]]
     notes: List[str]
@@ -116,6 +119,10 @@ def read_run_folder(folder: Path) -> RunData:
     conversion = _read_json(folder / "conversion.json", notes)
     checkpoints = _read_json(folder / "checkpoints.json", notes)
     periods, evaluations = _read_metrics(folder / "metrics.jsonl", notes)
+    events = History(folder).events()
+    starts = [
+        event for event in events if isinstance(event.get("command"), str) and isinstance(event.get("variables"), dict)
+    ]
     return RunData(
         folder=folder,
         periods=periods,
@@ -128,7 +135,8 @@ def read_run_folder(folder: Path) -> RunData:
         scores=flatten(_read_object(folder / "scores.json", notes)),
         conversion=_rows(conversion),
         checkpoints=_rows(checkpoints),
-        history=[_history_row(event) for event in History(folder).events()],
+        start=mask_value({name: starts[-1].get(name) for name in STARTED}) if starts else {},
+        history=[_history_row(event) for event in events],
         patterns=_read_patterns(folder / "sparsity.jsonl"),
         notes=notes,
     )
@@ -162,9 +170,9 @@ def _points(pairs: Iterable[Tuple[Any, Any]]) -> Points:
 
 
 def _history_row(event: Dict[str, Any]) -> Dict[str, Any]:
-    """Return an event as a row, with its details in one cell and without the run's id."""
+    """Return an event as a row, with its details in one cell, without the run's id and how it was started."""
     columns = ("time", "event", "step")
-    others = {key: value for key, value in event.items() if key not in (*columns, "id", "task") and value}
+    others = {key: value for key, value in event.items() if key not in (*columns, *STARTED, "id", "task") and value}
     details = "; ".join(
         f"{key}: {value if isinstance(value, str) else json.dumps(value)}" for key, value in others.items()
     )

@@ -18,6 +18,7 @@ from training.building import build_model
 from training.initial_weights import InitialWeights, TokenizerSettings, tokenizer_settings
 from training.prediction import Predictor
 from training.task import BuiltModel, SetInitialWeights
+from utilities.errors import UserError
 
 
 class FineTuning:
@@ -95,7 +96,17 @@ class FineTuning:
     def rows(self, samples: SampleReader, lengths: np.ndarray, texts: Optional[int] = None) -> SampleReader:
         """Return sequences of ``lengths`` tokens as rows of the batch; by default those of a sample stay together."""
         count, texts = self.sequences_per_row, texts or self.texts
+        self._check_segments(samples)
         return make_rows(samples, lengths, count, self._config.seed, self.reads_cls, texts)
+
+    def _check_segments(self, samples: SampleReader) -> None:
+        """Refuse pairs of texts if the weights have a row for one segment only; XLA would read that row in silence."""
+        rows = self._architecture.type_vocab_size
+        if rows < 2 and samples.read(np.arange(samples.count))["segment_ids"].any():
+            raise UserError(
+                "samples are pairs of texts, but the model tells no second segment apart (its type_vocab_size is"
+                f" {rows}); give one text a sample, or name weights with a type_vocab_size of 2"
+            )
 
     def predicted(self, predict: Predictor, samples: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the model's outputs for each sequence, by name."""

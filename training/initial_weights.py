@@ -10,7 +10,12 @@ from typing import Any, Dict, NamedTuple, Optional, Protocol
 
 from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions
+from checkpoints.pretrained.pretrained import (
+    Pretrained,
+    with_added_pieces,
+    with_repeated_positions,
+    without_other_head,
+)
 from checkpoints.pretrained.weights import WORD_TABLE
 from data_utils.records.manifest import Manifest, check_vocabulary, load_manifest
 from data_utils.records.pipeline import SampleReader
@@ -89,7 +94,7 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
     key = weights_key(config)
     if key is None:
         return None
-    start = open_pretrained(getattr(config, key), key, config.allow_missing_weights)
+    start = without_other_head(open_pretrained(getattr(config, key), key, config.allow_missing_weights), task)
     start = _extend_vocabulary(config, start) if task == PRETRAINING else start
     return with_repeated_positions(start, _longest_sequence(config))
 

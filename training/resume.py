@@ -24,6 +24,7 @@ from settings.loading import LoadedConfig
 from settings.problems import TYPED
 from settings.schema import TrainingConfig, leaves
 from training.run_folder import CHECKPOINT_LIST, METRICS, RESTORE, FolderLocks, RunFolder, config_for_files
+from utilities.environment import start_facts
 from utilities.errors import UserError
 from utilities.history import HISTORY_NAME, RESUME
 
@@ -305,6 +306,7 @@ def record_resume(resumed: Resumed, config: TrainingConfig) -> None:
         checkpoint=None if source is None else source.name,
         changed={name: list(values) for name, values in changes.items()},
         notes=notes,
+        **start_facts(),
     )
     if source is not None:
         logger.info("resuming from step %s, saved in %s", f"{position.step:,}", source)

@@ -19,7 +19,7 @@ from keras_extensions.callbacks.safeguards import total_loss
 from reports.run_files import is_measurement, is_number
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
-from utilities.environment import environment_facts, program_version
+from utilities.environment import environment_facts, program_version, start_facts
 from utilities.errors import UserError
 from utilities.files import read_json_object, read_steps, write_atomically
 from utilities.history import BEGIN, History
@@ -55,7 +55,7 @@ class RunFolder:
                     break
                 path = Path(output_dir) / f"{name}-{attempt}"
             run = cls(path)
-            run.history.add(BEGIN, 0, id=uuid.uuid4().hex, task=task)
+            run.history.add(BEGIN, 0, id=uuid.uuid4().hex, task=task, **start_facts())
         except OSError as error:
             raise UserError(f"output_dir: cannot make {path} ({error.strerror}); name a folder to write to") from error
         return run

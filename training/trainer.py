@@ -13,7 +13,7 @@ from checkpoints.state import load_weights
 from execution.interface import Platform
 from execution.processes import Processes
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.progress import run_log
+from keras_extensions.callbacks.progress import EarlyRecords, early_records, run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
 from model.architecture import Architecture
@@ -91,7 +91,9 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         UserError: data, checkpoint or folder does not match the config.
     """
     config = loaded.config
-    with stop_on_signals() as stop, run_failures(processes, stop) as current, FolderLocks() as locks:
+    with early_records() as early, stop_on_signals() as stop, run_failures(
+        processes, stop
+    ) as current, FolderLocks() as locks:
         # Machine
         version = program_version()  # starts git, before there are servers whose sockets it would inherit
         curve = config.reference_curve
@@ -114,7 +116,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
             current.folder = run
             processes.run_name = processes.run_name or run.path.name
-            with open_log(run, config, processes):
+            with open_log(run, config, processes, early):
                 if resumed:
                     record_resume(resumed, config)
                 elif processes.is_chief:
@@ -179,10 +181,10 @@ def starting_weights(
     return start, architecture
 
 
-def open_log(run: RunFolder, config: TrainingConfig, processes: Processes) -> ContextManager[None]:
+def open_log(run: RunFolder, config: TrainingConfig, processes: Processes, early: EarlyRecords) -> ContextManager[None]:
     """Return the log of the run; the chief's is also a file, and the others log only warnings."""
     if processes.is_chief:
-        return run_log(run.path / "train.log", config.logging)
+        return run_log(run.path / "train.log", config.logging, early=early)
     return process_log(processes.index)
 
 

@@ -1,6 +1,7 @@
 """Collects facts about the machine and the software of a run, for its report, and sets how memory is allocated.
 
-The facts contain no environment variables and no user or host names, so a report can be published.
+The facts of the machine contain no user or host names. How the program was started (``start_facts``) may contain some
+in its paths; secrets are masked.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Optional
+
+from utilities.secrets import mask_value
 
 VERSION = "1.0.0"  # of this project; see CHANGELOG.md
 PACKAGES = ("tensorflow", "tf-keras", "keras", "transformers", "tokenizers", "numpy", "pydantic")
@@ -24,6 +28,10 @@ MALLOC_OPTIONS = {  # by their numbers in glibc's malloc.h
     -4: 0,  # M_MMAP_MAX, blocks outside the heap: they are returned to the system when they are freed
     -1: 2**31 - 1,  # M_TRIM_THRESHOLD, bytes: more free memory than this at the end of the heap is returned
 }
+VARIABLES = (  # beginnings of the names of environment variables that can change a training
+    *("BERT_", "CUDA_", "HF_", "KMP_", "LD_PRELOAD", "MALLOC_", "NVIDIA_", "OMP_", "POPLAR", "PYTHON", "TF_"),
+    *("TOKENIZERS_", "TRANSFORMERS_", "WANDB_", "XLA_"),
+)
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "bf16")
 
 
@@ -45,6 +53,19 @@ def environment_facts() -> Dict[str, Any]:
         "packages": _versions(),
         "git_commit": project_commit(),
     }
+
+
+def start_facts() -> Dict[str, Any]:
+    """Return how this process was started, with secrets masked: the command, its folder, and variables that matter."""
+    arguments = getattr(
+        sys, "orig_argv", [sys.executable, *sys.argv]
+    )  # Python 3.10 knows the interpreter's own options
+    facts = {
+        "command": shlex.join(["python", *arguments[1:]]),
+        "folder": os.getcwd(),
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
+    }
+    return mask_value(facts)
 
 
 def program_version() -> str:

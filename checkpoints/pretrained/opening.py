@@ -75,7 +75,7 @@ def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
     weights_file = find_weights_file(folder)
     if weights_file is not None:
         return _complete_bert(open_weights_file(weights_file, key), folder, origin, key)
-    prefix = newest_tensorflow(folder)
+    prefix = newest_tensorflow(folder, key)
     if prefix is not None:
         return _open_tensorflow(Checkpoint(prefix, None), key)
     names = ", ".join(["step-… (checkpoints of this project)", *(format.name for format in FORMATS), "*.ckpt.index"])

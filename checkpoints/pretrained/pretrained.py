@@ -21,9 +21,12 @@ from checkpoints.pretrained.weights import (
 )
 from data_utils.tokenizer import CONTINUATION, load_tokenizer, read_vocabulary
 from keras_extensions.backend import keras
+from model.tasks import TASKS
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
+
+HEAD = "classifier."  # beginning of the names of the heads of several tasks
 
 
 @dataclasses.dataclass
@@ -155,6 +158,25 @@ class Pretrained:
         report.missing = sorted([*report.missing, name])
         report.extra.append(f"{name} of shape {list(weight.shape)}, not {list(shape)}")
         return None
+
+
+def without_other_head(start: Pretrained, task: str) -> Pretrained:
+    """Return weights without the classifier of another task, which would pass for that of ``task`` by its name.
+
+    Args:
+        task: the task that will be trained or evaluated; the task of the weights is in their settings, if it is known.
+    """
+    if start.own:
+        trained = start.settings.get("task")
+    else:
+        classes = start.settings.get("architectures") or ()
+        trained = next((name for name, facts in TASKS.items() if facts.hugging_face in classes), None)
+    other = [name for name in start.weights if name.startswith(HEAD)] if trained in TASKS and trained != task else []
+    if not other:
+        return start
+    weights = {name: weight for name, weight in start.weights.items() if name not in other}
+    unknown = [f"{name} of {TASKS[trained].title}" for name in other]
+    return dataclasses.replace(start, weights=weights, unknown=[*start.unknown, *unknown])
 
 
 def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:

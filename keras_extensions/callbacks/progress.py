@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
+import logging.handlers
 import sys
 from pathlib import Path
 from typing import Iterator, List, Optional, TextIO
@@ -20,6 +21,8 @@ from utilities.metric_names import LOSS_SCALE, OVERFLOWS, part_losses
 from utilities.secrets import MaskingFormatter
 
 logger = logging.getLogger(__name__)
+
+EarlyRecords = logging.handlers.MemoryHandler
 
 
 class Progress(Listener):
@@ -112,7 +115,24 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 @contextlib.contextmanager
-def run_log(log_file: Path, level: str = "INFO", stream: Optional[TextIO] = None) -> Iterator[None]:
+def early_records() -> Iterator[EarlyRecords]:
+    """Within the block, keep log records until :func:`run_log` writes those from before its file into it."""
+    handler = EarlyRecords(1_000, logging.CRITICAL + 1, flushOnClose=False)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        root.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def run_log(
+    log_file: Path,
+    level: str = "INFO",
+    stream: Optional[TextIO] = None,
+    early: Optional[EarlyRecords] = None,
+) -> Iterator[None]:
     """Within the block, send log records with secrets masked to a file and to the console.
 
     Other handlers of the same console are removed until the block ends, because lines would appear twice. On a
@@ -122,6 +142,7 @@ def run_log(log_file: Path, level: str = "INFO", stream: Optional[TextIO] = None
         log_file: file to append to; its folder must exist.
         level: name of the lowest level to log.
         stream: the console; None: standard error.
+        early: the records from before, which the console has shown already.
     """
     stream = stream or sys.stderr
     terminal = is_terminal(stream)
@@ -133,6 +154,10 @@ def run_log(log_file: Path, level: str = "INFO", stream: Optional[TextIO] = None
         console.addFilter(lambda record: not getattr(record, "is_on_bar", False))
     handlers: List[logging.Handler] = [file_handler, console]
     root = logging.getLogger()
+    if early is not None:
+        root.removeHandler(early)
+        early.setTarget(file_handler)
+        early.flush()
     previous = root.level
     replaced = [h for h in root.handlers if type(h) is logging.StreamHandler and h.stream is stream]
     for duplicate in replaced:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import html
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,7 @@ from tests.support.runs import (
     metrics,
     prepare_dataset,
     read_json,
+    read_lines,
     train,
     trained,
     variables,
@@ -73,6 +76,9 @@ def test_the_run_folder_has_config_environment_conversion_and_report(run):
     assert resolved["origins"]["dataset_dir"] == "command line"
     assert resolved["derived"]["updates"] == 240
     assert "tensorflow" in read_json(run / "environment.json")["packages"]
+    begin = read_lines(run / "history.jsonl")[0]
+    assert "pytest" in begin["command"] and begin["folder"] == os.getcwd()
+    assert begin["command"] in html.unescape((run / "report.html").read_text())
     dropped = {row["source"]: row["weights_dropped"] for row in read_json(run / "conversion.json")}
     assert dropped["TFBertSelfAttention"] == ["query.bias", "key.bias", "value.bias"]
     assert "mlm loss" in (run / "report.html").read_text()

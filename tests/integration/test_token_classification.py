@@ -63,6 +63,11 @@ def test_an_evaluation_without_packs_says_the_same_and_one_text_has_its_entities
     assert "takes 1 text, not 2" in capsys.readouterr().err
 
 
+def test_a_warning_about_the_data_is_in_the_log(root: Path) -> None:
+    cut = run(root, "cut", max_seq_length=4, num_epochs=1, packing={})
+    assert "words are lost" in (cut / "train.log").read_text(encoding="utf-8")
+
+
 def test_a_file_of_words_gets_the_tags_of_the_evaluation(
     root: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,10 +97,34 @@ def test_a_broken_description_is_damage(tmp_path, change, named):
     assert named in damage(folder)
 
 
-def test_bare_tensorflow_checkpoints_by_folder_and_file(tmp_path):
-    for age, name in enumerate(("model-2", "model")):
-        (tmp_path / f"{name}.index").write_text("")
-        os.utime(tmp_path / f"{name}.index", (1000 - age, 1000 - age))
-    assert find_checkpoint(tmp_path).weights.name == "model-2"
+def write_bare(folder: Path, *names: str) -> None:
+    """Write TensorFlow checkpoints, the first with the latest time."""
+    for age, name in enumerate(names):
+        (folder / f"{name}.index").write_text("")
+        os.utime(folder / f"{name}.index", (1000 - age, 1000 - age))
+
+
+@pytest.mark.parametrize(
+    "names, state, chosen",
+    [
+        (["model"], None, "model"),
+        (["model-9000", "model-10000"], None, "model-10000"),
+        (["model-9000", "model-10000"], "model-9000", "model-9000"),
+        (["model-9000", "model-10000"], "/where/it/was/trained/model-9000", "model-9000"),
+        (["model-9000", "model-10000"], "model-gone", "model-10000"),
+    ],
+)
+def test_of_several_bare_tensorflow_checkpoints_the_newest_is_that_of_tensorflow(tmp_path, names, state, chosen):
+    write_bare(tmp_path, *names)
+    if state:
+        last = "".join(f'all_model_checkpoint_paths: "{name}"\n' for name in names)
+        (tmp_path / "checkpoint").write_text(f'model_checkpoint_path: "{state}"\n{last}')
+    assert find_checkpoint(tmp_path).weights == tmp_path / chosen
+
+
+def test_bare_tensorflow_checkpoints_without_an_order_are_refused_and_found_by_file(tmp_path):
+    write_bare(tmp_path, "model", "model-2")
+    with pytest.raises(UserError, match="several checkpoints"):
+        find_checkpoint(tmp_path)
     for given in ("model", "model.index"):
         assert find_checkpoint(tmp_path / given) == Checkpoint(tmp_path / "model", None)

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.pretrained import Pretrained, without_other_head
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import PACKS_FORMAT, pretraining_features
 from data_utils.records.manifest import write_manifest
 from execution.processes import Processes
 from keras_extensions.backend import tf
 from model.architecture import Architecture
+from model.tasks import CLASSIFICATION, TASKS, TOKEN_CLASSIFICATION
 from settings.loading import load_config
 from tests.support.config_files import FINE_TUNING, changed, write
 from training.initial_weights import (
@@ -120,6 +121,26 @@ def test_evaluation_of_random_weights_is_refused():
         refuse_random_weights(start, allowed=False)
     refuse_random_weights(start, allowed=True)
     refuse_random_weights(Pretrained("runs/mine", weights={}, architecture={}), allowed=False)
+
+
+@pytest.mark.parametrize(
+    "settings, task, kept",
+    [
+        ({"architectures": ["BertForSequenceClassification"]}, TOKEN_CLASSIFICATION, False),
+        ({"architectures": ["BertForTokenClassification"]}, CLASSIFICATION, False),
+        ({"architectures": ["BertForTokenClassification"]}, TOKEN_CLASSIFICATION, True),
+        ({"architectures": ["SomethingElse"]}, CLASSIFICATION, True),
+        ({}, CLASSIFICATION, True),
+    ],
+)
+@pytest.mark.parametrize("own", [False, True])
+def test_the_classifier_of_another_task_is_not_taken(settings, task, kept, own):
+    if own:
+        named = settings.get("architectures", [None])[0]
+        settings = {"task": next((name for name, facts in TASKS.items() if facts.hugging_face == named), None)}
+    weights = dict.fromkeys(("bert.pooler.dense.bias", "classifier.bias", "classifier.weight"))
+    start = without_other_head(Pretrained("it", weights, architecture={}, settings=settings, own=own), task)
+    assert ("classifier.weight" in start.weights, "bert.pooler.dense.bias" in start.weights) == (kept, True)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from utilities.environment import (
     git_commit,
     is_graphcore,
     program_version,
+    start_facts,
 )
 
 
@@ -31,6 +32,19 @@ def test_facts_are_true_and_contain_no_secret(monkeypatch):
     assert facts["packages"]["numpy"] == importlib.metadata.version("numpy")
     assert facts["cpu_cores"] >= facts["cpu_cores_usable"] >= 1
     assert facts["memory_gib"] > 0.1
+
+
+def test_the_start_has_command_and_variables_without_secrets(monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "hidden-key-1234")
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "3")
+    monkeypatch.setenv("HOME_OF_NOBODY", "x")
+    monkeypatch.setattr(
+        sys, "orig_argv", ["/bin/python3", "run_pretraining.py", "--name", "a b", "--hf-token", "s3cret99"]
+    )
+    start = start_facts()
+    assert start["command"] == "python run_pretraining.py --name 'a b' --hf-token ***"
+    assert start["variables"]["TF_NUM_INTEROP_THREADS"] == "3" and start["variables"]["WANDB_API_KEY"] == "***"
+    assert "HOME_OF_NOBODY" not in start["variables"] and start["folder"] == str(Path.cwd())
 
 
 def test_platform_of_a_config(monkeypatch):

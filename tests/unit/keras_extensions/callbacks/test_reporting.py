@@ -11,7 +11,7 @@ import pytest
 
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.outputs import MetricsFile, TensorBoardScalars
-from keras_extensions.callbacks.progress import Progress, format_duration, run_log
+from keras_extensions.callbacks.progress import Progress, early_records, format_duration, run_log
 from keras_extensions.callbacks.reporting import Listener, Reporting, learning_rate
 from keras_extensions.schedules import UpDown
 
@@ -161,6 +161,17 @@ def test_log_level_is_set_and_restored(tmp_path):
         logging.getLogger("x").info("quiet")
     assert (root.level, root.handlers) == before
     assert (tmp_path / "train.log").read_text() == ""
+
+
+def test_records_from_before_the_log_are_in_its_file_only(tmp_path):
+    console = io.StringIO()
+    with early_records() as early:
+        logging.getLogger("x").warning("two words are lost")
+        with run_log(tmp_path / "train.log", stream=console, early=early):
+            logging.getLogger("x").warning("later")
+    lines = (tmp_path / "train.log").read_text().splitlines()
+    assert [line.partition(" WARNING ")[2] for line in lines] == ["two words are lost", "later"]
+    assert console.getvalue() == "later\n"
 
 
 def test_existing_console_handler_does_not_duplicate_lines(tmp_path):
