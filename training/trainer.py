@@ -13,7 +13,7 @@ from checkpoints.state import load_weights
 from execution.interface import Platform
 from execution.processes import Processes
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.progress import EarlyRecords, early_records, run_log
+from keras_extensions.callbacks.progress import EarlyRecords, early_log, run_log
 from keras_extensions.callbacks.reporting import closing
 from keras_extensions.callbacks.signals import stop_on_signals
 from model.architecture import Architecture
@@ -91,7 +91,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         UserError: data, checkpoint or folder does not match the config.
     """
     config = loaded.config
-    with early_records() as early, stop_on_signals() as stop, run_failures(
+    with early_log() as log, stop_on_signals() as stop, run_failures(
         processes, stop
     ) as current, FolderLocks() as locks:
         # Machine
@@ -116,7 +116,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
             current.folder = run
             processes.run_name = processes.run_name or run.path.name
-            with open_log(run, config, processes, early):
+            with open_log(run, config, processes, log):
                 if resumed:
                     record_resume(resumed, config)
                 elif processes.is_chief:

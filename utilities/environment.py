@@ -56,10 +56,8 @@ def environment_facts() -> Dict[str, Any]:
 
 
 def start_facts() -> Dict[str, Any]:
-    """Return how this process was started, with secrets masked: the command, its folder, and variables that matter."""
-    arguments = getattr(
-        sys, "orig_argv", [sys.executable, *sys.argv]
-    )  # Python 3.10 knows the interpreter's own options
+    """Return how this process was started, without secrets: the command, its folder, and variables that matter."""
+    arguments = getattr(sys, "orig_argv", [sys.executable, *sys.argv])  # with Python's own options, from 3.10 on
     facts = {
         "command": shlex.join(["python", *arguments[1:]]),
         "folder": os.getcwd(),

@@ -115,7 +115,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 @contextlib.contextmanager
-def early_records() -> Iterator[EarlyRecords]:
+def early_log() -> Iterator[EarlyRecords]:
     """Within the block, keep log records until :func:`run_log` writes those from before its file into it."""
     handler = EarlyRecords(1_000, logging.CRITICAL + 1, flushOnClose=False)
     root = logging.getLogger()

@@ -64,7 +64,7 @@ def test_an_evaluation_without_packs_says_the_same_and_one_text_has_its_entities
 
 
 def test_a_warning_about_the_data_is_in_the_log(root: Path) -> None:
-    cut = run(root, "cut", max_seq_length=4, num_epochs=1, packing={})
+    cut = run(root, "cut", max_seq_length=5, num_epochs=1, packing={})
     assert "words are lost" in (cut / "train.log").read_text(encoding="utf-8")
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from keras_extensions.backend import keras, tf
 from keras_extensions.callbacks.outputs import MetricsFile, TensorBoardScalars
-from keras_extensions.callbacks.progress import Progress, early_records, format_duration, run_log
+from keras_extensions.callbacks.progress import Progress, early_log, format_duration, run_log
 from keras_extensions.callbacks.reporting import Listener, Reporting, learning_rate
 from keras_extensions.schedules import UpDown
 
@@ -165,7 +165,7 @@ def test_log_level_is_set_and_restored(tmp_path):
 
 def test_records_from_before_the_log_are_in_its_file_only(tmp_path):
     console = io.StringIO()
-    with early_records() as early:
+    with early_log() as early:
         logging.getLogger("x").warning("two words are lost")
         with run_log(tmp_path / "train.log", stream=console, early=early):
             logging.getLogger("x").warning("later")
