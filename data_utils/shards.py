@@ -16,11 +16,13 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -189,7 +191,7 @@ def open_workers(count: int, scheduler: Optional[str] = None, folder: Optional[P
         yield ALONE
     else:
         context = multiprocessing.get_context("forkserver")  # forking this process is unsafe, because it has threads
-        _start_fork_server()
+        _start_fork_server(context)
         ends = context.Pipe(duplex=False)
         executor = ProcessPoolExecutor(count, context, _end_with, ends[:1])
         try:
@@ -211,10 +213,16 @@ def _end_with(lifeline: Connection) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _start_fork_server() -> None:
-    """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes."""
+def _start_fork_server(context: ForkServerContext) -> None:
+    """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes.
+
+    It loads the command's modules, once for all workers and while this process does something else.
+    """
     from multiprocessing import forkserver
 
+    command = sys.modules["__main__"].__spec__
+    if command is not None:
+        context.set_forkserver_preload([command.name])
     if threading.current_thread() is not threading.main_thread():  # which alone may change how signals are handled
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
