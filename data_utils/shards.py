@@ -26,7 +26,9 @@ from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from data_utils.command_line import Progress, positive
+from tqdm import tqdm
+
+from data_utils.command_line import positive
 from data_utils.records.manifest import WORK_FOLDER
 from utilities.commands import RUN_AGAIN
 from utilities.environment import usable_cores
@@ -109,7 +111,7 @@ ALONE = Workers(ThisProcess())
 
 
 def run_shards(
-    workers: Workers, step: Step, make: MakeShard, shards: Iterable[Shard], progress: Progress
+    workers: Workers, step: Step, make: MakeShard, shards: Iterable[Shard], progress: tqdm
 ) -> Iterator[Tuple[int, Dict[str, Any]]]:
     """Make all shards that are not done yet; yield the number and the facts of each one, in any order.
 
@@ -133,7 +135,8 @@ def run_shards(
                 for shard in waiting:
                     facts = step.done(shard.number)
                     if facts is not None:
-                        progress.skip(shard.size)
+                        progress.initial += shard.size  # which the rate ignores
+                        progress.update(shard.size)
                         yield shard.number, facts
                         continue
                     running[workers.executor.submit(_make, step, make, shard)] = shard._replace(content=None)
@@ -143,7 +146,7 @@ def run_shards(
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     shard, facts = running.pop(future), future.result()
-                    progress.advance(shard.size)
+                    progress.update(shard.size)
                     yield shard.number, facts
     finally:
         for future in running:

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tup
 
 import numpy as np
 
-from data_utils.command_line import Progress
+from data_utils.command_line import progress_bar
 from data_utils.packing.assignment import Packs, fill_packs, histogram
 from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
@@ -204,7 +204,7 @@ def _measured(source: Source, step: Step, workers: Workers) -> Tuple[np.ndarray,
     shards = [Shard(n, (begin, end), end - begin) for n, (begin, end) in enumerate(zip(bounds, bounds[1:]))]
     make = functools.partial(_measure, source, step)
     (step.folder / WORK_FOLDER).mkdir(exist_ok=True)
-    with Progress(count, "measure", "records") as progress:
+    with progress_bar(count, "measure", "records") as progress:
         done = dict(run_shards(workers, step, make, shards, progress))
     parts = [np.fromfile(step.folder / done[shard.number]["file"], "<u2") for shard in shards]
     measured = np.concatenate(parts).reshape(-1, 2)
@@ -279,7 +279,7 @@ def _write(
     # Files of another plan, such as another version's, must not be mixed with this one's.
     made_with = json_digest([sizes, planned.plan.packs, planned.plan.repeats])
     step, make = Step(output, f"pack-{made_with[:12]}"), functools.partial(_write_file, source, output, sizes, digits)
-    with Progress(packs.number, "pack", "packs") as progress:
+    with progress_bar(packs.number, "pack", "packs") as progress:
         entries = dict(run_shards(workers, step, make, shards(), progress))
     return [entries[number] for number in sorted(entries)]
 

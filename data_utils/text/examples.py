@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_utils.command_line import Progress, fraction, natural, positive
+from data_utils.command_line import fraction, natural, positive, progress_bar
 from data_utils.recipe import clear_work, prepare_folder
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, write_manifest
@@ -121,13 +121,13 @@ def write_examples(
     entries: dict[int, dict[str, Any]] = {}
     totals = dict.fromkeys(("records", *ShardCounts._fields), 0)
     step, shards = Step(output, "examples"), corpus_shards(corpus.files, shard_bytes)
-    with Progress(text_bytes, "examples") as progress:
+    with progress_bar(text_bytes, "examples") as progress:
         for number, facts in run_shards(workers, step, functools.partial(_write_shard, job), shards, progress):
             entries[number] = facts["entry"]
             pieces += np.fromfile(job.pieces(number), np.int64)
             for name in totals:
                 totals[name] += facts[name]
-            progress.note = f"{totals['documents']:,} documents, {totals['records']:,} records"
+            progress.set_postfix_str(f"{totals['documents']:,} documents, {totals['records']:,} records", refresh=False)
     if not totals["records"]:
         clear_work(output)  # the folder can be used with other settings
         if settings.validation_fraction:

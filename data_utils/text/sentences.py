@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_utils.command_line import Progress, natural, positive
+from tqdm import tqdm
+
+from data_utils.command_line import natural, positive, progress_bar
 from data_utils.recipe import RECIPE_NAME, clear_work, identify_files, prepare_folder
 from data_utils.shards import (
     ALONE,
@@ -112,12 +114,12 @@ def _choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
     path = folder / PUNKT_NAME
     if not path.exists():
         limit = settings.training_megabytes * 10**6
-        with Progress(limit, "train Punkt") as progress:
+        with progress_bar(limit, "train Punkt") as progress:
             save_parameters(train(_sample(source, limit, progress)), path)
     return str(path)
 
 
-def _sample(source: Source, limit: int, progress: Progress) -> Iterator[str]:
+def _sample(source: Source, limit: int, progress: tqdm) -> Iterator[str]:
     """Yield the text of the first documents, up to ``limit`` characters."""
     taken = 0
     for document in source.documents():
@@ -125,7 +127,7 @@ def _sample(source: Source, limit: int, progress: Progress) -> Iterator[str]:
         if text:
             yield text
             taken += len(text)
-            progress.advance(len(text))
+            progress.update(len(text))
         if taken >= limit:
             return
 
@@ -160,13 +162,14 @@ def write_sentences(
     make = functools.partial(_make_sentences, step, _choose_model(source, folder, settings), settings.min_characters)
     files: dict[int, list[str]] = {}
     counts = dict.fromkeys(COUNTS, 0)
-    with Progress(source.total_bytes, "sentences") as progress:
+    with progress_bar(source.total_bytes, "sentences") as progress:
         for number, facts in run_shards(workers, step, make, source.shards(), progress):
             files[number] = facts["files"]
             rejected.add(number, facts["rejected"])
             for name in COUNTS:
                 counts[name] += facts[name]
-            progress.note = f"{counts['documents']:,} documents, {counts['words']:,} words{rejected.note()}"
+            note = f"{counts['documents']:,} documents, {counts['words']:,} words{rejected.note()}"
+            progress.set_postfix_str(note, refresh=False)
     rejected.write()
     if not counts["documents"]:
         clear_work(folder)
