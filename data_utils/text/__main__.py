@@ -19,6 +19,7 @@ from data_utils.packing.plan import read_plan
 from data_utils.packing.report import before_and_after
 from data_utils.recipe import check_folder, prepare_folder
 from data_utils.shards import Step, Workers, with_absolute_paths, workers_from_options
+from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import (
     add_example_options,
     add_vocabulary_file_options,
@@ -30,13 +31,7 @@ from data_utils.text.examples import (
     write_examples,
 )
 from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
-from data_utils.text.sentences import (
-    Corpus,
-    add_sentence_options,
-    read_corpus,
-    text_settings_from_options,
-    write_sentences,
-)
+from data_utils.text.sentences import add_sentence_options, text_settings_from_options, write_sentences
 from data_utils.text.sources import Source, source_from_options, standard_input_copied
 from data_utils.text.vocabulary import add_vocabulary_options, check_size, train_vocabulary
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary

@@ -32,11 +32,15 @@ from data_utils.shards import (
     with_absolute_paths,
     workers_from_options,
 )
-from data_utils.text.corpus_text import corpus_shards, shard_bytes_of
-from data_utils.text.documents import REJECTED_NAME
-from data_utils.text.held_out import write_held_out
+from data_utils.text.corpus import (
+    REJECTED_NAME,
+    Corpus,
+    corpus_shards,
+    read_corpus,
+    shard_bytes_of,
+    write_held_out,
+)
 from data_utils.text.instances import Settings, ShardCounts, check_settings, make_shard, use_one_tokenizer_thread
-from data_utils.text.sentences import Corpus, read_corpus
 from data_utils.text.vocabulary import add_case_option
 from data_utils.tokenizer import UNKNOWN, VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
 from utilities.commands import make_parser, run_main

@@ -13,7 +13,7 @@ from data_utils.records.features import MAX_SEQ_LENGTH
 from data_utils.records.manifest import NEXT_SENTENCE
 from data_utils.records.writer import encode_examples
 from data_utils.shards import Shard
-from data_utils.text.held_out import select_documents
+from data_utils.text.corpus import select_documents
 from data_utils.text.masking import (
     SpecialIds,
     choose_tokens,

@@ -20,11 +20,12 @@ from data_utils.recipe import identify_files
 from data_utils.records.manifest import WORK_FOLDER
 from data_utils.shards import Shard
 from data_utils.text.compressed import SUFFIXES
-from data_utils.text.documents import Document, RejectedDocument
 from data_utils.text.dump import check_dump, read_dump
 from data_utils.text.readers import (
+    Document,
     Positioned,
     Reader,
+    RejectedDocument,
     check_parquet,
     read_files,
     read_hub,

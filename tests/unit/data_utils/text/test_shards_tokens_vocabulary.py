@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from data_utils.shards import Shard
-from data_utils.text.corpus_text import corpus_shards, shard_bytes_of
+from data_utils.text.corpus import corpus_shards, shard_bytes_of
 from data_utils.text.examples import describe
 from data_utils.text.tokens import tokenize_lines, tokenize_text
 from data_utils.text.vocabulary import train_vocabulary

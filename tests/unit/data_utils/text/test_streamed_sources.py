@@ -18,7 +18,7 @@ import pytest
 
 from data_utils.text import sources
 from data_utils.text.compressed import opened
-from data_utils.text.documents import Document, RejectedDocument
+from data_utils.text.readers import Document, RejectedDocument
 from data_utils.text.sources import add_source_options, source_from_options, standard_input_copied
 from tests.unit.data_utils.text.test_sources import documents, source_of
 from utilities.errors import UserError
