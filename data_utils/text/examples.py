@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ import numpy as np
 from data_utils.command_line import fraction, natural, positive, progress_bar
 from data_utils.recipe import clear_work, prepare_folder
 from data_utils.records.index import index_path
-from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, write_manifest
+from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, load_manifest, write_manifest
 from data_utils.records.writer import write_record_file
 from data_utils.shards import (
     ALONE,
@@ -77,44 +76,47 @@ def make_recipe(settings: Settings, unit_bytes: int | None, vocabulary: Any, sen
 
 def write_examples(
     corpus: Corpus,
-    vocabulary: Vocabulary,
+    vocabulary: Vocabulary | Callable[[], Vocabulary],
     output: Path,
     settings: Settings,
     workers: Workers = ALONE,
     overwrite: bool = False,
     unit_bytes: int | None = None,
     vocabulary_recipe: Any = None,
-) -> Path:
+) -> None:
     """Make a data set: TFRecord files with their indices, ``vocab.txt``, and finally ``manifest.json``.
 
     Documents that are held out become a data set of one pass in the folder ``validation`` within, which is made first.
 
     Args:
         corpus: Sentence files.
-        vocabulary: BERT's vocabulary; its ``vocab.txt`` is written into the folder.
+        vocabulary: BERT's vocabulary; its ``vocab.txt`` is written into the folder. Or a function that trains it,
+            called unless the data set is complete.
         output: Folder of the data set.
         settings: Settings of the records.
         workers: Where the shards are made; the files do not depend on them.
         overwrite: Whether a data set in the folder may be replaced.
         unit_bytes: Text of a shard; None: see ``shard_bytes_of``.
-        vocabulary_recipe: Identifies the vocabulary in the recipe; None: its checksum.
-
-    Returns:
-        The path of the manifest.
+        vocabulary_recipe: Identifies a vocabulary that is to be trained in the recipe.
 
     Raises:
         UserError: Settings, folder or corpus cannot be used.
     """
     check_settings(settings)
-    recipe = make_recipe(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
-    is_complete = prepare_folder(output, recipe, overwrite)
+    if isinstance(vocabulary, Vocabulary):
+        vocabulary_recipe = {"sha256": vocabulary.sha256}
+    is_complete = prepare_folder(
+        output, make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity), overwrite
+    )
+    local_vocabulary = output / VOCABULARY_NAME
+    if not isinstance(vocabulary, Vocabulary):
+        vocabulary = read_vocabulary(local_vocabulary) if is_complete else vocabulary()
     has_held_out = not settings.validation_fraction or (output / VALIDATION_FOLDER / MANIFEST_NAME).exists()
     if not (is_complete and has_held_out):
         _write_held_out(corpus, vocabulary, output, settings, workers, overwrite)
     if is_complete:
         print(f"examples: {output} is complete already", file=sys.stderr)
-        return output / MANIFEST_NAME
-    local_vocabulary = output / VOCABULARY_NAME
+        return
     if not local_vocabulary.exists() or local_vocabulary.read_bytes() != vocabulary.content:
         write_atomically(local_vocabulary, vocabulary.content)
     vocabulary_size, pieces = len(vocabulary.pieces), np.zeros(len(vocabulary.pieces), np.int64)
@@ -149,7 +151,6 @@ def write_examples(
         unigram_entropy_nats=float(-(shares * np.log(shares)).sum()),
     )
     clear_work(output)
-    return output / MANIFEST_NAME
 
 
 def _write_held_out(
@@ -195,16 +196,18 @@ def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
         print(f"{text}; if the disk is full, the run ends; it can be resumed once there is more", file=sys.stderr)
 
 
-def describe(manifest: Mapping[str, Any], folder: Path) -> str:
-    """Return the summary of the preparation; a manifest of an earlier version does not have the share of [UNK]."""
-    totals = manifest["totals"]
+def describe(folder: Path) -> str:
+    """Return the summary of a preparation; the manifest of an earlier version does not have the share of [UNK]."""
+    manifest = load_manifest(folder)
+    assert manifest is not None and manifest.unigram_entropy_nats is not None, "it was just written"
+    totals, size = manifest.totals, manifest.vocabulary["size"]
     bad = f", {totals['set_aside']:,} documents rejected ({REJECTED_NAME})" if totals.get("set_aside") else ""
     lines = [
-        f"{folder}: {totals['records']:,} records in {len(manifest['files']):,} files, from"
+        f"{folder}: {totals['records']:,} records in {len(manifest.files):,} files, from"
         f" {totals['documents']:,} documents, {totals['sentences']:,} sentences, {totals['words']:,} words,"
         f" {totals['tokens']:,} tokens{bad}",
-        f"entropy of the word pieces: {manifest['unigram_entropy_nats']:.3f} nats"
-        f" (ln of {manifest['vocabulary']['size']:,} pieces: {np.log(manifest['vocabulary']['size']):.3f})",
+        f"entropy of the word pieces: {manifest.unigram_entropy_nats:.3f} nats (ln of {size:,} pieces:"
+        f" {np.log(size):.3f})",
     ]
     if UNKNOWN_TOKENS in totals:
         share = totals[UNKNOWN_TOKENS] / totals["tokens"]
@@ -325,8 +328,8 @@ def _run(options: argparse.Namespace) -> None:
     assert vocabulary is not None, "the option is required"
     settings, unit_bytes = settings_from_options(options), unit_bytes_from_options(options)
     with workers_from_options(options) as workers:
-        manifest = write_examples(corpus, vocabulary, options.output, settings, workers, options.overwrite, unit_bytes)
-    print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
+        write_examples(corpus, vocabulary, options.output, settings, workers, options.overwrite, unit_bytes)
+    print(describe(options.output))
 
 
 def main(arguments: list[str] | None = None) -> int:
