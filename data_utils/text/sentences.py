@@ -42,6 +42,7 @@ PUNKT_NAME = "punkt.json"
 SENTENCE_FILES = "sentences_*.txt"
 DEFAULT_MIN_CHARACTERS = 100
 DEFAULT_TRAINING_MEGABYTES = 4
+COUNTS = ("documents", "sentences", "words")
 DEFAULT_MAX_REJECTED = 1000
 MAX_REASON_CHARACTERS = 300
 
@@ -77,7 +78,7 @@ def _make_sentences(step: Step, model: str, min_characters: int, shard: Shard) -
     for name in names:
         write_atomically(step.folder / name, text)
     counts = {"documents": documents, "sentences": len(lines) - documents, "words": len(text.split())}
-    return names, {"files": names, "rejected": rejected, "counts": {**counts, "rejected": len(rejected)}}
+    return names, {"files": names, "rejected": rejected, **counts}
 
 
 def _split(splitter: Splitter, document: Document, min_characters: int) -> list[str] | RejectedDocument:
@@ -150,7 +151,7 @@ def write_sentences(
     with progress_bar(source.total_bytes, "sentences") as progress:
         for number, facts in run_shards(workers, step, make, source.shards(), progress):
             made[number] = facts
-            counts.update(facts["counts"])
+            counts.update({name: facts[name] for name in COUNTS}, rejected=len(facts["rejected"]))
             bad = f", {counts['rejected']:,} rejected" if counts["rejected"] else ""
             note = f"{counts['documents']:,} documents, {counts['words']:,} words{bad}"
             progress.set_postfix_str(note, refresh=False)
@@ -172,7 +173,7 @@ def write_sentences(
             problem += f", and {len(rejected):,} could not be used, the first: {_described(rejected[0])}"
         raise UserError(problem)
     files = [name for number in sorted(made) for name in made[number]["files"]]
-    summary = {"files": files, **{name: counts[name] for name in ("documents", "sentences", "words")}}
+    summary = {"files": files, **{name: counts[name] for name in COUNTS}}
     write_atomically(folder / CORPUS_NAME, json.dumps({**summary, "set_aside": len(rejected)}, indent=2) + "\n")
     clear_work(folder)
     return read_corpus(folder)
