@@ -39,7 +39,7 @@ from data_utils.text.corpus import (
     shard_bytes_of,
     write_held_out,
 )
-from data_utils.text.instances import Settings, ShardCounts, check_settings, make_shard, use_one_tokenizer_thread
+from data_utils.text.instances import COUNTS, Settings, check_settings, make_shard, use_one_tokenizer_thread
 from data_utils.text.vocabulary import add_case_option
 from data_utils.tokenizer import UNKNOWN, VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
 from utilities.commands import make_parser, run_main
@@ -125,7 +125,7 @@ def write_examples(
     job = RecordsJob(output, settings, max(3, len(str(text_bytes // shard_bytes))))
     _warn_of_full_disk(job, text_bytes)
     entries: dict[int, dict[str, Any]] = {}
-    totals = dict.fromkeys(("records", *ShardCounts._fields), 0)
+    totals = dict.fromkeys(("records", *COUNTS), 0)
     step, shards = Step(output, "examples"), corpus_shards(corpus.files, shard_bytes)
     with progress_bar(text_bytes, "examples") as progress:
         for number, facts in run_shards(workers, step, functools.partial(_write_shard, job), shards, progress):
@@ -184,7 +184,7 @@ def _write_shard(job: RecordsJob, shard: Shard) -> tuple[list[str], dict[str, An
         files += [path, index_path(path)]
         entry = write_record_file(path, result.records)
     names = [path.relative_to(job.output).as_posix() for path in files]
-    return names, {"records": records, "entry": entry, **result.counts._asdict()}
+    return names, {"records": records, "entry": entry, **result.counts}
 
 
 def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
