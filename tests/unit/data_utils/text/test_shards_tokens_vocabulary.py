@@ -161,14 +161,6 @@ def test_words_tokenised_once_give_the_ids_of_whole_sentences(name: str) -> None
     assert_same_ids_as_whole_lines(lines, tokenizer)
 
 
-@pytest.mark.parametrize("marks", ["|", "~^", ""])
-def test_any_vocabulary_separates_words(tmp_path: Path, marks: str) -> None:
-    pieces = [*SPECIAL_TOKENS, *marks, *"abcdefghijklmnopqrstuvwxyz", *(f"##{letter}" for letter in "abcdef")]
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
-    assert_same_ids_as_whole_lines(["A bad cab |", "", "| ^ ~ a|b", "zz a"], tokenizer)
-
-
 def test_a_shard_as_tokens(tmp_path: Path) -> None:
     pieces = [*SPECIAL_TOKENS, "a", "b", "c"]
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
