@@ -23,8 +23,8 @@ from data_utils.text.compressed import SUFFIXES
 from data_utils.text.dump import check_dump, read_dump
 from data_utils.text.readers import (
     Document,
+    Documents,
     Positioned,
-    Reader,
     RejectedDocument,
     check_parquet,
     read_files,
@@ -94,7 +94,9 @@ class Source:
             yield Shard(number, documents, position - before)
 
 
-def _of_files(options: argparse.Namespace, kind: str, pattern: str, reader: Reader, **settings: Any) -> Source:
+def _of_files(
+    options: argparse.Namespace, kind: str, pattern: str, reader: Callable[..., Documents], **settings: Any
+) -> Source:
     """Return the documents that a reader finds in the files of an option, with the ``settings`` of the reader."""
     files = _existing_files(options, kind, pattern)
     total = sum(path.stat().st_size for path in files)
