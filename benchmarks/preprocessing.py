@@ -56,9 +56,9 @@ def measure(name: str, sentences: str, megabytes: int) -> measuring.Values:
     if name == CLASSIC:
         from benchmarks.classic_records import prepare  # before the clock runs, with all that it imports
     elif name == OURS:
+        from data_utils.text.corpus import read_corpus
         from data_utils.text.examples import write_examples
         from data_utils.text.instances import Settings
-        from data_utils.text.sentences import read_corpus
         from data_utils.tokenizer import read_vocabulary
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

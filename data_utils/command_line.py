@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import Iterable, Optional
 
@@ -12,77 +11,28 @@ from tqdm import tqdm
 
 from utilities.errors import UserError
 
-PLAIN_LINE_SECONDS = 10.0
+BAR_SECONDS, LINE_SECONDS = 0.1, 10.0  # between two drawings, on a terminal and in a file
 LARGEST_COUNT = 10**9
 
 
-class Progress:
-    """Shows a bar with rate and remaining time if standard error is a terminal, otherwise a line every ten seconds.
+def progress_bar(total: Optional[int], label: str, unit: str = "B") -> tqdm:
+    """Return a bar with rate and remaining time on standard error, which is drawn rarely if that is no terminal.
 
     Args:
-        total: Sum of all ``advance`` calls; None if it is not known.
+        total: Sum of all amounts that ``update`` gets; None if it is not known.
         label: The name of the work, shown first.
-        unit: The unit of the total; ``B`` is printed as megabytes.
+        unit: The unit of the total.
 
     Example:
-        >>> with Progress(100, "reading", "B") as progress:
-        ...     progress.advance(40)
+        >>> with progress_bar(100, "reading", "B") as progress:
+        ...     _ = progress.update(40)
     """
-
-    def __init__(self, total: Optional[int], label: str, unit: str = "B"):
-        self.total, self.label, self.unit = total, label, unit
-        self.done = self.before = 0
-        self.note = ""
-        self.start = self.last = time.monotonic()
-        self.bar = None
-        if sys.stderr.isatty():
-            scale = unit == "B"
-            self.bar = tqdm(total=total, desc=label, unit=unit, unit_scale=scale, dynamic_ncols=True)
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
-        elif kind is None:
-            self._line(ended=True)
-
-    def advance(self, amount: int, note: str = "") -> None:
-        """Add an amount of finished work; ``note`` is shown after it."""
-        self.done += amount
-        self.note = note or self.note
-        if self.bar is not None:
-            self.bar.set_postfix_str(self.note, refresh=False)
-            self.bar.update(amount)
-        elif time.monotonic() - self.last >= PLAIN_LINE_SECONDS:
-            self._line()
-
-    def skip(self, amount: int) -> None:
-        """Add work that an earlier run finished; the estimate of the remaining time ignores it."""
-        self.done += amount
-        self.before += amount
-        if self.bar is not None:
-            self.bar.initial += amount
-            self.bar.update(amount)
-
-    def _line(self, ended: bool = False) -> None:
-        self.last = time.monotonic()
-        elapsed = self.last - self.start
-        text = f"{self.label}: {self._amount(self.done)}"
-        if self.total:
-            text += f" of {self._amount(self.total)}"
-            if self.before < self.done < self.total and not ended:
-                text += f", {tqdm.format_interval(elapsed * (self.total - self.done) / (self.done - self.before))} left"
-        text += f", {tqdm.format_interval(elapsed)} elapsed"
-        if self.before:
-            text += f", {self._amount(self.before)} from before"
-        print(f"{text}{', ' + self.note if self.note else ''}", file=sys.stderr, flush=True)
-
-    def _amount(self, value: float) -> str:
-        if self.unit != "B":
-            return f"{value:,.0f} {self.unit}"
-        return f"{value / 1e6:,.1f} MB"
+    seconds = BAR_SECONDS if sys.stderr.isatty() else LINE_SECONDS
+    if unit != "B":
+        unit = f" {unit}"
+    return tqdm(
+        total=total, desc=label, unit=unit, unit_scale=unit == "B", dynamic_ncols=True, mininterval=seconds, miniters=1
+    )
 
 
 def make_parent(output: Path, inputs: Iterable[Path] = ()) -> None:

@@ -16,15 +16,19 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from data_utils.command_line import Progress, positive
+from tqdm import tqdm
+
+from data_utils.command_line import positive
 from data_utils.records.manifest import WORK_FOLDER
 from utilities.commands import RUN_AGAIN
 from utilities.environment import usable_cores
@@ -107,7 +111,7 @@ ALONE = Workers(ThisProcess())
 
 
 def run_shards(
-    workers: Workers, step: Step, make: MakeShard, shards: Iterable[Shard], progress: Progress
+    workers: Workers, step: Step, make: MakeShard, shards: Iterable[Shard], progress: tqdm
 ) -> Iterator[Tuple[int, Dict[str, Any]]]:
     """Make all shards that are not done yet; yield the number and the facts of each one, in any order.
 
@@ -131,7 +135,8 @@ def run_shards(
                 for shard in waiting:
                     facts = step.done(shard.number)
                     if facts is not None:
-                        progress.skip(shard.size)
+                        progress.initial += shard.size  # which the rate ignores
+                        progress.update(shard.size)
                         yield shard.number, facts
                         continue
                     running[workers.executor.submit(_make, step, make, shard)] = shard._replace(content=None)
@@ -141,7 +146,7 @@ def run_shards(
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     shard, facts = running.pop(future), future.result()
-                    progress.advance(shard.size)
+                    progress.update(shard.size)
                     yield shard.number, facts
     finally:
         for future in running:
@@ -189,7 +194,7 @@ def open_workers(count: int, scheduler: Optional[str] = None, folder: Optional[P
         yield ALONE
     else:
         context = multiprocessing.get_context("forkserver")  # forking this process is unsafe, because it has threads
-        _start_fork_server()
+        _start_fork_server(context)
         ends = context.Pipe(duplex=False)
         executor = ProcessPoolExecutor(count, context, _end_with, ends[:1])
         try:
@@ -211,10 +216,16 @@ def _end_with(lifeline: Connection) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _start_fork_server() -> None:
-    """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes."""
+def _start_fork_server(context: ForkServerContext) -> None:
+    """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes.
+
+    It loads the command's modules, once for all workers and while this process does something else.
+    """
     from multiprocessing import forkserver
 
+    command = sys.modules["__main__"].__spec__
+    if command is not None:
+        context.set_forkserver_preload([command.name])
     if threading.current_thread() is not threading.main_thread():  # which alone may change how signals are handled
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

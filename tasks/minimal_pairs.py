@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optiona
 
 import numpy as np
 
-from data_utils.command_line import Progress, positive
+from data_utils.command_line import positive, progress_bar
 from data_utils.minimal_pairs import FIELD, PARADIGM, Pair, read_pairs, word_pieces
 from data_utils.tokenizer import CLASSIFIER, MASK, PADDING, SEPARATOR, load_tokenizer
 from model.tasks import PRETRAINING, TASKS
@@ -84,7 +84,7 @@ def pseudo_log_likelihoods(
     lengths = np.array([len(pieces) + 2 for pieces in sentences])
     widths = np.minimum(-(-lengths // LENGTHS) * LENGTHS, longest)
     totals = np.zeros(len(sentences))
-    with Progress(int(np.sum(lengths - 2)), "scored", "word pieces") as progress:
+    with progress_bar(int(np.sum(lengths - 2)), "scored", "word pieces") as progress:
         for width in np.unique(widths).tolist():
             chosen = np.flatnonzero(widths == width)
             ids = np.full((len(chosen), width), padding, np.int32)
@@ -103,7 +103,7 @@ def pseudo_log_likelihoods(
                 np.put_along_axis(rows, position, mask, axis=1)
                 scores = np.asarray(score(rows, real[owner], position, targets))
                 np.add.at(totals, chosen[owner[:count]], scores[:count])
-                progress.advance(count)
+                progress.update(count)
     return totals
 
 

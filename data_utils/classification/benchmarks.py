@@ -19,6 +19,7 @@ from data_utils.classification.tasks import (
     Split,
     plain,
     text_field,
+    typed_field,
 )
 from utilities.errors import UserError
 from utilities.tables import Row, short
@@ -138,9 +139,7 @@ def marked_spans(row: Row) -> Tuple[str]:
         ('在_床_上[它]响了',)
     """
     text = text_field(row, "text")
-    target = row.get("target")
-    if not isinstance(target, dict):
-        raise FieldError("target", "is missing" if target is None else f"is {short(target)}, not an object")
+    target = typed_field(row, "target", dict, "an object")
     marks: List[Tuple[int, int, str]] = []
     for span, (opening, closing) in (("span1", NOUN_MARKS), ("span2", PRONOUN_MARKS)):
         start, end = span_bounds(text, target, span)
@@ -152,24 +151,20 @@ def marked_spans(row: Row) -> Tuple[str]:
 
 def span_bounds(text: str, target: Row, span: str) -> Tuple[int, int]:
     """Return start and end of a span; raise ``FieldError`` if the text has other words there."""
-    name = f"target.{span}_index"
-    words, start = target.get(f"{span}_text"), target.get(f"{span}_index")
-    if not isinstance(words, str) or not words:
-        raise FieldError(f"target.{span}_text", "is missing" if words is None else f"is {short(words)}, not a text")
-    if type(start) is not int:
-        raise FieldError(name, "is missing" if start is None else f"is {short(start)}, not a whole number")
+    words = typed_field(target, f"{span}_text", str, "a text", "target.")
+    start = typed_field(target, f"{span}_index", int, "a whole number", "target.")
     end = start + len(words)
-    if start < 0 or text[start:end] != words:
-        raise FieldError(name, f"is {start}, but the text has {text[max(start, 0) : end]!r} there, not {words!r}")
+    if start < 0 or not words or text[start:end] != words:
+        reason = f"is {start}, but the text has {text[max(start, 0) : end]!r} there, not {words!r}"
+        raise FieldError(f"target.{span}_index", reason)
     return start, end
 
 
 def keywords_and_abstract(row: Row) -> Tuple[str, str]:
     """Return CSL's keywords, with spaces between, and the abstract."""
-    keywords = row.get("keyword")
-    if not isinstance(keywords, list) or not all(isinstance(word, str) for word in keywords):
-        problem = "is missing" if keywords is None else f"is {short(keywords)}, not a list of texts"
-        raise FieldError("keyword", problem)
+    keywords = typed_field(row, "keyword", list, "a list of texts")
+    if not all(isinstance(word, str) for word in keywords):
+        raise FieldError("keyword", f"is {short(keywords)}, not a list of texts")
     return " ".join(keywords), text_field(row, "abst")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, FrozenSet, Mapping, Optional, Tuple
+from typing import Any, Callable, FrozenSet, Mapping, Optional, Tuple
 
 import numpy as np
 
@@ -146,7 +146,16 @@ def plain(*fields: str) -> Texts:
 
 def text_field(row: Row, name: str) -> str:
     """Return the text in a field, or raise ``FieldError``."""
+    return typed_field(row, name, str, "a text")
+
+
+def typed_field(row: Row, name: str, kind: type, what: str, within: str = "") -> Any:
+    """Return the value of a field, which must be ``what``; ``within`` is the beginning of its name in a message.
+
+    Raises:
+        FieldError: it is missing, or of another type.
+    """
     value = row.get(name)
-    if isinstance(value, str):
+    if type(value) is kind:  # true is no number
         return value
-    raise FieldError(name, "is missing" if value is None else f"is {short(value)}, not a text")
+    raise FieldError(within + name, "is missing" if value is None else f"is {short(value)}, not {what}")

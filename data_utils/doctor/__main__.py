@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_utils.command_line import Progress
+from data_utils.command_line import progress_bar
 from data_utils.doctor.records import ANY_VOCABULARY, PROBLEMS_SHOWN, Checker, FileFindings, find_features
 from data_utils.recipe import clear_work, identify_files, prepare_folder
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, FeatureSpec
@@ -107,7 +107,7 @@ def examine(data: DataSet, workers: Workers, output: Path | None) -> list[FileFi
     shards = [Shard(number, path, path.stat().st_size) for number, path in enumerate(data.files)]
     with contextlib.ExitStack() as stack:
         folder = output or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        progress = stack.enter_context(Progress(sum(shard.size for shard in shards), "records"))
+        progress = stack.enter_context(progress_bar(sum(shard.size for shard in shards), "records"))
         done = dict(run_shards(workers, Step(folder, "examine"), checker.examine, shards, progress))
     return [FileFindings(**done[shard.number]) for shard in shards]
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from data_utils.packing.merge import is_one_sequence
 from data_utils.records.decoding import ExampleDecoder, ExampleError, record_sizes
 from data_utils.records.features import (
     PACKS_FORMAT,
@@ -26,7 +25,7 @@ from data_utils.records.features import (
 from data_utils.records.framing import RandomAccessFile, RecordError, intact_boundaries, unframe
 from data_utils.records.index import find_index, index_path, load_index
 from data_utils.records.manifest import Manifest, file_sha256
-from data_utils.records.validation import Batch, Problem, find_problem, good_records
+from data_utils.records.validation import Batch, Problem, find_problem, find_sequence_problem, first_of, good_records
 from data_utils.records.writer import write_record_file
 from data_utils.shards import Shard
 from utilities.errors import UserError
@@ -100,16 +99,14 @@ class Checker:
     def _find_problem(self, batch: Batch) -> Problem | None:
         """Return a problem of a batch, if it has one."""
         problem = find_problem(self.spec, batch)
+        if problem is None and not self.spec.packed:
+            problem = find_sequence_problem(batch)
         if problem is not None:
             return problem
-        numbers, weights = batch["input_mask"], batch["masked_lm_weights"]
+        numbers = batch["input_mask"]
         checks: dict[str, np.ndarray] = {}
-        if not self.spec.packed:
-            masked = np.take_along_axis(numbers, batch["masked_lm_positions"], axis=1)
-            checks["has an input_mask with padding between its tokens, or no token"] = ~is_one_sequence(numbers)
-            checks["has masked_lm_positions in the padding"] = ((weights > 0) & (masked == 0)).any(1)
         if not self.may_mask_nothing:
-            checks["masks nothing"] = np.all(weights <= 0, axis=1)
+            checks["masks nothing"] = np.all(batch["masked_lm_weights"] <= 0, axis=1)
         if self.special is not None:
             _, _, cls_id, sep_id, _ = self.special
             outside = np.zeros((len(numbers), 1), numbers.dtype)
@@ -118,7 +115,7 @@ class Checker:
             begins, ends = real & (numbers != before), real & (numbers != after)
             checks["has a sequence that does not begin with [CLS]"] = (begins & (ids != cls_id)).any(1)
             checks["has a sequence that does not end with [SEP]"] = (ends & (ids != sep_id)).any(1)
-        return next((Problem(int(wrong.argmax()), reason, "") for reason, wrong in checks.items() if wrong.any()), None)
+        return first_of(checks, "")
 
 
 def _count(batch: Batch, special: Sequence[int] | None) -> dict[str, int]:

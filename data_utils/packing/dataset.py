@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tup
 
 import numpy as np
 
-from data_utils.command_line import Progress
+from data_utils.command_line import progress_bar
 from data_utils.packing.assignment import Packs, fill_packs, histogram
 from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
@@ -88,34 +88,21 @@ def pack_dataset(
     max_length = source.shape.max_seq_length if max_seq_length is None else max_seq_length
     most_sequences(max_length, max_sequences_per_pack, algorithm)  # rejected before the input is read
     check_sizes(max_length, max_sequences_per_pack)
-    recipe = {
-        "input": identify_files(source.reader.paths),
-        "packs": {
-            "max_seq_length": max_length,
-            "max_sequences_per_pack": max_sequences_per_pack,
-            "max_predictions_per_pack": max_predictions_per_pack,
-            "algorithm": algorithm,
-            "seed": seed,
-        },
+    choices = {
+        "max_seq_length": max_length,
+        "max_sequences_per_pack": max_sequences_per_pack,
+        "max_predictions_per_pack": max_predictions_per_pack,
+        "algorithm": algorithm,
+        "seed": seed,
     }
-    if prepare_folder(output, recipe, overwrite):
-        print(f"packing: {output} is complete already", file=sys.stderr)
-    else:
-        if overwrite:  # held-out packs of another data set, whose documents this one may train on
-            shutil.rmtree(output / VALIDATION_FOLDER, ignore_errors=True)
-        _make_packs(source, output, recipe["packs"], workers)
+    held_out = _pack(source, output, choices, workers, overwrite)
     if (input_folder / VALIDATION_FOLDER / MANIFEST_NAME).exists():
         manifest = load_manifest(output)
         assert manifest is not None, "it was just written"
-        pack_dataset(
-            input_folder / VALIDATION_FOLDER,
-            output / VALIDATION_FOLDER,
-            manifest.settings["max_sequences_per_pack"],
-            max_seq_length=manifest.settings["max_seq_length"],
-            max_predictions_per_pack=manifest.settings["max_predictions_per_pack"],
-            workers=workers,
-            overwrite=overwrite,
-        )
+        sizes = {name: manifest.settings[name] for name in Sizes._fields}
+        choices = {**sizes, "algorithm": DEFAULT_ALGORITHM, "seed": DEFAULT_SEED}
+        source = Source.open(input_folder / VALIDATION_FOLDER)
+        _pack(source, output / VALIDATION_FOLDER, choices, workers, overwrite, held_out)
     return output / MANIFEST_NAME
 
 
@@ -138,22 +125,42 @@ class _Planned(NamedTuple):
     most_in_a_pack: int  # masked positions
 
 
-def _make_packs(source: Source, output: Path, choices: Mapping[str, Any], workers: Workers) -> None:
-    """Plan the packs and write them, up to the manifest."""
+def _pack(
+    source: Source,
+    output: Path,
+    choices: Dict[str, Any],
+    workers: Workers,
+    overwrite: bool,
+    planned: Optional[_Planned] = None,
+) -> Optional[_Planned]:
+    """Plan the packs of one folder and write them, up to the manifest, unless that is done.
+
+    Args:
+        choices: the settings that determine the packs, as the recipe lists them.
+        planned: the plan, if it is known.
+
+    Returns:
+        The plan of the source's held-out records, whose packs have the same sizes; None if there are none.
+    """
+    if prepare_folder(output, {"input": identify_files(source.reader.paths), "packs": choices}, overwrite):
+        print(f"packing: {output} is complete already", file=sys.stderr)
+        return None
+    if overwrite:  # held-out packs of another data set, whose documents this one may train on
+        shutil.rmtree(output / VALIDATION_FOLDER, ignore_errors=True)
     max_length, limit, seed = choices["max_seq_length"], choices["max_sequences_per_pack"], choices["seed"]
+    held_out, folder = None, source.folder / VALIDATION_FOLDER
     try:
-        planned = _planned(source, output, "measure", max_length, limit, choices["algorithm"], seed, workers)
+        planned = planned or _planned(source, output, "measure", max_length, limit, choices["algorithm"], seed, workers)
         sequences = planned.plan.max_sequences_in_a_pack if isinstance(limit, str) else limit
-        held_out, folder = 0, source.folder / VALIDATION_FOLDER
         if (folder / MANIFEST_NAME).exists():
             step = "measure-held-out", max_length, sequences, DEFAULT_ALGORITHM, DEFAULT_SEED
-            held_out = _planned(Source.open(folder), output, *step, workers).most_in_a_pack
+            held_out = _planned(Source.open(folder), output, *step, workers)
         predictions = choose_max_predictions(
             source.shape,
             max_length,
             sequences,
             planned.most_in_a_pack,
-            held_out,
+            held_out.most_in_a_pack if held_out else 0,
             choices["max_predictions_per_pack"],
         )
     except UserError:
@@ -163,6 +170,7 @@ def _make_packs(source: Source, output: Path, choices: Mapping[str, Any], worker
     write_plan(output, planned.plan)
     entries = _write(source, output, planned, sizes, seed, workers)
     _finish(source, output, planned, sizes, entries, {name: choices[name] for name in ("algorithm", "seed")})
+    return held_out
 
 
 def _planned(
@@ -204,7 +212,7 @@ def _measured(source: Source, step: Step, workers: Workers) -> Tuple[np.ndarray,
     shards = [Shard(n, (begin, end), end - begin) for n, (begin, end) in enumerate(zip(bounds, bounds[1:]))]
     make = functools.partial(_measure, source, step)
     (step.folder / WORK_FOLDER).mkdir(exist_ok=True)
-    with Progress(count, "measure", "records") as progress:
+    with progress_bar(count, "measure", "records") as progress:
         done = dict(run_shards(workers, step, make, shards, progress))
     parts = [np.fromfile(step.folder / done[shard.number]["file"], "<u2") for shard in shards]
     measured = np.concatenate(parts).reshape(-1, 2)
@@ -279,7 +287,7 @@ def _write(
     # Files of another plan, such as another version's, must not be mixed with this one's.
     made_with = json_digest([sizes, planned.plan.packs, planned.plan.repeats])
     step, make = Step(output, f"pack-{made_with[:12]}"), functools.partial(_write_file, source, output, sizes, digits)
-    with Progress(packs.number, "pack", "packs") as progress:
+    with progress_bar(packs.number, "pack", "packs") as progress:
         entries = dict(run_shards(workers, step, make, shards(), progress))
     return [entries[number] for number in sorted(entries)]
 

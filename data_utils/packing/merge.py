@@ -24,6 +24,7 @@ from data_utils.records.features import (
     FeatureSpec,
     packed_pretraining_features,
 )
+from data_utils.records.validation import is_one_sequence
 
 _MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 _ANY_VOCABULARY = 1 << 31
@@ -50,13 +51,6 @@ class Layout(NamedTuple):
         """Return the sequence and the column of every real token that lies within the first ``columns`` columns."""
         sequences, slots = np.nonzero(np.arange(columns) < self.lengths[:, None])
         return sequences, slots
-
-
-def is_one_sequence(input_mask: np.ndarray) -> np.ndarray:
-    """Return whether each row of ``input_mask`` (R, L) is one or more ones followed by zeros, bool (R,)."""
-    mask = np.asarray(input_mask)
-    lengths = (mask == 1).sum(axis=1)
-    return (mask == (np.arange(mask.shape[1]) < lengths[:, None])).all(axis=1) & (lengths > 0)
 
 
 def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:

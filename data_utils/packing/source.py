@@ -12,13 +12,13 @@ from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from data_utils.packing.merge import is_one_sequence
 from data_utils.recipe import identify_files
 from data_utils.records.decoding import ExampleError, record_sizes
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, pretraining_features
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.reader import RecordReader
+from data_utils.records.validation import find_sequence_problem
 from utilities.errors import UserError
 from utilities.files import json_digest
 
@@ -75,21 +75,11 @@ class Source(NamedTuple):
 
     def _measure(self, positions: np.ndarray) -> np.ndarray:
         batch = _reader(self, _MEASURED).read(positions)
-        lengths = batch["input_mask"].sum(axis=1)
-        masked = batch["masked_lm_weights"] > 0
-        checks = {
-            "has an input_mask that is not ones followed by zeros: not one padded sequence": (
-                ~is_one_sequence(batch["input_mask"])
-            ),
-            "has masked_lm_positions in the padding": (
-                (masked & (batch["masked_lm_positions"] >= lengths[:, None])).any(axis=1)
-            ),
-        }
-        for reason, wrong in checks.items():
-            if wrong.any():
-                path, record = self.reader.locate(int(positions[np.argmax(wrong)]))
-                raise RecordError(path, record, reason, "make the data set again")
-        return np.stack([lengths, masked.sum(axis=1)], axis=1).astype(np.uint16)
+        problem = find_sequence_problem(batch)
+        if problem is not None:
+            raise RecordError(*self.reader.locate(int(positions[problem.row])), problem.reason, problem.fix)
+        counts = batch["input_mask"].sum(axis=1), (batch["masked_lm_weights"] > 0).sum(axis=1)
+        return np.stack(counts, axis=1).astype(np.uint16)
 
 
 @functools.lru_cache(maxsize=2)

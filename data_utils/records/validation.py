@@ -83,6 +83,30 @@ def _find_feature_problem(feature: Feature, values: np.ndarray) -> Optional[Prob
     return Problem(row, f"{reason}, which {feature.range_setting} {feature.below} allows", fix)
 
 
+def find_sequence_problem(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
+    """Return a record that is not one padded sequence, or that masks padding, or None."""
+    numbers, positions = batch["input_mask"], np.asarray(batch["masked_lm_positions"])  # (records, S), (records, P)
+    outside = (batch["masked_lm_weights"] > 0) & (positions >= np.sum(numbers, axis=1)[:, None])
+    checks = {
+        "has an input_mask with padding between its tokens, or no token": ~is_one_sequence(numbers),
+        "has masked_lm_positions in the padding": outside.any(axis=1),
+    }
+    return first_of(checks, "make the data set again")
+
+
+def is_one_sequence(input_mask: np.ndarray) -> np.ndarray:
+    """Return whether each row of ``input_mask`` (records, S) is one or more ones followed by zeros, (records,)."""
+    mask = np.asarray(input_mask)
+    lengths = (mask == 1).sum(axis=1)
+    return (mask == (np.arange(mask.shape[1]) < lengths[:, None])).all(axis=1) & (lengths > 0)
+
+
+def first_of(checks: Mapping[str, np.ndarray], fix: str) -> Optional[Problem]:
+    """Return the problem of the first record for which a check, (records,) by its reason, is true."""
+    problems = (Problem(int(np.argmax(wrong)), reason, fix) for reason, wrong in checks.items() if wrong.any())
+    return min(problems, default=None, key=lambda problem: problem.row)
+
+
 def _find_pack_problem(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
     """Return the first pack whose features disagree on the positions of its sequences, which training would mix up."""
     numbers = np.asarray(batch["input_mask"])  # (packs, S)
@@ -101,12 +125,8 @@ def _find_pack_problem(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
         ),
         "masked_lm_positions in the padding": (masked == 0) & (batch["masked_lm_weights"] > 0),
     }
-    problems = (
-        Problem(int(np.argmax(wrong.any(axis=1))), f"has {what}", f"make the packs again: {PACKING_COMMAND}")
-        for what, wrong in checks.items()
-        if wrong.any()
-    )
-    return min(problems, default=None, key=lambda problem: problem.row)
+    wrong = {f"has {what}": values.any(axis=1) for what, values in checks.items()}
+    return first_of(wrong, f"make the packs again: {PACKING_COMMAND}")
 
 
 def _is_in_order(numbers: np.ndarray) -> np.ndarray:

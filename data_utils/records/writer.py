@@ -32,11 +32,11 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
     for name, values in features.items():
         feature = example.features.feature.add(key=name).value
         numbers = feature.float_list.value if np.issubdtype(values.dtype, np.floating) else feature.int64_list.value
-        columns.append((numbers, values.tolist()))
+        columns.append((numbers, values))
     messages = []
     for row in range(len(columns[0][1])):
-        for numbers, rows in columns:
-            numbers[:] = rows[row]
+        for numbers, values in columns:
+            numbers[:] = values[row].tolist()
         messages.append(example.SerializeToString())
     return messages
 

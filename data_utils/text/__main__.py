@@ -8,7 +8,7 @@ killed run is resumed. For a second data set from the same text: ``--sentences F
 from __future__ import annotations
 
 import argparse
-import json
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from data_utils.command_line import positive
 from data_utils.packing.dataset import check_sizes, pack_dataset
 from data_utils.packing.plan import read_plan
 from data_utils.packing.report import before_and_after
-from data_utils.recipe import check_folder, prepare_folder
+from data_utils.recipe import check_folder
 from data_utils.shards import Step, Workers, with_absolute_paths, workers_from_options
+from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import (
     add_example_options,
     add_vocabulary_file_options,
@@ -30,13 +31,7 @@ from data_utils.text.examples import (
     write_examples,
 )
 from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
-from data_utils.text.sentences import (
-    Corpus,
-    add_sentence_options,
-    read_corpus,
-    text_settings_from_options,
-    write_sentences,
-)
+from data_utils.text.sentences import add_sentence_options, text_settings_from_options, write_sentences
 from data_utils.text.sources import Source, source_from_options, standard_input_copied
 from data_utils.text.vocabulary import add_vocabulary_options, check_size, train_vocabulary
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
@@ -57,12 +52,9 @@ def _vocabulary_recipe(options: argparse.Namespace, given: Vocabulary | None) ->
     }
 
 
-def _trained(options: argparse.Namespace, corpus: Corpus, is_complete: bool) -> Vocabulary:
+def _trained(options: argparse.Namespace, corpus: Corpus) -> Vocabulary:
     """Return the vocabulary that is trained on the corpus; train it unless that is done already."""
-    path = options.output / VOCABULARY_NAME
-    if is_complete:
-        return read_vocabulary(path)
-    step = Step(options.output, "vocabulary")
+    path, step = options.output / VOCABULARY_NAME, Step(options.output, "vocabulary")
     if step.done(0) is None:
         print("vocabulary: training", file=sys.stderr, flush=True)
         train_vocabulary(corpus.files, path, options.vocab_size, not options.cased, options.min_frequency)
@@ -76,8 +68,8 @@ def _prepare(
     given: Corpus | Source,
     vocabulary: Vocabulary | None,
     workers: Workers,
-) -> Path:
-    """Do all steps that are not done yet, and return the data set's manifest."""
+) -> None:
+    """Do all steps that are not done yet."""
     unit_bytes, vocabulary_recipe = unit_bytes_from_options(options), _vocabulary_recipe(options, vocabulary)
     # Rejected before hours of work, not after: all is compared except the corpus, which may have to be made first.
     check_folder(options.output, make_recipe(settings, unit_bytes, vocabulary_recipe), options.overwrite)
@@ -86,13 +78,8 @@ def _prepare(
     else:
         folder, text = options.output / CORPUS_FOLDER, text_settings_from_options(options)
         corpus = write_sentences(given, folder, text, workers, options.max_bad_articles, options.overwrite)
-    recipe = make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity)
-    is_complete = prepare_folder(options.output, recipe, options.overwrite)
-    if vocabulary is None:
-        vocabulary = _trained(options, corpus, is_complete)
-    return write_examples(
-        corpus, vocabulary, options.output, settings, workers, options.overwrite, unit_bytes, vocabulary_recipe
-    )
+    pieces = vocabulary or functools.partial(_trained, options, corpus)
+    write_examples(corpus, pieces, options.output, settings, workers, options.overwrite, unit_bytes, vocabulary_recipe)
 
 
 def _pack(options: argparse.Namespace) -> None:
@@ -121,8 +108,8 @@ def _run_steps(options: argparse.Namespace) -> None:
     folder = options.output / CORPUS_FOLDER
     given = read_corpus(options.sentences) if options.sentences else source_from_options(options, folder)
     with workers_from_options(options) as workers:
-        manifest = _prepare(options, settings, given, vocabulary, workers)
-    print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
+        _prepare(options, settings, given, vocabulary, workers)
+    print(describe(options.output))
     if options.pack:
         _pack(options)
     elif options.overwrite and (options.output / PACKED_FOLDER).exists():

@@ -15,6 +15,7 @@ from typing import IO, Any
 from utilities.errors import UserError
 
 SUFFIXES = (".gz", ".bz2", ".xz", ".zst")
+BUFFER_BYTES = 1 << 18
 
 
 def _zstd(raw: IO[bytes]) -> Any:
@@ -23,7 +24,7 @@ def _zstd(raw: IO[bytes]) -> Any:
     except ImportError as error:
         fix = "pip install pyarrow, or decompress it first"
         raise UserError(f"{raw.name}: compressed with zstd, which needs the package pyarrow; {fix}") from error
-    return io.BufferedReader(pyarrow.CompressedInputStream(raw, "zstd"), 1 << 20)
+    return pyarrow.CompressedInputStream(raw, "zstd")
 
 
 # By first bytes: the suffix of such a file's name, and what decompresses it.
@@ -48,14 +49,26 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], Any]]:
 
     Yields:
         The file on disk, whose position is the progress, and a binary file of its text, the same if not compressed.
+        Reading the latter raises a ``UserError`` if the file is damaged or cut off.
 
     Raises:
-        UserError: The file is damaged or cut off, or its compression needs a package that is not installed.
+        UserError: The compression needs a package that is not installed.
     """
     readers = dict(_KINDS.values())
     with open(path, "rb") as raw:
+        suffix = compression(path)
+        yield raw, io.BufferedReader(_Decompressed(path, readers[suffix](raw)), BUFFER_BYTES) if suffix else raw
+
+
+class _Decompressed(io.RawIOBase):
+    def __init__(self, path: Path, stream: Any):
+        self._path, self._stream = path, stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
         try:
-            suffix = compression(path)
-            yield raw, readers[suffix](raw) if suffix else raw
+            return self._stream.readinto(buffer)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-            raise UserError(f"{path}: cannot be decompressed ({error}); download it again") from error
+            raise UserError(f"{self._path}: cannot be decompressed ({error}); download it again") from error

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from data_utils.text.compressed import compression, opened
-from data_utils.text.documents import Document
-from data_utils.text.readers import Documents, Positioned, read_files, read_wikiextractor
+from data_utils.text.readers import Document, Documents, Positioned, read_files, read_wikiextractor
 from utilities.errors import UserError
 
 INSTALL = "pip install wikiextractor==3.1.0"

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_utils.command_line import Progress, fraction, natural, positive
+from data_utils.command_line import fraction, natural, positive, progress_bar
 from data_utils.recipe import clear_work, prepare_folder
 from data_utils.records.index import index_path
-from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, write_manifest
+from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, load_manifest, write_manifest
 from data_utils.records.writer import write_record_file
 from data_utils.shards import (
     ALONE,
@@ -32,11 +31,15 @@ from data_utils.shards import (
     with_absolute_paths,
     workers_from_options,
 )
-from data_utils.text.corpus_text import corpus_shards, shard_bytes_of
-from data_utils.text.documents import REJECTED_NAME
-from data_utils.text.held_out import write_held_out
-from data_utils.text.instances import Settings, ShardCounts, check_settings, make_shard, use_one_tokenizer_thread
-from data_utils.text.sentences import Corpus, read_corpus
+from data_utils.text.corpus import (
+    REJECTED_NAME,
+    Corpus,
+    corpus_shards,
+    read_corpus,
+    shard_bytes_of,
+    write_held_out,
+)
+from data_utils.text.instances import COUNTS, Settings, check_settings, make_shard, use_one_tokenizer_thread
 from data_utils.text.vocabulary import add_case_option
 from data_utils.tokenizer import UNKNOWN, VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
 from utilities.commands import make_parser, run_main
@@ -73,44 +76,47 @@ def make_recipe(settings: Settings, unit_bytes: int | None, vocabulary: Any, sen
 
 def write_examples(
     corpus: Corpus,
-    vocabulary: Vocabulary,
+    vocabulary: Vocabulary | Callable[[], Vocabulary],
     output: Path,
     settings: Settings,
     workers: Workers = ALONE,
     overwrite: bool = False,
     unit_bytes: int | None = None,
     vocabulary_recipe: Any = None,
-) -> Path:
+) -> None:
     """Make a data set: TFRecord files with their indices, ``vocab.txt``, and finally ``manifest.json``.
 
     Documents that are held out become a data set of one pass in the folder ``validation`` within, which is made first.
 
     Args:
         corpus: Sentence files.
-        vocabulary: BERT's vocabulary; its ``vocab.txt`` is written into the folder.
+        vocabulary: BERT's vocabulary; its ``vocab.txt`` is written into the folder. Or a function that trains it,
+            called unless the data set is complete.
         output: Folder of the data set.
         settings: Settings of the records.
         workers: Where the shards are made; the files do not depend on them.
         overwrite: Whether a data set in the folder may be replaced.
         unit_bytes: Text of a shard; None: see ``shard_bytes_of``.
-        vocabulary_recipe: Identifies the vocabulary in the recipe; None: its checksum.
-
-    Returns:
-        The path of the manifest.
+        vocabulary_recipe: Identifies a vocabulary that is to be trained in the recipe.
 
     Raises:
         UserError: Settings, folder or corpus cannot be used.
     """
     check_settings(settings)
-    recipe = make_recipe(settings, unit_bytes, vocabulary_recipe or {"sha256": vocabulary.sha256}, corpus.identity)
-    is_complete = prepare_folder(output, recipe, overwrite)
+    if isinstance(vocabulary, Vocabulary):
+        vocabulary_recipe = {"sha256": vocabulary.sha256}
+    is_complete = prepare_folder(
+        output, make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity), overwrite
+    )
+    local_vocabulary = output / VOCABULARY_NAME
+    if not isinstance(vocabulary, Vocabulary):
+        vocabulary = read_vocabulary(local_vocabulary) if is_complete else vocabulary()
     has_held_out = not settings.validation_fraction or (output / VALIDATION_FOLDER / MANIFEST_NAME).exists()
     if not (is_complete and has_held_out):
         _write_held_out(corpus, vocabulary, output, settings, workers, overwrite)
     if is_complete:
         print(f"examples: {output} is complete already", file=sys.stderr)
-        return output / MANIFEST_NAME
-    local_vocabulary = output / VOCABULARY_NAME
+        return
     if not local_vocabulary.exists() or local_vocabulary.read_bytes() != vocabulary.content:
         write_atomically(local_vocabulary, vocabulary.content)
     vocabulary_size, pieces = len(vocabulary.pieces), np.zeros(len(vocabulary.pieces), np.int64)
@@ -119,15 +125,15 @@ def write_examples(
     job = RecordsJob(output, settings, max(3, len(str(text_bytes // shard_bytes))))
     _warn_of_full_disk(job, text_bytes)
     entries: dict[int, dict[str, Any]] = {}
-    totals = dict.fromkeys(("records", *ShardCounts._fields), 0)
+    totals = dict.fromkeys(("records", *COUNTS), 0)
     step, shards = Step(output, "examples"), corpus_shards(corpus.files, shard_bytes)
-    with Progress(text_bytes, "examples") as progress:
+    with progress_bar(text_bytes, "examples") as progress:
         for number, facts in run_shards(workers, step, functools.partial(_write_shard, job), shards, progress):
             entries[number] = facts["entry"]
             pieces += np.fromfile(job.pieces(number), np.int64)
             for name in totals:
                 totals[name] += facts[name]
-            progress.note = f"{totals['documents']:,} documents, {totals['records']:,} records"
+            progress.set_postfix_str(f"{totals['documents']:,} documents, {totals['records']:,} records", refresh=False)
     if not totals["records"]:
         clear_work(output)  # the folder can be used with other settings
         if settings.validation_fraction:
@@ -145,7 +151,6 @@ def write_examples(
         unigram_entropy_nats=float(-(shares * np.log(shares)).sum()),
     )
     clear_work(output)
-    return output / MANIFEST_NAME
 
 
 def _write_held_out(
@@ -179,7 +184,7 @@ def _write_shard(job: RecordsJob, shard: Shard) -> tuple[list[str], dict[str, An
         files += [path, index_path(path)]
         entry = write_record_file(path, result.records)
     names = [path.relative_to(job.output).as_posix() for path in files]
-    return names, {"records": records, "entry": entry, **result.counts._asdict()}
+    return names, {"records": records, "entry": entry, **result.counts}
 
 
 def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
@@ -191,16 +196,18 @@ def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
         print(f"{text}; if the disk is full, the run ends; it can be resumed once there is more", file=sys.stderr)
 
 
-def describe(manifest: Mapping[str, Any], folder: Path) -> str:
-    """Return the summary of the preparation; a manifest of an earlier version does not have the share of [UNK]."""
-    totals = manifest["totals"]
+def describe(folder: Path) -> str:
+    """Return the summary of a preparation; the manifest of an earlier version does not have the share of [UNK]."""
+    manifest = load_manifest(folder)
+    assert manifest is not None and manifest.unigram_entropy_nats is not None, "it was just written"
+    totals, size = manifest.totals, manifest.vocabulary["size"]
     bad = f", {totals['set_aside']:,} documents rejected ({REJECTED_NAME})" if totals.get("set_aside") else ""
     lines = [
-        f"{folder}: {totals['records']:,} records in {len(manifest['files']):,} files, from"
+        f"{folder}: {totals['records']:,} records in {len(manifest.files):,} files, from"
         f" {totals['documents']:,} documents, {totals['sentences']:,} sentences, {totals['words']:,} words,"
         f" {totals['tokens']:,} tokens{bad}",
-        f"entropy of the word pieces: {manifest['unigram_entropy_nats']:.3f} nats"
-        f" (ln of {manifest['vocabulary']['size']:,} pieces: {np.log(manifest['vocabulary']['size']):.3f})",
+        f"entropy of the word pieces: {manifest.unigram_entropy_nats:.3f} nats (ln of {size:,} pieces:"
+        f" {np.log(size):.3f})",
     ]
     if UNKNOWN_TOKENS in totals:
         share = totals[UNKNOWN_TOKENS] / totals["tokens"]
@@ -321,8 +328,8 @@ def _run(options: argparse.Namespace) -> None:
     assert vocabulary is not None, "the option is required"
     settings, unit_bytes = settings_from_options(options), unit_bytes_from_options(options)
     with workers_from_options(options) as workers:
-        manifest = write_examples(corpus, vocabulary, options.output, settings, workers, options.overwrite, unit_bytes)
-    print(describe(json.loads(manifest.read_text(encoding="utf-8")), options.output))
+        write_examples(corpus, vocabulary, options.output, settings, workers, options.overwrite, unit_bytes)
+    print(describe(options.output))
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,7 +13,7 @@ from data_utils.records.features import MAX_SEQ_LENGTH
 from data_utils.records.manifest import NEXT_SENTENCE
 from data_utils.records.writer import encode_examples
 from data_utils.shards import Shard
-from data_utils.text.held_out import select_documents
+from data_utils.text.corpus import select_documents
 from data_utils.text.masking import (
     SpecialIds,
     choose_tokens,
@@ -36,6 +36,7 @@ from data_utils.tokenizer import Vocabulary, make_tokenizer, read_vocabulary
 from utilities.errors import UserError
 
 MIN_SEQ_LENGTH = 8
+COUNTS = ("documents", "sentences", "words", "tokens")
 _DESCRIBED_IF_SET = ("validation_fraction", NEXT_SENTENCE)  # settings that data sets of earlier versions do not have
 
 
@@ -75,20 +76,11 @@ class Settings(NamedTuple):
         }
 
 
-class ShardCounts(NamedTuple):
-    """Counts of a shard's text, which do not depend on the duplicate factor."""
-
-    documents: int
-    sentences: int
-    words: int
-    tokens: int
-
-
 class ShardResult(NamedTuple):
-    """A shard's records in random order, and counts of its text."""
+    """A shard's records in random order, and counts of its text, which do not depend on the duplicate factor."""
 
     records: list[bytes]
-    counts: ShardCounts
+    counts: dict[str, int]  # of ``COUNTS``
     pieces: np.ndarray  # (V,) how often each piece of the vocabulary occurs
 
 
@@ -168,6 +160,6 @@ def make_shard(shard: Shard, vocabulary_file: str, settings: Settings) -> ShardR
     for duplicate in range(settings.duplicate_factor):
         records += encode_examples(make_features(text, vocabulary, settings, shard.number, duplicate))
     random.Random(f"{settings.seed} {shard.number}").shuffle(records)
-    counts = ShardCounts(len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens))
+    counts = len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens)
     pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
-    return ShardResult(records, counts, pieces)
+    return ShardResult(records, dict(zip(COUNTS, counts)), pieces)

@@ -11,13 +11,27 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from data_utils.hub_dataset import HubStream, reading_errors
 from data_utils.text.compressed import opened
-from data_utils.text.documents import Document, RejectedDocument
 from utilities.errors import UserError
 from utilities.files import parse_json
+
+
+class Document(NamedTuple):
+    """One document: a title, which may be empty, and its text with paragraphs on lines of their own."""
+
+    title: str
+    text: str
+
+
+class RejectedDocument(NamedTuple):
+    """A document that could not be read or split into sentences, and the reason."""
+
+    title: str
+    reason: str
+
 
 Documents = Iterator[Document | RejectedDocument]
 Positioned = Iterator[tuple[Document | RejectedDocument, int]]  # with the bytes of the input that have been read

@@ -10,13 +10,18 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import nltk
+from nltk.tokenize.punkt import (
+    PunktParameters,
+    PunktSentenceTokenizer,
+    PunktToken,
+    PunktTrainer,
+    load_punkt_params,
+)
 
 from utilities.errors import UserError
 from utilities.files import write_atomically
-
-if TYPE_CHECKING:
-    from nltk.tokenize.punkt import PunktParameters  # takes a second to load
 
 MIN_TRAINING_CHARACTERS = 100_000
 COMMON_ABBREVIATIONS = (
@@ -34,6 +39,16 @@ _PUNKT_MARK = re.compile(r"[.!?]")
 _ANY_WORD = re.compile(r"\w")
 
 
+class _Token(PunktToken):
+    """NLTK's token, which looks for an ellipsis only where there is one: it does so in every word of a text."""
+
+    __slots__ = ()
+
+    @property
+    def is_ellipsis(self) -> bool:
+        return self.tok.startswith("..") and bool(super().is_ellipsis)
+
+
 def make_parameters(
     abbreviations: Iterable[str] = (),
     collocations: Iterable[Iterable[str]] = (),
@@ -48,8 +63,6 @@ def make_parameters(
         sentence_starters: Words that often begin a sentence.
         orthography: Words, and where they were seen, by the case of their first letter; a number of NLTK's.
     """
-    from nltk.tokenize.punkt import PunktParameters
-
     parameters = PunktParameters()
     parameters.abbrev_types.update(abbreviations)
     parameters.collocations.update((first, second) for first, second in collocations)
@@ -67,9 +80,7 @@ def train(texts: Iterable[str]) -> PunktParameters:
     texts = list(texts)
     if sum(map(len, texts)) < MIN_TRAINING_CHARACTERS:
         return make_parameters(COMMON_ABBREVIATIONS.split())
-    from nltk.tokenize.punkt import PunktTrainer
-
-    trainer = PunktTrainer()
+    trainer = PunktTrainer(token_cls=_Token)
     for text in texts:
         trainer.train(text, finalize=False)
     return trainer.get_params()
@@ -104,8 +115,6 @@ def has_trained_model(language: str) -> bool:
     """
     if not re.fullmatch(r"[\w-]+", language):
         raise UserError(f"--language {language}: not a name of a Punkt model; name one such as english or german")
-    import nltk
-
     try:
         nltk.data.find(f"tokenizers/punkt_tab/{language}/")
     except LookupError:
@@ -122,9 +131,6 @@ def load_splitter(model: str) -> Splitter:
     """
     if model.endswith(".json"):
         return Splitter(load_parameters(Path(model)))
-    import nltk
-    from nltk.tokenize.punkt import load_punkt_params
-
     try:
         return Splitter(load_punkt_params(nltk.data.find(f"tokenizers/punkt_tab/{model}/")))
     except (LookupError, OSError, ValueError) as error:
@@ -141,9 +147,7 @@ class Splitter:
     """
 
     def __init__(self, parameters: PunktParameters):
-        from nltk.tokenize.punkt import PunktSentenceTokenizer
-
-        self._punkt = PunktSentenceTokenizer(parameters)
+        self._punkt = PunktSentenceTokenizer(parameters, token_cls=_Token)
 
     def split(self, paragraph: str) -> list[str]:
         """Return the sentences of a paragraph with normal white space; pieces without a word are left out."""

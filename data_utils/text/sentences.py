@@ -11,12 +11,15 @@ import argparse
 import functools
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_utils.command_line import Progress, natural, positive
-from data_utils.recipe import RECIPE_NAME, clear_work, identify_files, prepare_folder
+from tqdm import tqdm
+
+from data_utils.command_line import natural, positive, progress_bar
+from data_utils.recipe import clear_work, prepare_folder
 from data_utils.shards import (
     ALONE,
     Shard,
@@ -27,37 +30,21 @@ from data_utils.shards import (
     with_absolute_paths,
     workers_from_options,
 )
-from data_utils.text.documents import (
-    DEFAULT_MAX_REJECTED,
-    REJECTED_NAME,
-    Document,
-    RejectedDocument,
-    RejectedDocuments,
-    describe_error,
-)
+from data_utils.text.corpus import CORPUS_NAME, REJECTED_NAME, Corpus, read_corpus
+from data_utils.text.readers import Document, RejectedDocument
 from data_utils.text.sentence_splitter import Splitter, has_trained_model, load_splitter, save_parameters, train
 from data_utils.text.sources import Source, add_source_options, source_from_options, standard_input_copied
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
-CORPUS_NAME = "corpus.json"
 PUNKT_NAME = "punkt.json"
 SENTENCE_FILES = "sentences_*.txt"
 DEFAULT_MIN_CHARACTERS = 100
 DEFAULT_TRAINING_MEGABYTES = 4
 COUNTS = ("documents", "sentences", "words")
-
-
-class Corpus(NamedTuple):
-    """A folder of sentence files, in order, with their counts."""
-
-    files: list[Path]
-    documents: int
-    sentences: int
-    words: int
-    rejected: int  # documents that could not be used
-    identity: Any  # identifies this corpus in the recipe of a data set that is made from it
+DEFAULT_MAX_REJECTED = 1000
+MAX_REASON_CHARACTERS = 300
 
 
 class TextSettings(NamedTuple):
@@ -102,7 +89,8 @@ def _split(splitter: Splitter, document: Document, min_characters: int) -> list[
     try:
         return [sentence for paragraph in kept for sentence in splitter.split(paragraph)]
     except Exception as error:  # no bad document may end the run
-        return RejectedDocument(document.title, f"cannot be split into sentences: {describe_error(error)}")
+        reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"[:MAX_REASON_CHARACTERS]
+        return RejectedDocument(document.title, f"cannot be split into sentences: {reason}")
 
 
 def _choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
@@ -112,12 +100,12 @@ def _choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
     path = folder / PUNKT_NAME
     if not path.exists():
         limit = settings.training_megabytes * 10**6
-        with Progress(limit, "train Punkt") as progress:
+        with progress_bar(limit, "train Punkt") as progress:
             save_parameters(train(_sample(source, limit, progress)), path)
     return str(path)
 
 
-def _sample(source: Source, limit: int, progress: Progress) -> Iterator[str]:
+def _sample(source: Source, limit: int, progress: tqdm) -> Iterator[str]:
     """Yield the text of the first documents, up to ``limit`` characters."""
     taken = 0
     for document in source.documents():
@@ -125,7 +113,7 @@ def _sample(source: Source, limit: int, progress: Progress) -> Iterator[str]:
         if text:
             yield text
             taken += len(text)
-            progress.advance(len(text))
+            progress.update(len(text))
         if taken >= limit:
             return
 
@@ -156,63 +144,43 @@ def write_sentences(
     if prepare_folder(folder, recipe, overwrite, CORPUS_NAME, SENTENCE_FILES, (PUNKT_NAME, REJECTED_NAME), True):
         print(f"sentences: {folder} is complete already", file=sys.stderr)
         return read_corpus(folder)
-    step, rejected = Step(folder, "sentences"), RejectedDocuments(max_bad_articles, folder)
+    step = Step(folder, "sentences")
     make = functools.partial(_make_sentences, step, _choose_model(source, folder, settings), settings.min_characters)
-    files: dict[int, list[str]] = {}
-    counts = dict.fromkeys(COUNTS, 0)
-    with Progress(source.total_bytes, "sentences") as progress:
+    made: dict[int, dict[str, Any]] = {}
+    counts: Counter[str] = Counter()
+    with progress_bar(source.total_bytes, "sentences") as progress:
         for number, facts in run_shards(workers, step, make, source.shards(), progress):
-            files[number] = facts["files"]
-            rejected.add(number, facts["rejected"])
-            for name in COUNTS:
-                counts[name] += facts[name]
-            progress.note = f"{counts['documents']:,} documents, {counts['words']:,} words{rejected.note()}"
-    rejected.write()
+            made[number] = facts
+            counts.update({name: facts[name] for name in COUNTS}, rejected=len(facts["rejected"]))
+            bad = f", {counts['rejected']:,} rejected" if counts["rejected"] else ""
+            note = f"{counts['documents']:,} documents, {counts['words']:,} words{bad}"
+            progress.set_postfix_str(note, refresh=False)
+            if counts["rejected"] > max_bad_articles:
+                break
+    rejected = [RejectedDocument(*document) for number in sorted(made) for document in made[number]["rejected"]]
+    if rejected:
+        lines = [json.dumps(document._asdict(), ensure_ascii=False) + "\n" for document in rejected]
+        write_atomically(folder / REJECTED_NAME, "".join(lines))
+    if len(rejected) > max_bad_articles:
+        raise UserError(
+            f"{len(rejected):,} documents cannot be used, more than --max-bad-articles {max_bad_articles} allows; the"
+            f" first: {_described(rejected[0])}; all of them: {folder / REJECTED_NAME}"
+        )
     if not counts["documents"]:
         clear_work(folder)
-        raise _no_prose(rejected)
-    summary = {"files": [name for number in sorted(files) for name in files[number]], **counts}
-    write_atomically(folder / CORPUS_NAME, json.dumps({**summary, "set_aside": rejected.count}, indent=2) + "\n")
+        problem = "the input contains no prose: no document is long enough (see --min-characters)"
+        if rejected:
+            problem += f", and {len(rejected):,} could not be used, the first: {_described(rejected[0])}"
+        raise UserError(problem)
+    files = [name for number in sorted(made) for name in made[number]["files"]]
+    summary = {"files": files, **{name: counts[name] for name in COUNTS}}
+    write_atomically(folder / CORPUS_NAME, json.dumps({**summary, "set_aside": len(rejected)}, indent=2) + "\n")
     clear_work(folder)
     return read_corpus(folder)
 
 
-def _no_prose(rejected: RejectedDocuments) -> UserError:
-    text = "the input contains no prose: no document is long enough (see --min-characters)"
-    if rejected.count:
-        text += f", and {rejected.count:,} could not be used, the first: {rejected.first()}"
-    return UserError(text)
-
-
-def read_corpus(folder: Path) -> Corpus:
-    """Return a corpus that ``write_sentences`` wrote, or the user's own sentence files, which have no counts.
-
-    Raises:
-        UserError: There are no sentence files, or not all of them.
-    """
-    summary = folder / CORPUS_NAME
-    counts = (0, 0, 0, 0)
-    if summary.exists():
-        try:
-            data = json.loads(summary.read_text(encoding="utf-8"))
-            files = [folder / name for name in data["files"]]
-            counts = (data["documents"], data["sentences"], data["words"], data.get("set_aside", 0))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{summary}: broken ({error}); run the sentences step again") from error
-    elif folder.is_file():
-        files = [folder]
-    elif (folder / RECIPE_NAME).exists():  # its text files are a part of a corpus, or the vocabulary of a data set
-        raise UserError(
-            f"--sentences {folder}: has no {CORPUS_NAME}, so the sentences step did not end there; run it again, or"
-            " name the folder corpus of a data set"
-        )
-    else:
-        files = sorted(folder.glob("*.txt"))
-    missing = [path for path in files if not path.is_file()]
-    if missing or not files:
-        what = f"{missing[0].name} is missing" if missing else "no .txt files"
-        raise UserError(f"--sentences {folder}: {what}; make them with python -m data_utils.text.sentences")
-    return Corpus(files, *counts, identify_files(files))
+def _described(document: RejectedDocument) -> str:
+    return f"{document.title!r}: {document.reason}" if document.title else document.reason
 
 
 def add_sentence_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:

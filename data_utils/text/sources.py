@@ -20,11 +20,12 @@ from data_utils.recipe import identify_files
 from data_utils.records.manifest import WORK_FOLDER
 from data_utils.shards import Shard
 from data_utils.text.compressed import SUFFIXES
-from data_utils.text.documents import Document, RejectedDocument
 from data_utils.text.dump import check_dump, read_dump
 from data_utils.text.readers import (
+    Document,
+    Documents,
     Positioned,
-    Reader,
+    RejectedDocument,
     check_parquet,
     read_files,
     read_hub,
@@ -93,12 +94,17 @@ class Source:
             yield Shard(number, documents, position - before)
 
 
-def _file_source(files: tuple[Path, ...], reader: Reader, kind: dict[str, Any]) -> Source:
+def _of_files(
+    options: argparse.Namespace, kind: str, pattern: str, reader: Callable[..., Documents], **settings: Any
+) -> Source:
+    """Return the documents that a reader finds in the files of an option, with the ``settings`` of the reader."""
+    files = _existing_files(options, kind, pattern)
     total = sum(path.stat().st_size for path in files)
-    return Source(files, functools.partial(read_files, files, reader), kind, total)
+    read = functools.partial(read_files, files, functools.partial(reader, **settings))
+    return Source(files, read, {"kind": kind, **settings}, total)
 
 
-def _existing_files(options: argparse.Namespace, name: str, pattern: str = "*") -> tuple[Path, ...]:
+def _existing_files(options: argparse.Namespace, name: str, pattern: str) -> tuple[Path, ...]:
     """Return the files that an option names, with each folder replaced by its sorted files, compressed ones included.
 
     What the command itself writes below such a folder is left out, so that it resumes with the same input.
@@ -203,17 +209,13 @@ def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
         return Source((options.dump,), read, {"kind": "dump"})
     if options.text:
         settings = {"whole_file": options.document_per_file, "join_lines": options.join_lines}
-        files = _existing_files(options, "text", "*.txt")
-        return _file_source(files, functools.partial(read_text, **settings), {"kind": "text", **settings})
+        return _of_files(options, "text", "*.txt", read_text, **settings)
     if options.jsonl:
-        field = options.jsonl_field
-        files = _existing_files(options, "jsonl", "*.jsonl")
-        return _file_source(files, functools.partial(read_json_lines, field=field), {"kind": "jsonl", "field": field})
+        return _of_files(options, "jsonl", "*.jsonl", read_json_lines, field=options.jsonl_field)
     if options.wikiextractor:
-        files = _existing_files(options, "wikiextractor", "wiki_*")
-        return _file_source(files, read_wikiextractor, {"kind": "wikiextractor"})
+        return _of_files(options, "wikiextractor", "wiki_*", read_wikiextractor)
     if options.wikitext:
-        return _file_source(_existing_files(options, "wikitext"), read_wikitext, {"kind": "wikitext"})
+        return _of_files(options, "wikitext", "*", read_wikitext)
     if options.parquet:
         files, column = _existing_files(options, "parquet", "*.parquet"), options.parquet_column
         check_parquet(files, column)

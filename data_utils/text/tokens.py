@@ -16,8 +16,6 @@ from tokenizers import Tokenizer
 
 # Frequent after or before a word; splitting them off leaves fewer distinct words.
 SET_APART = (b",", b".", b"(", b")", b'"', b":", b";")
-SEPARATORS = "|~^`"  # one of them separates words that are tokenized together
-WORDS_AT_ONCE = 500
 
 
 class TokenizedText(NamedTuple):
@@ -69,41 +67,9 @@ def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
 
 
 def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of all words, (T,) int32, and their number in each word, (N,).
-
-    Many words are passed to the tokenizer as one text, because each text has a large fixed cost.
-    """
-    separator, separator_id = _separator(tokenizer)
-    if separator_id is None:
-        together, alone = [], list(range(len(words)))
-    else:
-        together = [number for number, word in enumerate(words) if separator not in word]
-        alone = [number for number, word in enumerate(words) if separator in word]
-    chunks = [together[start : start + WORDS_AT_ONCE] for start in range(0, len(together), WORDS_AT_ONCE)]
-    glue = f" {separator} "
-    texts = [glue.join(words[number] for number in chunk) + glue for chunk in chunks] + [words[n] for n in alone]
-    encoded = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-    flat = np.fromiter((token for ids in encoded[: len(chunks)] for token in ids), np.int32)
-    ends = np.flatnonzero(flat == separator_id) if chunks else np.empty(0, np.int64)
-    assert ends.size == len(together), "each word is followed by one separator"
-    lengths = np.zeros(len(words), np.int64)
-    lengths[together] = np.diff(ends, prepend=-1) - 1
-    lengths[alone] = [len(ids) for ids in encoded[len(chunks) :]]
-    order = np.argsort(np.array([*together, *alone], np.int64), kind="stable")
-    grouped = np.concatenate(
-        [flat[flat != separator_id] if chunks else flat, *(np.array(ids, np.int32) for ids in encoded[len(chunks) :])]
-    ).astype(np.int32)
-    grouped_lengths = lengths[np.array([*together, *alone], np.int64)]
-    return _take_rows(grouped, _row_starts(grouped_lengths)[order], grouped_lengths[order]), lengths
-
-
-def _separator(tokenizer: Tokenizer) -> tuple[str, int | None]:
-    """Return a mark that the vocabulary contains as a word, and its id; None if it contains no such mark."""
-    for mark in SEPARATORS:
-        number = tokenizer.token_to_id(mark)
-        if number is not None:
-            return mark, number
-    return SEPARATORS[0], None
+    """Return the ids of all words, (T,) int32, and their number in each word, (N,)."""
+    encoding = tokenizer.encode(words, is_pretokenized=True, add_special_tokens=False)
+    return np.array(encoding.ids, np.int32), np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(words))
 
 
 def _row_starts(lengths: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
 from data_utils.command_line import make_parent, positive
-from data_utils.text.sentences import read_corpus
+from data_utils.text.corpus import read_corpus
 from data_utils.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary, bert_normalizer, read_vocabulary
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError

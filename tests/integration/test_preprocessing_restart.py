@@ -153,7 +153,7 @@ def test_completed_work_is_not_repeated(
     assert run(*arguments) == 0
     assert made[0] == 4 and len(made) == len(set(made))
     assert content(tmp_path / "out") == content(data_set)
-    assert "from before" in capsys.readouterr().err
+    capsys.readouterr()
     made.clear()
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     assert run(*arguments) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from data_utils.recipe import check_folder, clear_work, identify_files, prepare_folder
 from data_utils.shards import Step
-from data_utils.text.documents import REJECTED_NAME, RejectedDocuments
 from utilities.errors import UserError
 
 RECIPE: dict[str, Any] = {"records": {"length": 128, "seed": 1}, "vocabulary": {"sha256": "ab"}}
@@ -66,20 +64,3 @@ def test_inputs_are_identified_without_reading_them(tmp_path: Path) -> None:
     assert identify_files(moved[::-1]) != before
     moved[0].write_bytes(b"x" * 99_999 + b"z")
     assert identify_files(moved) != before
-
-
-def test_rejected_documents_are_written_in_the_order_of_the_input(tmp_path: Path) -> None:
-    rejected = RejectedDocuments(3, tmp_path)
-    rejected.write()
-    assert not (tmp_path / REJECTED_NAME).exists()
-    rejected.add(7, [("Über", "no text")])
-    rejected.add(2, [["A", "broken"], ["B", "broken"]])
-    rejected.add(3, [])
-    assert (rejected.count, rejected.note(), rejected.first()) == (3, ", 3 rejected", "'A': broken")
-    rejected.write()
-    lines = [json.loads(line) for line in (tmp_path / REJECTED_NAME).read_text(encoding="utf-8").splitlines()]
-    assert [line["title"] for line in lines] == ["A", "B", "Über"]
-    assert lines[0] == {"title": "A", "reason": "broken"}
-    with pytest.raises(UserError, match=r"4 documents .* --max-bad-articles 3 .*'A': broken"):
-        rejected.add(9, [("C", "broken")])
-    assert len((tmp_path / REJECTED_NAME).read_text().splitlines()) == 4

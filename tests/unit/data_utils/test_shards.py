@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from data_utils import shards
-from data_utils.command_line import Progress
+from data_utils.command_line import progress_bar
 from data_utils.recipe import clear_work
 from data_utils.shards import ALONE, Shard, Step, Workers, open_workers, run_shards
 from utilities.errors import UserError
@@ -47,7 +47,7 @@ def numbers(count: int, taken: list[int] | None = None) -> Iterator[Shard]:
 
 
 def run(workers: Workers, folder: Path, make: Any, items: Iterator[Shard]) -> Iterator[tuple[int, dict[str, Any]]]:
-    return run_shards(workers, Step(folder, "step"), make, items, Progress(None, "step", "shards"))
+    return run_shards(workers, Step(folder, "step"), make, items, progress_bar(None, "step", "shards"))
 
 
 def squares(workers: Workers, folder: Path, count: int) -> dict[int, int]:

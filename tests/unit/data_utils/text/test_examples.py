@@ -12,9 +12,9 @@ import pytest
 
 from data_utils.records.files import RecordFiles
 from data_utils.text import examples
+from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import write_examples
 from data_utils.text.instances import Settings
-from data_utils.text.sentences import Corpus, read_corpus
 from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary, read_vocabulary
 from utilities.errors import UserError
 
@@ -97,7 +97,7 @@ def test_the_data_set_of_a_killed_command_is_not_read(
             raise KeyboardInterrupt
         return real(job, shard)
 
-    monkeypatch.setattr("data_utils.text.corpus_text.SMALLEST_SHARD", 100)  # several shards, also of held-out documents
+    monkeypatch.setattr("data_utils.text.corpus.SMALLEST_SHARD", 100)  # several shards, also of held-out documents
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(examples, "_write_shard", killed)
         write_examples(corpus, vocabulary, out, settings)

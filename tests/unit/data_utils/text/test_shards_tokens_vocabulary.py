@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from data_utils.records.manifest import write_manifest
 from data_utils.shards import Shard
-from data_utils.text.corpus_text import corpus_shards, shard_bytes_of
+from data_utils.text.corpus import corpus_shards, shard_bytes_of
 from data_utils.text.examples import describe
 from data_utils.text.tokens import tokenize_lines, tokenize_text
 from data_utils.text.vocabulary import train_vocabulary
@@ -100,12 +101,13 @@ def test_rare_ideographs_do_not_replace_words(tmp_path: Path) -> None:
 
 def test_unknown_tokens_are_reported_at_the_end(tmp_path: Path) -> None:
     totals = {"records": 1, "documents": 1, "sentences": 1, "words": 9, "tokens": 1000, "unknown_tokens": 11}
-    manifest = {"totals": totals, "files": [{}], "unigram_entropy_nats": 1.0, "vocabulary": {"size": 100}}
-    *_, warning = describe(manifest, tmp_path).split("\n")
-    assert "1.100%" in describe(manifest, tmp_path)
+    file = {"name": "a.tfrecord", "records": 1, "bytes": 20}
+    write_manifest(tmp_path, {}, {"size": 100}, [file], totals, 1.0)
+    *_, warning = describe(tmp_path).split("\n")
+    assert "1.100%" in describe(tmp_path)
     assert warning.startswith("warning: ") and "--vocab-size" in warning
-    totals["unknown_tokens"] = 10
-    assert "warning" not in describe(manifest, tmp_path)
+    write_manifest(tmp_path, {}, {"size": 100}, [file], {**totals, "unknown_tokens": 10}, 1.0)
+    assert "warning" not in describe(tmp_path)
 
 
 SAMPLES = [
@@ -157,14 +159,6 @@ def test_words_tokenised_once_give_the_ids_of_whole_sentences(name: str) -> None
     for folder in ("wikipedia_en", "wikipedia_zh"):
         lines += real_data(folder, "AA", "wiki_00").read_text(encoding="utf-8").split("\n")[:800]
     assert_same_ids_as_whole_lines(lines, tokenizer)
-
-
-@pytest.mark.parametrize("marks", ["|", "~^", ""])
-def test_any_vocabulary_separates_words(tmp_path: Path, marks: str) -> None:
-    pieces = [*SPECIAL_TOKENS, *marks, *"abcdefghijklmnopqrstuvwxyz", *(f"##{letter}" for letter in "abcdef")]
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    tokenizer = load_tokenizer(str(tmp_path / "vocab.txt"), True)
-    assert_same_ids_as_whole_lines(["A bad cab |", "", "| ^ ~ a|b", "zz a"], tokenizer)
 
 
 def test_a_shard_as_tokens(tmp_path: Path) -> None:

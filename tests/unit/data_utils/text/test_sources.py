@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from data_utils.text.sentences import TextSettings, read_corpus, write_sentences
+from data_utils.text import sources
+from data_utils.text.corpus import REJECTED_NAME, read_corpus
+from data_utils.text.sentences import TextSettings, write_sentences
 from data_utils.text.sources import Source, add_source_options, source_from_options
 from tests.support.real_data import real_data
 from utilities.errors import UserError
@@ -164,3 +166,23 @@ def test_sentence_files(tmp_path: Path) -> None:
     (tmp_path / "out" / "corpus.json").unlink()  # as if the command had been killed
     with pytest.raises(UserError, match=r"out: has no corpus\.json.*; run it again"):
         read_corpus(tmp_path / "out")
+
+
+def test_rejected_documents_are_listed_in_the_order_of_the_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "LARGEST_SHARD", 1)
+    lines = ["{", json.dumps({"text": "Here is a sentence."}), "[]", json.dumps({"title": "Über", "n": 1})]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    source, out = source_of("--jsonl", tmp_path / "a.jsonl"), tmp_path / "out"
+    with pytest.raises(UserError, match=r"3 documents .* --max-bad-articles 2 .*line 1: not JSON"):
+        write_sentences(source, out, TextSettings(min_characters=1), max_bad_articles=2)
+    assert write_sentences(source, out, TextSettings(min_characters=1), max_bad_articles=3).rejected == 3
+    listed = [json.loads(line)["reason"] for line in (out / REJECTED_NAME).read_text(encoding="utf-8").splitlines()]
+    assert [re.search(r"line (\d)", reason).group(1) for reason in listed] == ["1", "3", "4"]
+    (tmp_path / "a.jsonl").write_text("[]\n")
+    with pytest.raises(UserError, match=r"no prose.* 1 could not be used, the first: .*line 1"):
+        write_sentences(source_of("--jsonl", tmp_path / "a.jsonl"), tmp_path / "none")
+    (tmp_path / "a.jsonl").write_text(lines[1])
+    write_sentences(source_of("--jsonl", tmp_path / "a.jsonl"), out, TextSettings(min_characters=1), overwrite=True)
+    assert not (out / REJECTED_NAME).exists()

@@ -17,7 +17,8 @@ from types import SimpleNamespace
 import pytest
 
 from data_utils.text import sources
-from data_utils.text.documents import Document, RejectedDocument
+from data_utils.text.compressed import opened
+from data_utils.text.readers import Document, RejectedDocument
 from data_utils.text.sources import add_source_options, source_from_options, standard_input_copied
 from tests.unit.data_utils.text.test_sources import documents, source_of
 from utilities.errors import UserError
@@ -95,6 +96,13 @@ def test_a_truncated_file_is_refused(tmp_path: Path, compression: str) -> None:
     path.write_bytes(COMPRESS[compression](text.encode())[:-20])
     with pytest.raises(UserError, match=re.escape(f"{path}: cannot be decompressed")):
         documents("--text", path)
+
+
+def test_other_errors_are_not_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"One.\n"))
+    with pytest.raises(OSError, match="no program"), opened(path):
+        raise OSError("no program")
 
 
 def test_zstd_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

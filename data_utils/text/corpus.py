@@ -1,0 +1,173 @@
+"""A corpus: sentence files, with one sentence per line and a blank line after each document.
+
+The files count as one text, so shards, each of which has its own random seed, do not depend on how the documents are
+split into files. Documents are held out of training, for evaluation, by their text alone: a document is on the same
+side in every data set made from a corpus, for any sequence length and seed, and a text that occurs twice is never on
+both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from data_utils.recipe import RECIPE_NAME, clear_work, identify_files
+from data_utils.shards import Shard
+from utilities.errors import UserError
+from utilities.files import replacing
+
+CORPUS_NAME = "corpus.json"
+REJECTED_NAME = "set_aside.jsonl"  # documents that could not be used; the name that earlier versions gave it
+HELD_OUT_NAME = "sentences_000.txt"
+
+DEFAULT_SHARD_BYTES = 4 << 20
+SMALLEST_SHARD = 128 << 10
+FEWEST_SHARDS = 8  # a small corpus is cut into smaller shards to give all cores work
+BLOCK_BYTES = 1 << 20
+DOCUMENT_END = re.compile(rb"\n\r?\n")
+
+
+class Corpus(NamedTuple):
+    """A folder of sentence files, in order, with their counts."""
+
+    files: list[Path]
+    documents: int
+    sentences: int
+    words: int
+    rejected: int  # documents that could not be used
+    identity: Any  # identifies this corpus in the recipe of a data set that is made from it
+
+
+def read_corpus(folder: Path) -> Corpus:
+    """Return a corpus that ``write_sentences`` wrote, or the user's own sentence files, which have no counts.
+
+    Raises:
+        UserError: There are no sentence files, or not all of them.
+    """
+    summary = folder / CORPUS_NAME
+    counts = (0, 0, 0, 0)
+    if summary.exists():
+        try:
+            data = json.loads(summary.read_text(encoding="utf-8"))
+            files = [folder / name for name in data["files"]]
+            counts = (data["documents"], data["sentences"], data["words"], data.get("set_aside", 0))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{summary}: broken ({error}); run the sentences step again") from error
+    elif folder.is_file():
+        files = [folder]
+    elif (folder / RECIPE_NAME).exists():  # its text files are a part of a corpus, or the vocabulary of a data set
+        raise UserError(
+            f"--sentences {folder}: has no {CORPUS_NAME}, so the sentences step did not end there; run it again, or"
+            " name the folder corpus of a data set"
+        )
+    else:
+        files = sorted(folder.glob("*.txt"))
+    missing = [path for path in files if not path.is_file()]
+    if missing or not files:
+        what = f"{missing[0].name} is missing" if missing else "no .txt files"
+        raise UserError(f"--sentences {folder}: {what}; make them with python -m data_utils.text.sentences")
+    return Corpus(files, *counts, identify_files(files))
+
+
+def read_documents(files: Sequence[Path]) -> Iterator[bytes]:
+    """Yield each document with the blank line after it; the end of a file also ends a document.
+
+    Raises:
+        UserError: A file is not UTF-8.
+    """
+    for path in files:
+        with open(path, "rb") as stream:
+            text = b""
+            while block := stream.read(BLOCK_BYTES):
+                text += block
+                start = 0
+                for match in DOCUMENT_END.finditer(text):
+                    yield _checked(path, text[start : match.end()])
+                    start = match.end()
+                text = text[start:]
+            if text:
+                yield _checked(path, text + b"\n\n")
+
+
+def _checked(path: Path, document: bytes) -> bytes:
+    try:
+        document.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 ({error.reason}); convert the text") from error
+    return document
+
+
+def shard_bytes_of(files: Sequence[Path]) -> int:
+    """Return the approximate size of a shard: 4 MB, or less for a corpus under 32 MB."""
+    total = sum(path.stat().st_size for path in files)
+    return min(DEFAULT_SHARD_BYTES, max(SMALLEST_SHARD, total // FEWEST_SHARDS + 1))
+
+
+def corpus_shards(files: Sequence[Path], shard_bytes: int) -> Iterator[Shard]:
+    """Yield the text of sentence files in shards of about a size.
+
+    Each shard has at least two documents if the corpus does, because random segments come from another document of the
+    same shard.
+    """
+    number = size = 0
+    full: list[bytes] = []  # a shard that is kept until the next one has its second document
+    current: list[bytes] = []
+    for document in read_documents(files):
+        current.append(document)
+        size += len(document)
+        if full and len(current) == 2:
+            yield _shard(number, full)
+            number, full = number + 1, []
+        if size >= shard_bytes and len(current) >= 2:
+            full, current, size = current, [], 0
+    if len(current) == 1:
+        full, current = full + current, []
+    for documents in filter(None, (full, current)):
+        yield _shard(number, documents)
+        number += 1
+
+
+def _shard(number: int, documents: list[bytes]) -> Shard:
+    text = b"".join(documents)
+    return Shard(number, text, len(text))
+
+
+def is_held_out(document: bytes, fraction: float) -> bool:
+    """Return whether a document belongs to the ``fraction`` of all documents that is held out."""
+    digest = hashlib.blake2b(document, digest_size=8).digest()
+    return int.from_bytes(digest, "big") < fraction * 2**64
+
+
+def select_documents(text: bytes, fraction: float, held_out: bool) -> bytes:
+    """Return the documents of a text that are held out, or the others.
+
+    Args:
+        text: one sentence per line, with an empty line between documents.
+        fraction: share of the documents that is held out.
+        held_out: whether to return the held-out documents or the others.
+    """
+    documents = (document.strip(b"\r\n") for document in DOCUMENT_END.split(text))
+    kept = [document for document in documents if document and is_held_out(document, fraction) == held_out]
+    return b"".join(document + b"\n\n" for document in kept)
+
+
+def write_held_out(corpus: Corpus, folder: Path, fraction: float) -> Corpus:
+    """Copy the held-out documents of a corpus into a separate corpus.
+
+    Raises:
+        UserError: no document is held out.
+    """
+    texts = (select_documents(document, fraction, held_out=True) for document in read_documents(corpus.files))
+    first = next(filter(None, texts), None)
+    if first is None:
+        raise UserError(f"--validation-fraction {fraction}: holds out none of the documents; give a larger share")
+    folder.mkdir(parents=True, exist_ok=True)
+    clear_work(folder)  # an unfinished file of a killed command
+    with replacing(folder / HELD_OUT_NAME) as stream:
+        stream.writelines(itertools.chain([first], texts))
+    return read_corpus(folder)
