@@ -1,7 +1,7 @@
 """Implements the computing parts of the double with plain TensorFlow, which makes whole runs possible.
 
-It refuses what Graphcore's code refuses, with the same type of exception; ``refusals.py`` has the list, and the
-emulation checks it against Graphcore's own code. It runs on TensorFlow 2.6, on which Graphcore's is based, and on
+It refuses what Graphcore's code refuses, with the same type of exception; ``tests/emulation/refusals.py`` has the
+list, which is checked against Graphcore's own code, too. It runs on TensorFlow 2.6, on which Graphcore's is based, and on
 today's.
 
 B micro batch · T terms of the objective
