@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -39,9 +38,6 @@ OURS, STANDARD, PYTORCH_OURS = "ours", "pytorch-standard", "pytorch-ours"
 LENGTHS = (32, 128)  # tokens of a row in the two parts of the recipe
 STANDARD_BATCH, STANDARD_WARM_UP = 128, 0.05
 ROWS_AT_ONCE = 16_384
-
-
-# --- The recipe, and the rows ---
 
 
 def config_file(length: int) -> Path:
@@ -96,9 +92,6 @@ def write_rows(dataset: str, folder: str, length: int, predictions: int, vocab_s
         np.save(Path(folder) / f"{name}.npy", values.astype(np.min_scalar_type(values.max())))
 
 
-# --- The race ---
-
-
 class Race:
     """Runs competitors, each in a folder of its own with its results in ``result.json``."""
 
@@ -111,14 +104,8 @@ class Race:
         return self._once(name, {OURS: self._ours, STANDARD: self._standard, PYTORCH_OURS: self._pytorch_ours}[name])
 
     def _once(self, name: str, make: Callable[[Path], Result]) -> Result:
-        """Return the result that a folder contains; if there is none, compute it with ``make`` first."""
-        folder = self._output / name
-        file = folder / "result.json"
-        if not file.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # of a race that was stopped
-            folder.mkdir(parents=True)
-            write_json(file, make(folder))
-        return json.loads(file.read_text(encoding="utf-8"))
+        result: Result = measuring.once(self._output / name / "result.json", make)
+        return result
 
     def _rows(self, length: int, held_out: bool = False) -> Path:
         """Return the folder of a data set's arrays, written at the first call."""
@@ -199,9 +186,6 @@ class Race:
         return {**train(folder, best, options.minutes), "learning_rate": best, "trials": trials}
 
 
-# --- The report ---
-
-
 def reached_after(result: Result, loss: float) -> float | None:
     """Return the minutes of the first snapshot whose loss is at most this."""
     pairs = zip(result["snapshots"], result["losses"], strict=True)
@@ -224,7 +208,6 @@ def report(results: dict[str, Result]) -> list[str]:
 
 
 def draw(results: dict[str, Result], path: Path) -> None:
-    """Draw the held-out loss of all competitors over time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")

@@ -22,7 +22,7 @@ from utilities.environment import fast_bfloat16, keep_freed_memory, usable_cores
 
 if TYPE_CHECKING:
     import torch
-    from transformers import BertForMaskedLM
+    from transformers import BertForMaskedLM, BertPreTrainedModel
 
 SCORED_AT_ONCE = 256
 MATRICES = ("encoder", "transform")  # parts of the model whose matrices Muon updates
@@ -60,7 +60,7 @@ def masked_lm_loss(model: BertForMaskedLM, batch: Arrays) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(scores, torch.from_numpy(words))
 
 
-def make_optimizers(model: BertForMaskedLM, part: Part) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: BertPreTrainedModel, part: Part) -> list[torch.optim.Optimizer]:
     """Return fused AdamW and, if the part has a ``muon_scale``, Muon for the matrices.
 
     Biases and LayerNorm do not decay.
@@ -152,7 +152,6 @@ def train_pytorch(parts: list[Part], folder: str, start: float, snapshot_minutes
 
 
 def train_part(model: BertForMaskedLM, rows: Arrays, part: Part, snapshots: Snapshots) -> float:
-    """Train in one part and return samples per second."""
     import torch
 
     optimizers, data = make_optimizers(model, part), batches(rows, part["batch"], part["seed"])

@@ -24,7 +24,6 @@ def weights() -> list[Any]:
 
 
 def train(make: Any, steps: int = 3, **options: Any) -> tuple[list[np.ndarray], Any]:
-    """Return the weights after some updates, and the optimizer."""
     variables, rng = weights(), np.random.default_rng(4)
     if make is Muon:
         options["matrices"] = [(variable, 1) for variable in variables[2:] if variable.shape.rank == 2]
