@@ -174,11 +174,8 @@ def measure(competitor: str, task: str, size: str, warm_up: int, steps: int, sta
     """Warm up, then time the steps, in this process.
 
     Args:
-        competitor: key of ``COMPETITORS``.
-        task: key of ``TASKS``.
-        size: key of ``SIZES``.
+        competitor, task, size: keys of ``COMPETITORS``, ``TASKS`` and ``SIZES``.
         warm_up: steps before the measured ones, at least 1.
-        steps: number of measured steps.
         started: ``time.time()`` just before the process was started.
     """
     samples = make_samples(TASKS[task])
