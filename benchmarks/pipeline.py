@@ -165,12 +165,7 @@ def draw(stamps: dict[str, list[Stamp]], path: Path) -> None:
     figure.savefig(path)
 
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--picture": {"type": Path, "metavar": "FILE", "help": "SVG or PNG of the timelines"},
-}
-
-
-@measuring.benchmark(ARGUMENTS, rounds=3)
+@measuring.benchmark({"--picture": {"type": Path, "metavar": "FILE", "help": "SVG or PNG of the timelines"}}, rounds=3)
 def main(options: argparse.Namespace) -> list[str]:
     sizes = small_architecture(LAYERS, HIDDEN, VOCABULARY)
     half = ["hid"] * (LAYERS // 2)
