@@ -21,12 +21,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks import measuring
-from benchmarks.race_pytorch import Part, Result, held_out_losses, train_pytorch
 from benchmarks.real_tasks import write_json
 from data_utils.records.features import pretraining_features
 from settings.derived import derive_architecture
@@ -34,6 +33,10 @@ from settings.loading import load_config
 from utilities.errors import UserError
 from utilities.files import PROJECT
 
+if TYPE_CHECKING:
+    from benchmarks.race_pytorch import Part, Result
+
+PEER = "benchmarks.race_pytorch"  # imports PyTorch
 OURS, STANDARD, PYTORCH_OURS = "ours", "pytorch-standard", "pytorch-ours"
 LENGTHS = (32, 128)  # tokens of a row in the two parts of the recipe
 STANDARD_BATCH, STANDARD_WARM_UP = 128, 0.05
@@ -129,7 +132,7 @@ class Race:
     def _scored(self, result: Result, folder: Path) -> Result:
         """Return results with the held-out losses of all snapshots, and the minimal pairs of the last one."""
         folders, rows = [path for _, path in result["snapshots"]], str(self._rows(128, held_out=True))
-        losses = measuring.in_process(held_out_losses, measuring.only("TORCH"), folders=folders, rows=rows)
+        losses = measuring.in_process(f"{PEER}:held_out_losses", measuring.only("TORCH"), folders=folders, rows=rows)
         scores = {}
         if self._options.blimp:
             line = ["-m", "tasks.minimal_pairs", "--checkpoint", folders[-1], "--data", self._options.blimp.resolve()]
@@ -162,7 +165,7 @@ class Race:
         every = self._options.snapshot_minutes
         arguments = {"parts": parts, "folder": str(folder), "snapshot_minutes": every}
         environment = measuring.only("TORCH")
-        result = measuring.in_process(train_pytorch, environment, start=time.time(), **arguments)
+        result = measuring.in_process(f"{PEER}:train_pytorch", environment, start=time.time(), **arguments)
         return self._scored(result, folder)
 
     def _pytorch_ours(self, folder: Path) -> Result:
