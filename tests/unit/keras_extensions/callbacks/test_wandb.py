@@ -18,6 +18,20 @@ def test_missing_package_is_one_line(tmp_path, monkeypatch):
         WandbRun(tmp_path, "n", {})
 
 
+def test_scores_are_in_the_summary_of_the_real_client(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    from tests.support.wandb_files import offline_runs
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = WandbRun(tmp_path, "n", {})
+    run.begin(0, 6)
+    run.period(PERIOD)
+    run.scored({"f1": 80.0})
+    run.close(True)
+    (recorded,) = offline_runs(tmp_path)
+    assert recorded.summary["f1"] == 80.0
+
+
 @pytest.mark.parametrize("content", [b"", b"../x", b"\xff", b"a b", b"x" * 70])
 def test_invalid_run_id_is_replaced(tmp_path, content):
     path = tmp_path / ID_FILE
