@@ -24,8 +24,6 @@ DUPLICATE_FACTOR, SEED = 5, 42
 
 
 class Instance(NamedTuple):
-    """A pair of segments with its masks."""
-
     tokens: list[str]
     segment_ids: list[int]
     is_random_next: bool
@@ -50,7 +48,6 @@ def read_documents(files: Sequence[Path], tokenizer: BertTokenizer) -> list[Docu
 
 
 def make_instances(documents: list[Document], words: Sequence[str], rng: random.Random) -> list[Instance]:
-    """Return the instances of all passes over the documents, shuffled."""
     rng.shuffle(documents)
     instances = [
         instance
@@ -109,7 +106,6 @@ def target_length(longest: int, rng: random.Random) -> int:
 
 
 def truncate(first: list[str], second: list[str], longest: int, rng: random.Random) -> None:
-    """Remove tokens from the start or the end of the longer segment."""
     while len(first) + len(second) > longest:
         longer = first if len(first) > len(second) else second
         if rng.random() < 0.5:
@@ -119,7 +115,6 @@ def truncate(first: list[str], second: list[str], longest: int, rng: random.Rand
 
 
 def mask(tokens: list[str], words: Sequence[str], rng: random.Random) -> tuple[list[str], list[int], list[str]]:
-    """Return masked tokens, positions and labels."""
     candidates = [index for index, token in enumerate(tokens) if token not in ("[CLS]", "[SEP]")]
     rng.shuffle(candidates)
     count = min(MAX_PREDICTIONS, max(1, round(len(tokens) * MASKED_LM_PROB)))
@@ -134,7 +129,6 @@ def mask(tokens: list[str], words: Sequence[str], rng: random.Random) -> tuple[l
 
 
 def example(instance: Instance, tokenizer: BertTokenizer) -> Any:
-    """Return the instance as a padded ``tf.train.Example``."""
     ids: Any = tokenizer.convert_tokens_to_ids(instance.tokens)
     padding = [0] * (MAX_SEQ_LENGTH - len(ids))
     missing = [0] * (MAX_PREDICTIONS - len(instance.positions))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import statistics
 import sys
 import tempfile
@@ -93,7 +92,6 @@ RELEASED = {
 
 
 def make_task(name: str, recipe: Recipe, data: Path, model: Path) -> Classification | Squad:
-    """Return a task on the vocabulary of a Hugging Face folder."""
     if name == SQUAD:
         return Squad(data, model, Geometry(recipe.length, recipe.query, recipe.stride))
     return Classification(name, data, model, recipe.length)
@@ -134,31 +132,37 @@ class Study:
 
     def scores(self, name: str, variant: str, seed: int) -> Scores:
         """Train and evaluate once, and return the scores with ``SECONDS``."""
-        folder = self._work / f"{name}-{variant}-{seed}"
-        done = folder / "study.json"
-        if not done.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # of a study that was stopped
+
+        def train(folder: Path) -> Scores:
             bfloat16 = self.number_format == "mixed_bfloat16"
             begin = time.monotonic()
             if variant == PYTORCH:
                 scores = self._train_pytorch(name, seed, bfloat16)
             else:
                 scores = self._train_ours(name, variant, seed, folder)
-            folder.mkdir(parents=True, exist_ok=True)
-            write_json(done, {**scores, SECONDS: time.monotonic() - begin})
-        content: Scores = json.loads(done.read_text(encoding="utf-8"))
-        return content
+            return {**scores, SECONDS: time.monotonic() - begin}
+
+        scores: Scores = measuring.once(self._work / f"{name}-{variant}-{seed}" / "study.json", train)
+        return scores
 
     def _train_ours(self, name: str, variant: str, seed: int, folder: Path) -> Scores:
         program = "run_squad.py" if name == SQUAD else "run_seq_classification.py"
-        line = [program, "--config", self.config(name, variant), "--seed", seed]
-        line += ["--output-dir", folder.parent, "--name", folder.name]
-        measuring.command(*line, log=self._work / f"{folder.name}.log")
-        scores: Scores = json.loads((folder / "scores.json").read_text(encoding="utf-8"))
+        line = [
+            program,
+            "--config",
+            self.config(name, variant),
+            "--seed",
+            seed,
+            "--output-dir",
+            folder,
+            "--name",
+            "run",
+        ]
+        measuring.command(*line, log=folder / "run.log")
+        scores: Scores = json.loads((folder / "run" / "scores.json").read_text(encoding="utf-8"))
         return scores
 
     def config(self, name: str, variant: str) -> Path:
-        """Write the config of a task."""
         recipe = self.recipes[name]
         folder = PROJECT / "configs"
         config: dict[str, Any] = {
@@ -207,7 +211,6 @@ class Study:
 
 
 def study(made: Study, options: argparse.Namespace) -> Results:
-    """Return all scores."""
     results: Results = {}
     for name in options.tasks:
         recipe = made.recipes[name]
@@ -222,9 +225,6 @@ def study(made: Study, options: argparse.Namespace) -> Results:
         by_variant[GUESSED] = [made.task(name).guessed()]
         results[name] = by_variant
     return results
-
-
-# --- The report ---
 
 
 def cell(values: Sequence[float], percent: bool) -> str:
@@ -249,7 +249,6 @@ def table(results: Results, recipes: Mapping[str, Recipe]) -> str:
 
 
 def describe(made: Study) -> str:
-    """Describe the training of each task."""
     lines = [f"Number format, of PyTorch too: {made.number_format} (precision auto)"]
     for name, (samples, evaluated) in made.counts.items():
         recipe = made.recipes[name]

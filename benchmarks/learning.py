@@ -42,7 +42,6 @@ def deviations(curve: Sequence[float], reference: Sequence[float]) -> list[float
 
 
 def means_of_sixths(losses: Sequence[float]) -> list[float]:
-    """Return the mean loss of each sixth of the steps."""
     return [float(np.mean(part)) for part in np.array_split(losses, 6)]
 
 
@@ -175,9 +174,6 @@ def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], boo
     about = f"{options.steps} AdamW updates of {MICRO_BATCH} samples at {options.learning_rate:g}, {data}"
     parts = [about, markdown(rows), f"{'all others' if options.precisions else 'stochastic rounding'}: {verdict}"]
     return curves, parts, reached
-
-
-# --- The command ---
 
 
 def draw(curves: Curves, path: Path) -> None:

@@ -15,19 +15,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks import measuring
-from benchmarks.race_pytorch import Part, Result, held_out_losses, train_pytorch
 from benchmarks.real_tasks import write_json
 from data_utils.records.features import pretraining_features
 from settings.derived import derive_architecture
@@ -35,13 +33,14 @@ from settings.loading import load_config
 from utilities.errors import UserError
 from utilities.files import PROJECT
 
+if TYPE_CHECKING:
+    from benchmarks.race_pytorch import Part, Result
+
+PEER = "benchmarks.race_pytorch"  # imports PyTorch
 OURS, STANDARD, PYTORCH_OURS = "ours", "pytorch-standard", "pytorch-ours"
 LENGTHS = (32, 128)  # tokens of a row in the two parts of the recipe
 STANDARD_BATCH, STANDARD_WARM_UP = 128, 0.05
 ROWS_AT_ONCE = 16_384
-
-
-# --- The recipe, and the rows ---
 
 
 def config_file(length: int) -> Path:
@@ -96,9 +95,6 @@ def write_rows(dataset: str, folder: str, length: int, predictions: int, vocab_s
         np.save(Path(folder) / f"{name}.npy", values.astype(np.min_scalar_type(values.max())))
 
 
-# --- The race ---
-
-
 class Race:
     """Runs competitors, each in a folder of its own with its results in ``result.json``."""
 
@@ -111,14 +107,8 @@ class Race:
         return self._once(name, {OURS: self._ours, STANDARD: self._standard, PYTORCH_OURS: self._pytorch_ours}[name])
 
     def _once(self, name: str, make: Callable[[Path], Result]) -> Result:
-        """Return the result that a folder contains; if there is none, compute it with ``make`` first."""
-        folder = self._output / name
-        file = folder / "result.json"
-        if not file.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # of a race that was stopped
-            folder.mkdir(parents=True)
-            write_json(file, make(folder))
-        return json.loads(file.read_text(encoding="utf-8"))
+        result: Result = measuring.once(self._output / name / "result.json", make)
+        return result
 
     def _rows(self, length: int, held_out: bool = False) -> Path:
         """Return the folder of a data set's arrays, written at the first call."""
@@ -142,7 +132,7 @@ class Race:
     def _scored(self, result: Result, folder: Path) -> Result:
         """Return results with the held-out losses of all snapshots, and the minimal pairs of the last one."""
         folders, rows = [path for _, path in result["snapshots"]], str(self._rows(128, held_out=True))
-        losses = measuring.in_process(held_out_losses, measuring.only("TORCH"), folders=folders, rows=rows)
+        losses = measuring.in_process(f"{PEER}:held_out_losses", measuring.only("TORCH"), folders=folders, rows=rows)
         scores = {}
         if self._options.blimp:
             line = ["-m", "tasks.minimal_pairs", "--checkpoint", folders[-1], "--data", self._options.blimp.resolve()]
@@ -175,7 +165,7 @@ class Race:
         every = self._options.snapshot_minutes
         arguments = {"parts": parts, "folder": str(folder), "snapshot_minutes": every}
         environment = measuring.only("TORCH")
-        result = measuring.in_process(train_pytorch, environment, start=time.time(), **arguments)
+        result = measuring.in_process(f"{PEER}:train_pytorch", environment, start=time.time(), **arguments)
         return self._scored(result, folder)
 
     def _pytorch_ours(self, folder: Path) -> Result:
@@ -197,9 +187,6 @@ class Race:
             trials[f"{rate:g}"] = result["losses"][-1]
         best = min(rates, key=lambda rate: trials.get(f"{rate:g}", 0.0))
         return {**train(folder, best, options.minutes), "learning_rate": best, "trials": trials}
-
-
-# --- The report ---
 
 
 def reached_after(result: Result, loss: float) -> float | None:
@@ -224,7 +211,6 @@ def report(results: dict[str, Result]) -> list[str]:
 
 
 def draw(results: dict[str, Result], path: Path) -> None:
-    """Draw the held-out loss of all competitors over time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")

@@ -15,6 +15,7 @@ import importlib.util
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -75,9 +76,6 @@ def benchmark(
         return main
 
     return decorate
-
-
-# --- Requirements of a benchmark ---
 
 
 def real_data_root() -> Path:
@@ -176,6 +174,16 @@ def only(framework: str) -> dict[str, str]:
     return {"CUDA_VISIBLE_DEVICES": "-1", **{f"USE_{name}": str(int(name == framework)) for name in FRAMEWORKS}}
 
 
+def once(file: Path, make: Callable[[Path], Any]) -> Any:
+    """Return the content of a JSON file; if it does not exist, ``make`` computes it first, in its folder, emptied."""
+    if not file.exists():
+        shutil.rmtree(file.parent, ignore_errors=True)  # of a command that was stopped
+        file.parent.mkdir(parents=True)
+        content = make(file.parent)
+        file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
 def _show_last_lines(text: str) -> None:
     print("\n".join(text.splitlines()[-LAST_LINES:]), file=sys.stderr)
 
@@ -193,7 +201,6 @@ class Measured:
         self.rounds.setdefault(variant, []).append(values)
 
     def values(self, variant: Hashable, name: str) -> list[float]:
-        """Return one value of a variant in each round."""
         return [values[name] for values in self.rounds.get(variant, []) if name in values]
 
     def median(self, variant: Hashable, name: str) -> float:
@@ -204,7 +211,6 @@ class Measured:
         return [own / theirs for own, theirs in zip(self.values(variant, name), self.values(other, name))]
 
     def column(self, title: str, name: str, form: str = "{:.2f}", scale: float = 1.0) -> Column:
-        """Return a column with one value of each variant, multiplied by ``scale``."""
         return Column(title, lambda variant: [scale * value for value in self.values(variant, name)], form)
 
 
@@ -299,9 +305,6 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
     rule = f"| {'-' * widths[0]} |" + "".join(f" {'-' * (width - 1)}: |" for width in widths[1:])
     return "\n".join([line(rows[0]), rule, *(line(row) for row in rows[1:])])
-
-
-# --- The machine ---
 
 
 def machine() -> str:

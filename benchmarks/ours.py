@@ -38,7 +38,6 @@ def describe(precision: str) -> str:
 
 
 def number_format(precision: str) -> str:
-    """Return the number format that the platform chooses for a precision."""
     return cpu_platform(precision=precision).precision
 
 
@@ -180,7 +179,6 @@ class Clock(Course):
 
     @property
     def seconds(self) -> float:
-        """Return the time from the start of the first call to the end of the last."""
         return self.ends[-1][0] - self.begins[0][0]
 
     def calls(self) -> list[tuple[float, float]]:

@@ -31,6 +31,7 @@ from transformers import (
 
 from benchmarks.fine_tuning import ADAMW, Recipe, make_task
 from benchmarks.measuring import Values, gflops
+from benchmarks.race_pytorch import make_optimizers, rate_factor
 from benchmarks.real_tasks import Scores
 from benchmarks.samples import INPUTS, LABELS, Arrays, hugging_face_samples, select_rows
 from benchmarks.settings import LEARNING_RATE, MICRO_BATCH, SEED, WEIGHT_DECAY, Trainer
@@ -131,7 +132,7 @@ def pretraining_losses(
     Args:
         weights: weights of the model, by name.
         data: samples by this project's names, used in order, ``MICRO_BATCH`` in a step.
-        settings: see :func:`_adamw`, and ``warmup``, a share of the steps.
+        settings: ``learning_rate``, ``weight_decay``, ``epsilon``, and ``warmup``, a share of the steps.
     """
     model = BertForPreTraining(config_of(architecture))
     parameters = dict(model.named_parameters())
@@ -140,33 +141,21 @@ def pretraining_losses(
         for name, parameter in parameters.items():
             assert parameter.shape == weights[name].shape, name
             parameter.copy_(torch.tensor(weights[name]))
-    optimizer = _adamw(model, settings)
-    warm_up = round(settings["warmup"] * steps)
-
-    def factor(done: int) -> float:
-        return (done + 1) / warm_up if done < warm_up else (steps - done) / (steps - warm_up)
-
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    way = {"warm_up": settings["warmup"], "total": steps, "decays": True, "betas": (0.9, 0.999), "muon_scale": None}
+    (optimizer,) = make_optimizers(model, {**settings, **way})
     samples = hugging_face_samples(data)
     losses = []
     model.train()
     for step in range(steps):
         rows = np.arange(step * MICRO_BATCH, (step + 1) * MICRO_BATCH) % len(samples["labels"])
+        for group in optimizer.param_groups:
+            group["lr"] = settings["learning_rate"] * rate_factor(step, way)
         loss = model(**_tensors(select_rows(samples, rows))).loss
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        schedule.step()
     return losses
-
-
-def _adamw(model: torch.nn.Module, settings: dict[str, Any]) -> torch.optim.Optimizer:
-    """Return AdamW with ``learning_rate``, ``weight_decay`` and ``epsilon``; biases and LayerNorm do not decay."""
-    decayed = [weight for weight in model.parameters() if weight.ndim >= 2]
-    others = [weight for weight in model.parameters() if weight.ndim < 2]
-    groups = [{"params": decayed, "weight_decay": settings["weight_decay"]}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=settings["learning_rate"], eps=settings["epsilon"])
 
 
 # --- Fine-tuning ---

@@ -131,7 +131,6 @@ def doubled(stamps: list[Stamp]) -> float:
 
 
 def report(measured: Measured) -> list[str]:
-    """Return times, ratios within a round, and bounds."""
     columns = [
         measured.column("update, s", SECONDS),
         Column("× sequence", lambda name: measured.ratios(SEQUENTIAL, name, SECONDS)),
@@ -148,7 +147,6 @@ def report(measured: Measured) -> list[str]:
 
 
 def draw(stamps: dict[str, list[Stamp]], path: Path) -> None:
-    """Draw one row for each stage of each schedule."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 1.6 * len(stamps)), layout="tight")
@@ -167,12 +165,7 @@ def draw(stamps: dict[str, list[Stamp]], path: Path) -> None:
     figure.savefig(path)
 
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "--picture": {"type": Path, "metavar": "FILE", "help": "SVG or PNG of the timelines"},
-}
-
-
-@measuring.benchmark(ARGUMENTS, rounds=3)
+@measuring.benchmark({"--picture": {"type": Path, "metavar": "FILE", "help": "SVG or PNG of the timelines"}}, rounds=3)
 def main(options: argparse.Namespace) -> list[str]:
     sizes = small_architecture(LAYERS, HIDDEN, VOCABULARY)
     half = ["hid"] * (LAYERS // 2)

@@ -38,9 +38,6 @@ SPEED_MEGABYTES = 8  # of text whose sentences become records
 PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 
 
-# --- One measurement, in a process of its own ---
-
-
 def measure(name: str, sentences: str, megabytes: int) -> measuring.Values:
     """Run one way to prepare data.
 
@@ -100,17 +97,11 @@ def _processor_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
-# --- The report ---
-
-
 def size_of(files: Iterable[Path]) -> float:
-    """Return the size of files in megabytes."""
     return sum(file.stat().st_size for file in files) / 1e6
 
 
 def speed_report(measured: Measured, size: float) -> str:
-    """Return the comparison with our imitation of the classic script on ``size`` megabytes."""
-
     def speeds(name: str) -> list[float]:
         return [size / seconds for seconds in measured.values(name, PROCESSOR)]
 
@@ -123,7 +114,6 @@ def speed_report(measured: Measured, size: float) -> str:
 
 
 def scaling_report(measured: Measured, size: float) -> str:
-    """Return the comparison of one worker with two on ``size`` megabytes."""
     one, _ = WORKERS
     columns = [
         measured.column("seconds", SECONDS, "{:.1f}"),

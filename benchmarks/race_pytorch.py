@@ -11,18 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertPreTrainedModel
 
 from benchmarks.samples import Arrays, select_rows
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import pretraining_features
 from utilities.environment import fast_bfloat16, keep_freed_memory, usable_cores
-
-if TYPE_CHECKING:
-    import torch
-    from transformers import BertForMaskedLM
 
 SCORED_AT_ONCE = 256
 MATRICES = ("encoder", "transform")  # parts of the model whose matrices Muon updates
@@ -48,8 +46,6 @@ def batches(rows: Arrays, size: int, seed: int) -> Iterator[Arrays]:
 
 def masked_lm_loss(model: BertForMaskedLM, batch: Arrays) -> torch.Tensor:
     """Return the mean loss over the real masked positions of a batch."""
-    import torch
-
     ids, mask, segments = (
         torch.from_numpy(batch[name].astype(np.int64)) for name in ("input_ids", "input_mask", "segment_ids")
     )  # (B, S)
@@ -60,13 +56,11 @@ def masked_lm_loss(model: BertForMaskedLM, batch: Arrays) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(scores, torch.from_numpy(words))
 
 
-def make_optimizers(model: BertForMaskedLM, part: Part) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: BertPreTrainedModel, part: Part) -> list[torch.optim.Optimizer]:
     """Return fused AdamW and, if the part has a ``muon_scale``, Muon for the matrices.
 
     Biases and LayerNorm do not decay.
     """
-    import torch
-
     scale = part["muon_scale"]
     matrices: list[torch.nn.Parameter] = []
     decayed: list[torch.nn.Parameter] = []
@@ -128,9 +122,6 @@ def train_pytorch(parts: list[Part], folder: str, start: float, snapshot_minutes
         start: when this process was started, ``time.time()``.
         snapshot_minutes: from one snapshot to the next.
     """
-    import torch
-    from transformers import AutoModelForMaskedLM, BertConfig
-
     keep_freed_memory()
     torch.set_num_threads(usable_cores())
     torch.manual_seed(parts[0]["seed"])
@@ -152,9 +143,6 @@ def train_pytorch(parts: list[Part], folder: str, start: float, snapshot_minutes
 
 
 def train_part(model: BertForMaskedLM, rows: Arrays, part: Part, snapshots: Snapshots) -> float:
-    """Train in one part and return samples per second."""
-    import torch
-
     optimizers, data = make_optimizers(model, part), batches(rows, part["batch"], part["seed"])
     begin, updates = time.time(), 0
     while (done := snapshots.seconds if part["seconds"] else float(updates)) < part["total"]:
@@ -175,8 +163,6 @@ def train_part(model: BertForMaskedLM, rows: Arrays, part: Part, snapshots: Snap
 
 def set_word_vectors(model: BertForMaskedLM, rows: Arrays, part: Part) -> None:
     """Set the word embeddings to vectors from the counts of the rows, as this project does."""
-    import torch
-
     from data_utils.word_vectors import word_vectors
 
     size, vocabulary = model.config.hidden_size, model.config.vocab_size
@@ -189,8 +175,6 @@ def set_word_vectors(model: BertForMaskedLM, rows: Arrays, part: Part) -> None:
 
 def repeat_positions(model: BertForMaskedLM, length: int) -> None:
     """Set the vectors of positions beyond rows of ``length`` tokens to those of words, as this project does."""
-    import torch
-
     table = model.bert.embeddings.position_embeddings.weight  # (positions, H)
     with torch.no_grad():
         words = table[1 : length - 1].clone()
@@ -200,9 +184,6 @@ def repeat_positions(model: BertForMaskedLM, length: int) -> None:
 
 def held_out_losses(folders: list[str], rows: str) -> list[float]:
     """Return the masked-LM loss of Hugging Face folders on held-out rows, in float32."""
-    import torch
-    from transformers import BertForMaskedLM
-
     torch.set_num_threads(usable_cores())
     arrays, losses = read_rows(rows), []
     starts = range(0, len(arrays["input_ids"]), SCORED_AT_ONCE)

@@ -47,9 +47,6 @@ PAIRS_TASK = own_task(
 )
 
 
-# --- The samples of a study ---
-
-
 def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -72,7 +72,6 @@ def select_rows(samples: Arrays, rows: np.ndarray) -> Arrays:
 
 
 def read_samples(dataset: Path, vocabulary: int, count: int) -> Arrays:
-    """Return the first records of a data set."""
     from data_utils.records.reader import RecordReader  # imports TensorFlow
 
     reader = RecordReader(str(dataset), pretraining_spec(vocabulary), False)

@@ -31,7 +31,6 @@ class Size(NamedTuple):
     steps: int
 
     def config(self) -> dict[str, Any]:
-        """Return the sizes by the names of ``bert_config``."""
         return {
             "num_hidden_layers": self.layers,
             "hidden_size": self.hidden,
@@ -61,5 +60,4 @@ def small_architecture(layers: int, hidden: int, vocab_size: int) -> Architectur
 
 
 def without_dropout() -> dict[str, Any]:
-    """Return the changes to an architecture that disable dropout."""
     return {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -67,7 +67,6 @@ def candidates() -> dict[tuple[str, str], Callable[[], Any]]:
 
 
 def compiled(kernel: str, xla: bool) -> str:
-    """Return the name of a way of multiplying."""
     return f"{kernel} {'XLA' if xla else 'graph'}".strip()
 
 

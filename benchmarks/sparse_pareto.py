@@ -46,9 +46,6 @@ WINDOW = 0.1  # of the FLOPs, over which a loss is a mean
 HIDDEN = 0.04  # of the FLOPs, at the start, where all losses fall from ln(vocabulary): left out of the picture
 
 
-# --- The runs ---
-
-
 @dataclass(frozen=True)
 class Run:
     """One pre-training.
@@ -73,7 +70,6 @@ class Run:
 
     @property
     def per_sequence(self) -> int:
-        """Return the model FLOPs to train on one sequence."""
         return self._per_sequence(self.method != DENSE)
 
     @property
@@ -96,7 +92,6 @@ class Run:
 
     @property
     def pattern_updates(self) -> int:
-        """Return the number of changes of the pattern."""
         return max(1, self.updates // INTERVAL - 1)
 
     def _per_sequence(self, sparse: bool) -> int:
@@ -197,7 +192,6 @@ def kept(run: Run, work: Path) -> Curve | None:
 
 
 def read(folder: Path, run: Run) -> Curve:
-    """Return the curve that a run logged."""
     data = read_run_folder(folder)
     steps, losses = data.series("mlm_loss")
     samples, _ = data.series("mlm_loss", "samples")
@@ -206,9 +200,6 @@ def read(folder: Path, run: Run) -> Curve:
     flops = [sample * run.per_sequence + search * run.per_search for sample, search in zip(samples, searches)]
     explored = data.patterns[-1]["explored"] if data.patterns else 1.0
     return Curve(flops, losses, int(samples[-1]), explored, data.periods[-1]["seconds"])
-
-
-# --- The study ---
 
 
 def prepare(work: Path) -> Path:
@@ -244,7 +235,6 @@ def select_best(curves: dict[Run, Curve]) -> dict[Run, Curve]:
 
 
 def losses_at(curve: Curve) -> list[float]:
-    """Return the losses at ``POINTS``."""
     last = float(curve.flops[-1])
     return [curve.at(share * last, WINDOW * FLOPS) for share in POINTS]
 

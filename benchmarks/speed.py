@@ -84,7 +84,6 @@ Prepared = tuple[Trainer, float]  # how to train a number of steps, and the samp
 
 
 def make_samples(task: Task) -> Arrays:
-    """Return padded training samples."""
     if task.name == PRETRAINING:
         return full_sequences()
     from benchmarks.real_tasks import Classification, Squad
@@ -175,11 +174,8 @@ def measure(competitor: str, task: str, size: str, warm_up: int, steps: int, sta
     """Warm up, then time the steps, in this process.
 
     Args:
-        competitor: key of ``COMPETITORS``.
-        task: key of ``TASKS``.
-        size: key of ``SIZES``.
+        competitor, task, size: keys of ``COMPETITORS``, ``TASKS`` and ``SIZES``.
         warm_up: steps before the measured ones, at least 1.
-        steps: number of measured steps.
         started: ``time.time()`` just before the process was started.
     """
     samples = make_samples(TASKS[task])
@@ -191,9 +187,6 @@ def measure(competitor: str, task: str, size: str, warm_up: int, steps: int, sta
     seconds = train(steps)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {SPEED: steps * samples_in_a_step / seconds, FIRST_STEP: first, MEMORY: memory}
-
-
-# --- Derived figures ---
 
 
 def over_best(measured: Measured, case: str, others: Sequence[str]) -> list[float]:

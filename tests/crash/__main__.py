@@ -17,7 +17,6 @@ DOCUMENTS = 40_000
 
 
 def main() -> int:
-    """Run the long crash suite; return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--kills", type=int, default=25, help="kills of training (default %(default)s)")
     parser.add_argument("--preparation-kills", type=int, default=8, help="kills of preparation (default %(default)s)")
@@ -37,7 +36,6 @@ def main() -> int:
 
 
 def log(line: str) -> None:
-    """Print at once."""
     print(line, flush=True)
 
 

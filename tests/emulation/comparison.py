@@ -9,7 +9,7 @@ import importlib
 import inspect
 from typing import Any, Iterator, List
 
-from tests.support.graphcore.refusals import not_refused
+from tests.emulation.refusals import not_refused
 from tests.support.graphcore.signatures import PublishedModule, published_modules
 from tests.support.graphcore.training_path import training_path
 

@@ -23,7 +23,6 @@ def import_suite(name: str) -> Callable[[Path], Suite]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command; return 1 if a case failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=1984, help="determines all cases (default: %(default)s)")
     for name, count in CASES.items():

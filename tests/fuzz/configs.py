@@ -258,7 +258,6 @@ def good_value(leaf: Leaf, chance: random.Random) -> Any:
 
 
 def change_values(values: dict[str, Any], mutation: Mutation) -> None:
-    """Apply a mutation of the object."""
     kind = mutation[0]
     if kind == "extends":
         values["extends"] = mutation[1]
@@ -295,7 +294,6 @@ def change_key(values: dict[str, Any], section: dict[str, Any], key: str, mutati
 
 
 def similar(value: Any, how: str) -> Any:
-    """Return a value similar to the given one."""
     if how == "text":
         return word(value)
     if how == "list":
@@ -324,7 +322,6 @@ def renamed(key: str, how: str, number: int) -> str:
 
 
 def change_text(text: str, mutation: Mutation) -> str:
-    """Apply a mutation of the file's text."""
     kind = mutation[0]
     if kind not in ("insert", "cut", "flip", "twice"):
         return text

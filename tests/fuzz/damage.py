@@ -49,7 +49,6 @@ def apply(folder: Path, damage: Damage, others: dict[str, bytes]) -> None:
 
 
 def damaged(data: bytes, damage: Damage) -> bytes:
-    """Return the bytes after one kind of damage."""
     kind, _, share, extent, number = damage
     offset = int(share * len(data))
     new = random.Random(number).randbytes(extent)

@@ -173,7 +173,6 @@ def rewrite(path: Path, mutation: Damage) -> None:
 
 
 def swap(path: Path, mutation: Damage) -> None:
-    """Swap two records."""
     _, _, one, two = mutation
     payloads = read_payloads(path)
     if max(one, two) < len(payloads):

@@ -1,4 +1,4 @@
-"""Mistakes around a config: in files next to it, in the environment, and in the arguments of the data commands.
+"""Mistakes around a config: in files next to it, and in the arguments of the data commands.
 
 Each ends in status 2 and one line that names what is wrong; what is only unusual works.
 """
@@ -23,7 +23,7 @@ from data_utils.tokenizer import SPECIAL_TOKENS
 from execution import launch
 from tasks.cli import main
 from tests.support.command_errors import assert_refused
-from tests.support.config_files import TINY, changed, run_command, write
+from tests.support.config_files import TINY, run_command, write
 from tests.support.pack_samples import sequence
 from tests.support.pack_samples import write as write_records
 
@@ -97,46 +97,6 @@ def test_unusual_but_valid_config_files(name: str, tmp_path: Path, capsys: pytes
     write(tmp_path, TINY)
     assert main("pretraining", lambda loaded: 0, UNUSUAL[name](tmp_path)) == 0
     assert "error" not in capsys.readouterr().err
-
-
-# The environment.
-
-STEP = {
-    "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "a,b", "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-    "SLURM_PROCID": "0", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0",
-}  # fmt: skip
-
-
-def tf_config(workers: Any, kind: Any = "worker", number: Any = 0) -> dict[str, str]:
-    return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": kind, "index": number}})}
-
-
-ENVIRONMENTS: dict[str, tuple[dict[str, str], str]] = {
-    "TF_CONFIG nested too deep": ({"TF_CONFIG": "[" * 100_000}, "TF_CONFIG"),
-    "TF_CONFIG with indices that are not numbers": (tf_config({"first": "a:1", "second": "b:1"}), "TF_CONFIG"),
-    "TF_CONFIG with a port that is not a number": (tf_config(["a:http", "b:http"]), "TF_CONFIG"),
-    "TF_CONFIG with a port too large": (tf_config(["a:99999", "b:1"]), "TF_CONFIG"),
-    "TF_CONFIG with a negative index": (tf_config(["a:1", "b:1"], number=-1), "TF_CONFIG"),
-    "TF_CONFIG with an index that is not a number": (tf_config(["a:1", "b:1"], number="first"), "TF_CONFIG"),
-    "TF_CONFIG with an endless index": (tf_config(["a:1", "b:1"], number=float("inf")), "TF_CONFIG"),
-    "TF_CONFIG with a task that is a list": (tf_config(["a:1", "b:1"], kind=["worker"]), "TF_CONFIG"),
-    "Slurm's number of tasks is a word": ({**STEP, "SLURM_STEP_NUM_TASKS": "many"}, "SLURM_STEP_NUM_TASKS"),
-    "Slurm's task is a word": ({**STEP, "SLURM_PROCID": "first"}, "SLURM_PROCID"),
-    "Slurm's job is a word": ({**STEP, "SLURM_JOB_ID": "seven"}, "SLURM_JOB_ID"),
-    "Slurm names no nodes": ({**STEP, "SLURM_STEP_NODELIST": ""}, "Slurm"),
-    "the folder of data is empty": ({"DATA": ""}, "dataset_dir"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_wrong_environment_variables(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    variables, word = ENVIRONMENTS[name]
-    for variable, value in variables.items():
-        monkeypatch.setenv(variable, value)
-    path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATA"} if "DATA" in variables else {}))
-    assert_refused(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), word)
 
 
 # The data commands. Each function makes files and returns a command's arguments.

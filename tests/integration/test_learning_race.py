@@ -14,13 +14,15 @@ from transformers import BertConfig, TFBertForMaskedLM
 
 from benchmarks import measuring
 from benchmarks.learning_race import reached_after
-from benchmarks.race_pytorch import held_out_losses, rate_factor, train_pytorch
 from checkpoints.pretrained.opening import open_pretrained
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import pretraining_features
 from model.architecture import Architecture
 
 pytest.importorskip("torch")
+
+from benchmarks.race_pytorch import held_out_losses, rate_factor, train_pytorch
+
 pytestmark = pytest.mark.slow
 
 VOCABULARY, ROWS = 50, 64

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests import ROOT
@@ -44,18 +44,6 @@ PREPARATION = [
     *("--vocab-size", "200", "--max-seq-length", "32", "--max-predictions", "5", "--workers", "2"),
     *("--unit-megabytes", "0.02"),
 ]
-
-
-def family(process: int) -> list[int]:
-    """Return a process and all its descendants."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    processes = [process]
-    for one in processes:  # grows during the loop
-        processes += [child for child, parent in parents.items() if parent == one]
-    return processes
 
 
 def listeners(process: int) -> Iterator[tuple[str, str]]:
@@ -105,25 +93,24 @@ def test_no_socket_can_be_reached_from_other_machines(command, servers, tmp_path
         while not (tmp_path / "mark").exists() and time.monotonic() < until:
             assert started.poll() is None, errors.read_text()
             time.sleep(0.05)
-        processes = family(started.pid)
+        main = psutil.Process(started.pid)
+        processes = [main, *main.children(recursive=True)]
         assert len(processes) >= 3, "it has started no workers"
-        result = [listener for process in processes for listener in listeners(process)]
+        result = [listener for process in processes for listener in listeners(process.pid)]
     finally:
         started.kill()
         started.wait()
     assert all(address in LOOPBACK or device == "lo" for address, device in result), result
     assert len(result) == servers and "can be reached" not in errors.read_text()
     gone_by = time.monotonic() + 60
-    while any(alive(process) for process in processes) and time.monotonic() < gone_by:
+    while (left := [process for process in processes if is_alive(process)]) and time.monotonic() < gone_by:
         time.sleep(0.05)
-    left = [process for process in processes if alive(process)]
     for process in left:
-        os.kill(process, signal.SIGKILL)
+        process.kill()
     assert not left, "they outlive the command"
 
 
-def alive(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+def is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False

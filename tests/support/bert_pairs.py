@@ -52,7 +52,6 @@ class Pair(NamedTuple):
     resolved_mappings: List[ResolvedMapping]
 
     def __call__(self, data: Arrays) -> Dict[str, tf.Tensor]:
-        """Return the outputs of this project's model."""
         return self.model({name: data[name] for name in self.model.input_names})
 
 
@@ -134,7 +133,6 @@ def batch(a: Architecture, size: int = 4, sequence_length: int = LENGTH, masked:
 
 
 def with_spans(data: Arrays, seed: int = 2) -> Arrays:
-    """Return a batch with SQuAD's labels added."""
     random, (rows, length) = np.random.default_rng(seed), data["input_ids"].shape
     names = ("start_positions", "end_positions")
     return {**data, **{name: random.integers(0, length, (rows, 1)).astype("int32") for name in names}}
@@ -156,7 +154,6 @@ def weights_by_name(blocks: Sequence[Block]) -> Arrays:
 
 
 def hugging_face(source: Any, data: Arrays, **labels: Any) -> Any:
-    """Return the outputs of a Hugging Face model for a batch."""
     return source(
         input_ids=data["input_ids"], attention_mask=data["input_mask"], token_type_ids=data["segment_ids"], **labels
     )

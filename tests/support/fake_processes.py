@@ -75,9 +75,14 @@ def run_as_processes(count: int, work: Callable[[Processes], Any]) -> list[Any]:
         except Exception as error:
             results[index] = error
 
-    threads = [threading.Thread(target=one, args=(index,)) for index in range(count)]
+    in_threads(count, one)
+    return results
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """Call ``work`` with each number below ``count``, all at the same time."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return results

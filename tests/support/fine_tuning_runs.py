@@ -52,7 +52,6 @@ def write_pieces(path: Path, pieces: list[str]) -> Path:
 
 
 def write_table(path: Path, header: list[str], rows: list[list[object]]) -> None:
-    """Write tab-separated columns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [header, *rows]), encoding="utf-8")
 

@@ -30,7 +30,6 @@ def build_hf_model(task: str, a: Architecture, seed: int = 3, classes: int = CLA
 
 
 def hugging_face(task: str, **changes: Any) -> Any:
-    """Return a model with random weights, including biases and norms."""
     return bert_pairs.source_with_random_weights(architecture(**changes), task, labels_of(task))
 
 

@@ -39,7 +39,6 @@ def sequence(number: int, length: int | None = None) -> Sequence:
 
 
 def write(folder: Path, files: list[list[Sequence]]) -> None:
-    """Write record files of these records."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, records in enumerate(files):
         record_samples.write(folder / f"data_{number}.tfrecord", [record_samples.example(record) for record in records])

@@ -104,7 +104,6 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def load(name: str, *flags: str, overlays: Sequence[str] = ()) -> LoadedConfig:
-    """Return the config of a recipe with overlays."""
     kind = name.split("_")[0]
     paths = [CONFIGS / FOLDERS[kind] / f"{name}.json", *(CONFIGS / f"{overlay}.json" for overlay in overlays)]
     with pytest.MonkeyPatch.context() as patch:

@@ -40,8 +40,6 @@ DEVICES = ("/CPU:0", "/CPU:1", "/CPU:0")  # the embedding is tied to the heads, 
 
 
 class Case(NamedTuple):
-    """The settings of a training."""
-
     optimizer: str
     sharded: bool = False
     pipelined: bool = False
@@ -54,7 +52,6 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """A unique name of the case."""
         options = [name for name, value in self._asdict().items() if value is True]
         return "-".join([self.optimizer, self.reduction, self.precision, *options])
 

@@ -86,7 +86,6 @@ def run_command(task: str, config: Path, *arguments: str, status: int | None = N
 
 
 def train(config: Path, output: Path, *arguments: str, status: int | None = None) -> Outcome:
-    """Pre-train."""
     return run_command("pretraining", config, "--output-dir", str(output), *arguments, status=status)
 
 
@@ -121,7 +120,6 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """Return the logging periods of a run."""
     return read_lines(run / "metrics.jsonl")
 
 
@@ -136,7 +134,6 @@ def evaluations(run: Path) -> list[tuple[int, dict[str, float]]]:
 
 
 def events(run: Path) -> list[str]:
-    """Return the events of a run."""
     path = run / "history.jsonl"
     return [event["event"] for event in read_lines(path)] if path.exists() else []
 
@@ -207,12 +204,10 @@ def files_up_to(size: int) -> Iterator[None]:
 
 
 def kill() -> None:
-    """End the run so abruptly that no clean-up code can save anything."""
     raise Killed
 
 
 def terminate() -> None:
-    """Send SIGTERM to this process."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -58,7 +58,6 @@ def random_document(seed: int, articles: int = 3) -> dict[str, Any]:
 
 
 def parsed(document: dict[str, Any]) -> SquadSet:
-    """Return a data set from the content of a file."""
     return parse_squad(document, "test.json", hashlib.sha256(json.dumps(document).encode()).hexdigest())
 
 

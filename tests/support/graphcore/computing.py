@@ -1,7 +1,7 @@
 """Implements the computing parts of the double with plain TensorFlow, which makes whole runs possible.
 
-It refuses what Graphcore's code refuses, with the same type of exception; ``refusals.py`` has the list, and the
-emulation checks it against Graphcore's own code. It runs on TensorFlow 2.6, on which Graphcore's is based, and on
+It refuses what Graphcore's code refuses, with the same type of exception; ``tests/emulation/refusals.py`` has the
+list, by which Graphcore's own code is checked, too. It runs on TensorFlow 2.6, on which Graphcore's is based, and on
 today's.
 
 B micro batch · T terms of the objective
@@ -66,8 +66,6 @@ class Stage:
 
 
 class Assignment:
-    """The pipeline stage of a layer's call."""
-
     def __init__(self, layer: Any, node_index: int, pipeline_stage: Optional[int] = None) -> None:
         self.layer, self.node_index, self.pipeline_stage = layer, node_index, pipeline_stage
 

@@ -29,8 +29,6 @@ class Call(NamedTuple):
 
 
 class Recorder:
-    """All calls, in order."""
-
     def __init__(self) -> None:
         self.calls: list[Call] = []
 

@@ -37,7 +37,6 @@ def write_data(folder: Path) -> Path:
 
 
 def make_study(folder: Path, released: bool) -> Study:
-    """Return a study of a model without weights."""
     model = folder / ("model" if released else "work/exported")
     model.mkdir(parents=True)
     (model / "config.json").write_text(json.dumps(SIZES), encoding="utf-8")

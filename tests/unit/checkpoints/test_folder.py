@@ -5,35 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import os
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from checkpoints.folder import Checkpoint, NewerVersionError, damage, find_checkpoint, read_facts
-from checkpoints.writer import write_checkpoint
+from tests.support.run_folders import write_step
 from utilities.errors import UserError
-
-
-def write(folder: Path, step: int, facts: dict | None = None) -> Path:
-    def write_files(temporary: Path) -> None:
-        for name in ("weights.index", "weights.data-00000-of-00001"):
-            (temporary / name).write_text(f"weights {step}")
-
-    return write_checkpoint(SimpleNamespace(facts={}, write_files=write_files), folder, step, facts or {})
 
 
 def test_the_newest_is_taken(tmp_path):
     for step in (9, 100, 20):
-        write(tmp_path / "checkpoints", step)
+        write_step(tmp_path / "checkpoints", step, {})
     checkpoint = find_checkpoint(tmp_path)
     assert checkpoint.weights == tmp_path / "checkpoints" / "step-00000100" / "weights"
     assert checkpoint.facts["step"] == 100
 
 
 def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
-    write(tmp_path, 1)
-    bad = write(tmp_path, 2)
+    write_step(tmp_path, 1, {})
+    bad = write_step(tmp_path, 2, {})
     (bad / "weights.index").write_text("other")
     with caplog.at_level(logging.WARNING):
         assert find_checkpoint(tmp_path).facts["step"] == 1
@@ -44,7 +34,7 @@ def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
     with pytest.raises(UserError, match="no intact checkpoint"):
         find_checkpoint(tmp_path)
-    bad = write(tmp_path, 2)
+    bad = write_step(tmp_path, 2, {})
     (bad / "weights.data-00000-of-00001").unlink()
     with pytest.raises(UserError, match="damaged"):
         find_checkpoint(bad)
@@ -53,15 +43,15 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path):
 
 
 def test_a_renamed_checkpoint_is_damaged(tmp_path):
-    good = write(tmp_path, 2)
+    good = write_step(tmp_path, 2, {})
     assert "that of step 2" in damage(good.rename(tmp_path / "step-00000099"))
     assert damage((tmp_path / "step-00000099").rename(tmp_path / "my-model")) is None
 
 
 def test_a_newer_version_is_refused_rather_than_damaged(tmp_path):
     """An older checkpoint must not be taken instead, and the newer one must keep its name."""
-    write(tmp_path, 1)
-    facts = read_facts(write(tmp_path, 2))
+    write_step(tmp_path, 1, {})
+    facts = read_facts(write_step(tmp_path, 2, {}))
     (tmp_path / "step-00000002" / "checkpoint.json").write_text(json.dumps({**facts, "version": 3}))
     for read in (damage, find_checkpoint):
         with pytest.raises(NewerVersionError, match="newer version of this program; update"):
@@ -71,7 +61,7 @@ def test_a_newer_version_is_refused_rather_than_damaged(tmp_path):
 
 
 def test_a_missing_best_checkpoint_is_reported(tmp_path, caplog):
-    write(tmp_path, 2)
+    write_step(tmp_path, 2, {})
     (tmp_path / "best.json").write_text('{"step": 1}')
     assert find_checkpoint(tmp_path).facts["step"] == 2
     assert "step-00000001, is missing" in caplog.text
@@ -91,7 +81,7 @@ def test_a_missing_best_checkpoint_is_reported(tmp_path, caplog):
     ],
 )
 def test_a_broken_description_is_damage(tmp_path, change, named):
-    folder = write(tmp_path, 1, facts=change if isinstance(change, dict) else None)
+    folder = write_step(tmp_path, 1, change if isinstance(change, dict) else {})
     if isinstance(change, str):
         (folder / "checkpoint.json").write_text(change)
     assert named in damage(folder)

@@ -15,10 +15,8 @@ from model.architecture import (
     total_parameters,
 )
 from model.tasks import expected_blocks
+from tests.support.bert_pairs import ALL_BIASES
 
-ALL_BIASES = dict.fromkeys(
-    ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias"), True
-)
 TINY = {
     "hidden_size": 32, "vocab_size": 100, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 48,
     "max_position_embeddings": 40, "type_vocab_size": 2,

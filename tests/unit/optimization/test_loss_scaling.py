@@ -10,7 +10,6 @@ from optimization.loss_scaling import LARGEST_SCALE, AutomaticLossScale, StaticL
 
 
 def reference(outcomes, initial, interval):
-    """Return the factor after each update."""
     factor, good, factors = initial, 0, []
     for finite in outcomes:
         good = good + 1 if finite else 0

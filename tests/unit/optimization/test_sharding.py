@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from keras_extensions.backend import tf
 from optimization.muon import Muon
 from optimization.optimizers import LAMB, AdamW
 from optimization.sharding import Shards, pieces
-from tests.support.fake_processes import Exchange
+from tests.support.fake_processes import Exchange, in_threads
 
 SHAPES = [(5, 3), (7,), (4, 4), (1,), (5, 3), (5, 3)]
 
@@ -24,7 +23,6 @@ def weights() -> list[Any]:
 
 
 def train(make: Any, steps: int = 3, **options: Any) -> tuple[list[np.ndarray], Any]:
-    """Return the weights after some updates, and the optimizer."""
     variables, rng = weights(), np.random.default_rng(4)
     if make is Muon:
         options["matrices"] = [(variable, 1) for variable in variables[2:] if variable.shape.rank == 2]
@@ -52,11 +50,7 @@ def test_sharded_updates_equal_unsharded_updates(make, count):
             assert parts.blank(moment).shape == whole.shape
             np.testing.assert_array_equal(parts.own(moment, whole), moment.numpy())
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(count, work)
     for index in range(count):
         for one, other in zip(results[index][0], whole):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

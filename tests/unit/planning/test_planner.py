@@ -162,7 +162,6 @@ def test_suggestion_is_the_best_of_all_partitions(ipus, layers):
 
 
 def busiest(run):
-    """Return the operations of the busiest IPU."""
     pairs = list(zip(stage_flops(run), run.devices))
     return max(sum(flops for flops, device in pairs if device == ipu) for ipu in set(run.devices))
 

@@ -175,6 +175,29 @@ BROKEN_RULES = [
     case({"name": f"run-hf_{'x' * 30}"}, 'name = "run-***"', "contains a secret"),
 ]
 
+PACKS = "packing/max_sequences_per_pack"
+BLOCKS = {"sparsity/ratio": 0.9}
+BROKEN_SECTIONS = [
+    case({PACKS: 0}, "packing.max_sequences_per_pack", "1 or more"),
+    case({PACKS: 26}, "packing.max_sequences_per_pack", "at most 25"),  # 128 // 5
+    case({PACKS: 43, "use_next_sentence": False}, "at least 3 tokens", "at most 42"),
+    case({PACKS: 4, "packing/max_predictions_per_pack": 3}, "max_predictions_per_pack"),
+    case({PACKS: 4, "packing/max_predictions_per_pack": 129}, "at most max_seq_length"),
+    case({"packing/max_sequence_per_pack": 3}, "packing.max_sequence_per_pack", "max_sequences_per_pack"),
+    case({PACKS: 3, "generated_dataset": True, "total_num_train_samples": 71}, "total_num_train_samples", "72"),
+    case({"sparsity/block_size": 5}, "sparsity.block_size", "1, 4, 8 or 16"),
+    case({**BLOCKS, "bert_config/intermediate_size": 500}, "sparsity", "blocks must divide"),
+    case({"sparsity/layers": ["pooler"]}, "sparsity.layers", "is not one of qkv, projection, intermediate, output"),
+    case({"sparsity/ratio": 1.0}, "sparsity.ratio"),
+    case({**BLOCKS, "sparsity/kernel": "native", "execution/xla": True}, "sparsity.kernel", "outside of XLA"),
+    case({**BLOCKS, "sparsity/kernel": "native", "sparsity/block_size": 1}, "sparsity", "single weights"),
+    case({**BLOCKS, "execution/platform": "graphcore"}, "sparsity.ratio", "only on stock TensorFlow"),
+    case({**BLOCKS, "replace_layers": False}, "sparsity.ratio", "replace_layers to true"),
+    case({"evaluation/patience": 4}, "evaluation.patience", "evaluation.every"),
+    case({"evaluation/every": 0}, "evaluation.every", '"epoch"'),
+    case({"evaluation/every": 4, "do_validation": False}, "evaluation.every", "do_validation"),
+]
+
 BROKEN_FINE_TUNING = [
     case({"bert_model_name": ...}, "bert_model_name", "pretrained_ckpt_path", task="squad"),
     case({"num_epochs": ...}, "num_epochs", "set one", task="squad"),
@@ -236,7 +259,7 @@ BROKEN_FLAGS = [
     (["--max-seq-length", "96", "--total-num-train-samples", "none"], "total_num_train_samples", "set one"),
 ]
 
-TABLE = WRONG_VALUES + UNKNOWN_KEYS + BROKEN_RULES + BROKEN_FINE_TUNING
+TABLE = WRONG_VALUES + UNKNOWN_KEYS + BROKEN_RULES + BROKEN_SECTIONS + BROKEN_FINE_TUNING
 
 
 def test_unchanged_configs_are_valid(tmp_path: Path) -> None:
@@ -265,6 +288,15 @@ def test_broken_flag(broken: tuple[Any, ...], tmp_path: Path, capsys: pytest.Cap
     flags, *words = broken
     status = run_command("pretraining", ["--config", str(write(tmp_path, TINY)), *flags])
     assert_refused(status, capsys.readouterr(), *words)
+
+
+@pytest.mark.parametrize(("variable", "value", "word"), [("TF_CONFIG", "{", "TF_CONFIG"), ("DATA", "", "dataset_dir")])
+def test_wrong_environment_variable(
+    variable: str, value: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setenv(variable, value)
+    path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATA"} if variable == "DATA" else {}))
+    assert_refused(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), word)
 
 
 def test_config_is_required(capsys: pytest.CaptureFixture) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from checkpoints.folder import folder_name
-from checkpoints.writer import write_checkpoint
 from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.order import select_batch
@@ -21,6 +19,7 @@ from settings.loading import load_config
 from settings.schema import leaves
 from tasks.cli import resume_command
 from tests import ROOT
+from tests.support.run_folders import write_step
 from training.resume import Position, changed_fields, differences, missing_metrics, run_to_resume
 from training.run_folder import RESOLVED, FolderLocks, RunFolder, config_for_files
 from training.seeds import finished_scores, seed_config, seeds_folder
@@ -194,9 +193,7 @@ def test_the_folder_of_an_earlier_config_is_only_read(tmp_path):
         return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags])
 
     def save(step: int, identity: str | None) -> Path:
-        copy = SimpleNamespace(facts={}, write_files=lambda to: (to / "weights.index").write_text("weights"))
-        facts = {"run": identity, **Position().facts(step, 0.0, 32, "data")}
-        return write_checkpoint(copy, tmp_path / "earlier", step, facts)
+        return write_step(tmp_path / "earlier", step, {"run": identity, **Position().facts(step, 0.0, 32, "data")})
 
     def resume() -> Position:
         with FolderLocks() as locks:

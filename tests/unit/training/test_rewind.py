@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from checkpoints.folder import WEIGHTS, Checkpoint, read_facts
-from checkpoints.writer import write_checkpoint
 from execution.processes import SINGLE_PROCESS
 from keras_extensions.callbacks.safeguards import DivergenceError
 from model.architecture import Architecture
 from settings.loading import load_config
 from tests.support.config_files import TINY, write
+from tests.support.run_folders import write_step
 from training.checkpointing import Saver, rewind
 from training.resume import Position
 from training.run_context import Plan
@@ -23,8 +23,7 @@ from utilities.errors import UserError
 
 
 def save(folder: Path, step: int, identity: str | None) -> Path:
-    copy: Any = SimpleNamespace(facts={}, write_files=lambda to: (to / "weights.index").write_text("weights"))
-    return write_checkpoint(copy, folder, step, {"run": identity, **Position().facts(step, 5.0, 24, "data")})
+    return write_step(folder, step, {"run": identity, **Position().facts(step, 5.0, 24, "data")})
 
 
 def rewound(tmp_path: Path, run: RunFolder, resumed: Path, error: DivergenceError) -> Position:

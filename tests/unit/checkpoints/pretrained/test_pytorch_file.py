@@ -101,9 +101,7 @@ def test_code_is_refused_and_not_run(attack, tmp_path, monkeypatch, extension):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "pytorch_model.bin"
     write_bin(path, arrays(), preamble=ATTACKS[attack])
-    with pytest.raises(
-        UserError, match=r"pytorch_model\.bin: not read, because it asks for .*; .* python -c "
-    ) as error:
+    with pytest.raises(UserError, match=r"pytorch_model\.bin: not read, .*; .* python -c ") as error:
         open_pytorch_file(path)
     assert "\n" not in str(error.value)
     assert not (tmp_path / MARK).exists()

@@ -32,8 +32,7 @@ def test_empty_tf_config_is_ignored(text):
 
 
 def test_workers_of_tf_config():
-    config = {"cluster": {"worker": ["a:1", "b:2", "c:3"]}, "task": {"type": "worker", "index": 2}}
-    assert member_by_tf_config(config) == Membership(("a:1", "b:2", "c:3"), 2)
+    assert member_by_tf_config(cluster(["a:1", "b:2", "c:3"], index=2)) == Membership(("a:1", "b:2", "c:3"), 2)
 
 
 def test_kubernetes_form_with_a_chief_and_an_index_as_text():
@@ -45,8 +44,11 @@ def test_kubernetes_form_with_a_chief_and_an_index_as_text():
 
 
 def test_addresses_by_number():
-    config = {"cluster": {"worker": {"1": "b:1", "0": "a:1", "10": "c:1"}}, "task": {"type": "worker", "index": 1}}
-    assert member_by_tf_config(config).addresses == ("a:1", "b:1", "c:1")
+    assert member_by_tf_config(cluster({"1": "b:1", "0": "a:1", "10": "c:1"}, index=1)).addresses == (
+        "a:1",
+        "b:1",
+        "c:1",
+    )
 
 
 def test_tf_config_of_the_launcher_is_read():
@@ -66,19 +68,31 @@ def test_processes_on_the_loopback_interface(addresses, is_on_loopback):
     assert Membership(addresses).is_on_loopback == is_on_loopback
 
 
+def cluster(workers: object, kind: object = "worker", index: object = 0) -> dict[str, object]:
+    return {"cluster": {"worker": workers}, "task": {"type": kind, "index": index}}
+
+
 @pytest.mark.parametrize(
     ("config", "names"),
     [
         ("{", "not JSON"),
         ("[]", "not a JSON object"),
+        ("[" * 100_000, "TF_CONFIG"),
         ({"cluster": ["a:1"]}, "cluster"),
         ({"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 0}}, "has no chief or worker"),
-        ({"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}, "worker is not a list"),
-        ({"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}, "worker is not a list"),
-        ({"cluster": {"worker": ["a:1", "a:1"]}, "task": {"type": "worker", "index": 0}}, "twice"),
+        (cluster("a:1"), "worker is not a list"),
+        (cluster(["a"]), "worker is not a list"),
+        (cluster({"first": "a:1", "second": "b:1"}), "TF_CONFIG"),
+        (cluster(["a:http", "b:http"]), "TF_CONFIG"),
+        (cluster(["a:99999", "b:1"]), "TF_CONFIG"),
+        (cluster(["a:1", "a:1"]), "twice"),
         ({"cluster": {"worker": ["a:1"]}}, "task"),
-        ({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}, "task index 1"),
-        ({"cluster": {"worker": ["a:1"]}, "task": {"type": "evaluator", "index": 0}}, "'evaluator'"),
+        (cluster(["a:1"], index=1), "task index 1"),
+        (cluster(["a:1", "b:1"], index=-1), "TF_CONFIG"),
+        (cluster(["a:1", "b:1"], index="first"), "TF_CONFIG"),
+        (cluster(["a:1", "b:1"], index=float("inf")), "TF_CONFIG"),
+        (cluster(["a:1"], kind="evaluator"), "'evaluator'"),
+        (cluster(["a:1", "b:1"], kind=["worker"]), "TF_CONFIG"),
     ],
 )
 def test_errors_in_tf_config_are_one_line(config, names):
@@ -112,8 +126,7 @@ def test_jobs_on_the_same_nodes_have_different_ports():
 
 
 def test_tf_config_takes_precedence_over_slurm():
-    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
-    assert read_membership({**STEP, "TF_CONFIG": json.dumps(config)}).addresses == ("a:1", "b:1")
+    assert read_membership({**STEP, "TF_CONFIG": json.dumps(cluster(["a:1", "b:1"]))}).addresses == ("a:1", "b:1")
 
 
 def test_batch_script_is_not_a_step():
@@ -121,9 +134,19 @@ def test_batch_script_is_not_a_step():
     assert read_membership({**STEP, "SLURM_STEP_NUM_TASKS": "1"}).count == 1
 
 
-@pytest.mark.parametrize("changes", [{"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, {"SLURM_PROCID": "5"}])
-def test_contradictory_slurm_variables_are_refused(changes):
-    with pytest.raises(UserError, match="Slurm"):
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"SLURM_STEP_TASKS_PER_NODE": "2(x2)"}, "Slurm"),
+        ({"SLURM_PROCID": "5"}, "Slurm"),
+        ({"SLURM_STEP_NODELIST": ""}, "Slurm"),
+        ({"SLURM_STEP_NUM_TASKS": "many"}, "SLURM_STEP_NUM_TASKS"),
+        ({"SLURM_PROCID": "first"}, "SLURM_PROCID"),
+        ({"SLURM_JOB_ID": "seven"}, "SLURM_JOB_ID"),
+    ],
+)
+def test_contradictory_slurm_variables_are_refused(changes, names):
+    with pytest.raises(UserError, match=names):
         read_membership({**STEP, **changes})
 
 

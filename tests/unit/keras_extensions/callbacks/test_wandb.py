@@ -1,86 +1,35 @@
-"""W&B with its real client, offline: no login, no questions, and one run across a resume."""
+"""W&B without its package, its login, its server or the files of an earlier run; test_watched_runs.py runs it."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from keras_extensions.callbacks.reporting import Period
 from keras_extensions.callbacks.wandb_run import ID_FILE, WandbRun, run_id
-from tests import ROOT
-from tests.support.terminals import on_terminal
 from utilities.errors import UserError
-
-pytest.importorskip("wandb")
-from tests.support.wandb_files import OfflineRun, offline_runs
-
-SESSION = ROOT / "tests" / "support" / "wandb_session.py"
-
-
-@pytest.fixture(scope="module")
-def tracked(tmp_path_factory) -> tuple[Path, str]:
-    """A folder with a run in two parts, tracked in a process on a terminal, without a login."""
-    folder = tmp_path_factory.mktemp("run")
-    ended = on_terminal([str(SESSION), str(folder)], tmp_path_factory.mktemp("home"), SOME_API_KEY="0123456789secret")
-    assert ended.status == 0, ended.shown
-    return folder, ended.shown
-
-
-@pytest.fixture(scope="module")
-def parts(tracked) -> list[OfflineRun]:
-    return offline_runs(tracked[0])
-
-
-def test_offline_run_asks_nothing_and_shows_the_upload_command(tracked):
-    folder, shown = tracked
-    assert "wandb login" not in shown and "API key" not in shown and "(1)" not in shown
-    assert shown.count("W&B offline; to upload the run: wandb sync ") == 2
-    folders = [line.split("wandb sync ")[1].strip() for line in shown.splitlines() if "wandb sync" in line]
-    assert all(Path(path).is_dir() and folder in Path(path).parents for path in folders)
-
-
-def test_resumed_run_is_one_run(tracked, parts):
-    assert len(parts) == 2
-    assert {part.id for part in parts} == {(tracked[0] / ID_FILE).read_text().strip()}
-    assert [sorted(part.history) for part in parts] == [[1, 2, 3], [4, 5, 6]]
-    assert all(part.resumes for part in parts), "so that `wandb sync` appends"
-
-
-def test_metrics_config_tags_and_names_are_recorded(parts):
-    first = parts[0]
-    assert (first.project, first.name, first.tags) == ("my project", "my run", ("a", "b"))
-    assert first.config["seed"] == 7 and first.config["optimizer_opts"] == {"name": "LAMB"}
-    logged = first.history[2]
-    expected = {"loss": 7.0, "mlm_loss": 6.0, "throughput": 16.0, "samples": 16, "learning_rate": 1e-3}
-    assert {name: logged[name] for name in expected} == expected
-    assert [part.summary["f1"] for part in parts] == [80.0, 83.0]
-    assert all(part.system_metrics >= 1 for part in parts)
-
-
-def test_report_and_kept_checkpoints_are_artifacts(parts):
-    """A checkpoint that was removed by rotation before the end is not an artifact."""
-    for part in parts:
-        kinds = sorted((kind, files) for kind, files in part.artifacts.values())
-        assert kinds == [("model", ("checkpoint.json", "weights.index")), ("report", ("report.html",))]
-        assert all(name.endswith(part.id) for name in part.artifacts)
-    assert [part.exit_code for part in parts] == [0, 0]
-
-
-def test_no_environment_no_command_line_and_no_host_is_recorded(tracked, parts):
-    """W&B would collect these by itself."""
-    assert {part.host for part in parts} == {"-"}
-    content = b"".join(path.read_bytes() for path in tracked[0].rglob("*") if path.is_file() and not path.is_symlink())
-    for private in (b"0123456789secret", SESSION.name.encode(), str(SESSION).encode()):
-        assert private not in content, private
 
 
 def test_missing_package_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"enable_wandb .* pip install wandb"):
         WandbRun(tmp_path, "n", {})
+
+
+def test_scores_are_in_the_summary_of_the_real_client(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    from tests.support.wandb_files import offline_runs
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = WandbRun(tmp_path, "n", {})
+    run.begin(0, 6)
+    run.period(PERIOD)
+    run.scored({"f1": 80.0})
+    run.close(True)
+    (recorded,) = offline_runs(tmp_path)
+    assert recorded.summary["f1"] == 80.0
 
 
 @pytest.mark.parametrize("content", [b"", b"../x", b"\xff", b"a b", b"x" * 70])
@@ -100,14 +49,16 @@ class FakeClient:
 
     def __init__(self, login=True, answers=True, works=True):
         self.login = lambda **options: login
-        self.modes, self.answers, self.works, self.logged = [], answers, works, []
+        self.modes, self.answers, self.works, self.logged, self.summary = [], answers, works, [], {}
         self.setup = self.Settings = lambda **settings: settings
 
     def init(self, mode, **arguments):
         self.modes.append(mode)
         if mode is None and not self.answers:
             raise self.errors.CommError("no\nanswer")
-        return SimpleNamespace(dir="w/files", url="https://w/1", log=self.log, finish=lambda **options: None)
+        return SimpleNamespace(
+            dir="w/files", url="https://w/1", log=self.log, summary=self.summary, finish=lambda **options: None
+        )
 
     def log(self, values, step):
         if not self.works:
@@ -139,7 +90,8 @@ def test_server_without_an_answer_is_a_warning(monkeypatch, tmp_path, caplog):
     client, run = fake_run(monkeypatch, tmp_path, answers=False)
     run.begin(0, 6)
     run.period(PERIOD)
-    assert client.modes == [None, "offline"] and client.logged == [1]
+    run.scored({"f1": 80.0})
+    assert client.modes == [None, "offline"] and (client.logged, client.summary) == ([1], {"f1": 80.0})
     assert "does not answer (no answer)" in caplog.text
 
 

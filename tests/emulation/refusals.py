@@ -1,7 +1,7 @@
 """Calls that Graphcore's code refuses, and that the double must refuse too.
 
-``python -m tests.support.graphcore.refusals`` lists the calls that Graphcore's packages (or their emulation) do
-not refuse; ``test_refusals.py`` makes the calls on the double.
+``python -m tests.emulation.refusals`` lists the calls that Graphcore's packages (or their emulation) do
+not refuse; ``test_double.py`` makes the calls on both.
 """
 
 from __future__ import annotations
