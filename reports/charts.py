@@ -43,7 +43,14 @@ class Area:
     high: Sequence[float]
 
 
-def line_chart(
+class Chart(NamedTuple):
+    """A drawn chart and its title."""
+
+    title: str
+    svg: Markup
+
+
+def draw(
     identifier: str,
     title: str,
     unit: str,
@@ -52,7 +59,7 @@ def line_chart(
     from_zero: bool = False,
     area: Optional[Area] = None,
     axis: str = "step",
-) -> Markup:
+) -> Chart:
     """Draw values against the step.
 
     Args:
@@ -66,7 +73,7 @@ def line_chart(
         axis: label of the horizontal axis.
 
     Returns:
-        An ``<svg>`` element without width, height or external references.
+        The chart, an ``<svg>`` element without width, height or external references.
     """
     # Imported here because it takes half a second, which only drawing needs.
     import matplotlib
@@ -123,19 +130,7 @@ def line_chart(
             axes.legend(frameon=False, fontsize=8)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return _inline(buffer.getvalue(), identifier, title)
-
-
-class Chart(NamedTuple):
-    """A drawn chart and its title."""
-
-    title: str
-    svg: Markup
-
-
-def draw(identifier: str, title: str, *arguments: Any, **options: Any) -> Chart:
-    """Draw a chart; the arguments are those of :func:`line_chart`."""
-    return Chart(title, line_chart(identifier, title, *arguments, **options))
+    return Chart(title, _inline(buffer.getvalue(), identifier, title))
 
 
 def _label(name: str) -> str:
