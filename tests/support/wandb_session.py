@@ -7,8 +7,8 @@ import logging
 import sys
 from pathlib import Path
 
-from keras_extensions.callbacks.reporting import Period, closing
-from keras_extensions.callbacks.wandb_run import WandbRun
+from keras_extensions.listeners.reporting import Period, closing
+from keras_extensions.listeners.wandb_run import WandbRun
 
 
 def period(step: int) -> Period:
