@@ -1,1 +1,1 @@
-"""Listeners to a run's logging periods: metrics, progress, checkpoints, trackers; and what reports periods and signals."""
+"""What measures a run's logging periods and its signals, and the listeners: metrics, progress, checkpoints, trackers."""
