@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 import warnings
-from typing import Iterator, List
+from typing import Any, Dict, Iterator, List
 
 import optuna
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
@@ -18,18 +18,17 @@ from sqlalchemy.exc import SQLAlchemyError
 from execution.software.cluster.lifeline import SECONDS_TO_STOP
 from reports.compare import Row, Table, aligned
 from reports.templating import number
-from settings.fields import ResumePolicy, value_at
 from settings.loading import load_config
 from settings.problems import show
-from settings.schema import leaves
 from tasks import task_class
 from tasks.own_data import read_classes
 from tasks.search.space import SET_BY_SEARCH, check_space, flag, plain, read_space
 from tasks.search.trials import FailedTrialError, Search
+from training.resume import differences
+from training.run_folder import config_for_files
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import is_loss
-from utilities.secrets import mask_value
 
 STUDY, BEST = "study.db", "best.json"
 MOST_FAILURES = 3  # failed trials in a row that end the search
@@ -131,21 +130,21 @@ def check_same_search(search: Search, study: optuna.Study) -> None:
     Raises:
         UserError: they differ, or the folder has trials of another study.
     """
-    content, skipped = mask_value(search.config.model_dump(mode="json")), (*search.space, *SET_BY_SEARCH)
-    fixed = {name: leaf for name, leaf in leaves().items() if leaf.resume_policy is ResumePolicy.FIXED}
-    own = {name: value_at(content, leaf.path) for name, leaf in fixed.items() if name not in skipped}
     space = {name: optuna.distributions.distribution_to_json(values) for name, values in search.space.items()}
-    own = {**own, "--metric": search.metric, "--space": space}
+    own: Dict[str, Any] = {"config": config_for_files(search.config), "metric": search.metric, "space": space}
     begun = study.user_attrs.get("settings")
     if begun is None:
         study.set_user_attr("settings", own)
         begun = own
-    for name in {**own, **begun}:
-        if own.get(name) != begun.get(name):
-            before, now = show(begun.get(name)), show(own.get(name))
-            raise UserError(
-                f"{name} is {now} and was {before} when the search began; set it back, or name a new --output"
-            )
+    changed = [
+        f"--{name} is {show(own[name])} and was {show(begun[name])}"
+        for name in ("metric", "space")
+        if own[name] != begun[name]
+    ]
+    varied = (*search.space, *SET_BY_SEARCH)
+    changed += [text for text in differences(search.config, begun["config"]) if text.split()[0] not in varied]
+    if changed:
+        raise UserError(f"{changed[0]} when the search began; set it back, or name a new --output")
     known = {search.path(trial) for trial in study.trials}
     others = [path for path in sorted(search.folder.glob("trial-*")) if path.is_dir() and path not in known]
     if others:
@@ -170,7 +169,7 @@ def results(search: Search, task: str, study: optuna.Study) -> List[str]:
     best = complete[0]
     about = f"{search.path(best)}: {search.metric} {number(best.value)}, the best of {len(trials)} trials"
     values = [flag(name, plain(value)) for name, value in best.params.items()]
-    config = load_config(task, [*search.command[1:], *values]).config.model_dump(mode="json", exclude={"extends"})
-    kept = {name: value for name, value in mask_value(config).items() if name not in ("name", "resume")}
+    config = config_for_files(load_config(task, [*search.command[1:], *values]).config)
+    kept = {name: value for name, value in config.items() if name not in ("name", "resume")}
     path = write_atomically(search.folder / BEST, json.dumps({**kept, "about": about}, indent=2) + "\n")
     return [*lines, f"best: {about}", f"its config: {path}"]

@@ -192,7 +192,7 @@ def test_machines_share_a_study(files: Files) -> None:
 
 @pytest.mark.parametrize(
     "flag, value, name",
-    [("--seed", "5", "seed"), ("--global-batch.micro-batch-size", "4", "global_batch.micro_batch_size")],
+    [("--seed", "5", "seed"), ("--global-batch.micro-batch-size", "4", "global_batch")],
 )
 def test_another_config_is_not_the_same_search(
     files: Files, capsys: pytest.CaptureFixture[str], flag: str, value: str, name: str
@@ -201,6 +201,7 @@ def test_another_config_is_not_the_same_search(
     files.program.write_text(PROGRAM.replace('flags["seed"]', "7"), encoding="utf-8")
     assert files.search("search", space, 1) == 0
     assert_refused(main([*files.arguments("search", space, 2), flag, value]), capsys.readouterr(), name)
+    assert_refused(files.search("search", {**space, "num_epochs": [1, 2]}, 2), capsys.readouterr(), "--space")
     assert len(files.started()) == 1
 
 
@@ -341,4 +342,4 @@ def test_settings_are_json(files: Files) -> None:
     """What a study records of a search can be read without this project."""
     assert files.search("search", {"num_epochs": [1], "seed": [3]}, 1) == 0
     settings = files.study("search").user_attrs["settings"]
-    assert json.loads(json.dumps(settings)) == settings and "seed" not in settings
+    assert json.loads(json.dumps(settings)) == settings and settings["metric"] == NAME
