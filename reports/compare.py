@@ -13,7 +13,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from reports.charts import MOST_CURVES, Chart, Curve, draw, thinned
+from reports.charts import MOST_CURVES, Chart, Curve, draw
 from reports.page import final_value, steady_throughput
 from reports.reference import smoothed
 from reports.run_files import RunData, is_number, read_run_folder
@@ -201,7 +201,7 @@ def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence
     if not kept:
         return None
     title = name.replace("_", " ")
-    lines = [thinned(Curve(label, positions, values)) for label, positions, values in kept]
+    lines = [Curve(*entry) for entry in kept]
     unit = "loss in nats" if is_loss(name) else "share"
     return draw(identifier, title, unit, lines, axis="samples")
 

@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from reports.charts import MOST_CURVES, Area, Chart, Curve, draw, thinned
+from reports.charts import MOST_CURVES, Area, Chart, Curve, draw
 from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor, kept_band
 from reports.run_files import Points, RunData, is_number, read_run_folder, whole_periods
 from reports.templating import fill, number
@@ -157,7 +157,7 @@ def _charts(run: RunData) -> List[Chart]:
     charts.append((THROUGHPUT, "samples/s", [Curve(THROUGHPUT, *steady_throughput(run))], []))
     drawings = []
     for index, (name, unit, curves, references) in enumerate(charts):
-        drawn = [thinned(curve) for curve in curves if curve.steps]
+        drawn = [curve for curve in curves if curve.steps]
         if drawn:
             title = name.replace("_", " ")
             zero = name == THROUGHPUT
@@ -241,7 +241,7 @@ def _sparsity_charts(run: RunData) -> List[Chart]:
     charts = [draw("chart-explored", "blocks that ever existed", "share of all blocks", _explored(run), from_zero=True)]
     loss = _loss_against_flops(run)
     if loss.steps:
-        charts.append(draw("chart-flops", "loss against FLOPs", "loss in nats", [thinned(loss)], axis="model FLOPs"))
+        charts.append(draw("chart-flops", "loss against FLOPs", "loss in nats", [loss], axis="model FLOPs"))
     return charts
 
 
