@@ -49,9 +49,9 @@ def planner_lines(
         return
     yield from host_memory_lines(run)
     yield from memory_table(run)
-    yield from titled("Pipeline", (), pipeline_rows(run), "")
+    yield from titled("Pipeline", (), pipeline_rows(run))
     if throughput is not None:
-        yield from titled("Duration", (), duration_rows(run, throughput), "")
+        yield from titled("Duration", (), duration_rows(run, throughput))
     if ipus is not None:
         limit = IN_PROCESSOR_MEMORY if limit_megabytes is None else limit_megabytes * MEGABYTE
         yield from suggestion_lines(run, ipus, limit)
@@ -74,7 +74,7 @@ def memory_table(run: Planned) -> Iterator[str]:
     used = ipu_memory(run)
     rows: Rows = [(str(number), *map(_mega, ipu), _mega(ipu.total)) for number, ipu in enumerate(used)]
     title = f"Memory by IPU, in MB of {_mega(IN_PROCESSOR_MEMORY)}, without activations, temporaries and code"
-    yield from titled(title, ("IPU", *IpuMemory._fields, "together"), rows, ">" * 5)
+    yield from titled(title, ("IPU", *IpuMemory._fields, "together"), rows, ">")
     streaming = streaming_memory(run)
     where = f"{_mega(streaming)} MB of {_mega(STREAMING_MEMORY)} on the IPU with most"
     yield f"Streaming memory for optimizer state: {where if streaming else 'not used'}."

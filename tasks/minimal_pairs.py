@@ -25,7 +25,7 @@ from tasks import prediction_config, restore_task
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
-from utilities.tables import FORMATS
+from utilities.tables import FORMATS, aligned
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
     from checkpoints.pretrained.pretrained import Pretrained
@@ -185,14 +185,13 @@ def run(options: argparse.Namespace) -> None:
         "field": by_group([pair.field for pair in pairs], good - bad),
         "all": {"all pairs": summarize(good - bad)},
     }
-    width = max(len(name) for group in results.values() for name in group)
+    rows = []
     for title, group in results.items():
-        if not group:  # no pair has a field
-            continue
-        print(f"{title:<{width}}    pairs   right   ± s.e.   ties")
-        for name, result in group.items():
-            shares = f"{result.right:7.1%}  {result.standard_error:7.1%}"
-            print(f"{name:<{width}}  {result.pairs:7,} {shares}  {result.ties:5,}")
+        if group:  # pairs may have no field
+            rows.append([title, "pairs", "right", "± s.e.", "ties"])
+        for name, (count, right, error, ties) in group.items():
+            rows.append([name, f"{count:,}", f"{right:.1%}", f"{error:.1%}", f"{ties:,}"])
+    print("\n".join(aligned(rows, "<>")))
     if output is not None:
         by_name = {key: {name: result._asdict() for name, result in group.items()} for key, group in results.items()}
         write_atomically(output, json.dumps(by_name, indent=2) + "\n")

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from execution.software.cluster.lifeline import SECONDS_TO_STOP
-from reports.compare import Row, Table, aligned
+from reports.compare import Row, Table, text_lines
 from reports.templating import number
 from settings.loading import load_config
 from settings.problems import show
@@ -163,7 +163,7 @@ def results(search: Search, task: str, study: optuna.Study) -> List[str]:
         score, error = None if trial.value is None else number(trial.value), trial.user_attrs.get("error")
         state = f"failed: {error}" if error else trial.state.name.lower()
         rows.append(Row(search.path(trial).name, (score, *cells, state)))
-    lines = ["", *aligned(Table("", rows), [search.metric, *search.space, "state"]), ""]
+    lines = ["", *text_lines(Table("", rows), [search.metric, *search.space, "state"]), ""]
     if not complete:
         return lines
     best = complete[0]
