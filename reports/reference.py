@@ -222,8 +222,7 @@ def _ascending(positions: Sequence[float]) -> bool:
 
 def kept_band(folder: Path) -> Optional[Band]:
     """Read the band that a run was compared with from its folder; None if there is no readable one."""
-    path = folder / REFERENCE_NAME
     try:
-        return read_band(json.loads(path.read_text(encoding="utf-8")), path, 0.0)
-    except (OSError, ValueError, RecursionError):  # UserError is a ValueError
+        return Band.model_validate_json((folder / REFERENCE_NAME).read_bytes())
+    except (OSError, ValueError):
         return None

@@ -22,6 +22,7 @@ from data_utils.minimal_pairs import FIELD, PARADIGM, Pair, read_pairs, word_pie
 from data_utils.tokenizer import CLASSIFIER, MASK, PADDING, SEPARATOR, load_tokenizer
 from model.tasks import PRETRAINING, TASKS
 from tasks import prediction_config, restore_task
+from tasks.file_predictions import CHECKPOINT, add_model_flags
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -31,7 +32,6 @@ if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command 
     from checkpoints.pretrained.pretrained import Pretrained
     from model.blocks import Block
 
-CHECKPOINT = "--checkpoint"
 LENGTHS = 8  # rows are padded to multiples of it
 BATCH_TOKENS = 2048  # R·S; on CPUs, larger batches are not faster
 
@@ -203,8 +203,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         "tasks.minimal_pairs",
         "Score a masked language model on minimal pairs, such as BLiMP's: how often does it prefer the good sentence?",
     )
-    what = "a run's folder, a checkpoint or a Hugging Face folder, with a masked-LM head"
-    parser.add_argument(CHECKPOINT, required=True, metavar="PATH", help=what)
+    add_model_flags(parser, ", with a masked-LM head")
     what = (
         f"a file with a pair in each row ({', '.join(FORMATS)}), or a folder of them; {PARADIGM} and {FIELD} group them"
     )
@@ -214,7 +213,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.add_argument(f"--{name}", default=f"sentence_{name}", metavar="COLUMN", help=what)
     parser.add_argument("--limit", type=positive, metavar="N", help="take the first N pairs of each file [all]")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the results as JSON")
-    parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
     return run_main(parser, run, arguments)
 
 
