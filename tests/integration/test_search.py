@@ -281,7 +281,10 @@ def test_optuna_is_asked_for_in_one_line(
     assert_refused(files.search("search", SPACE, 2), capsys.readouterr(), "pip install --upgrade optuna")
 
 
-def test_a_killed_trial_is_resumed_and_scores_as_the_command_does(tmp_path: Path) -> None:
+def test_a_killed_trial_is_resumed_and_scores_as_the_command_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "GRACE_SECONDS", 11)  # the trial was already seen to end; heartbeats come every 10 s
     write_pieces(tmp_path / "vocab.txt", PIECES)
     write_sst2(tmp_path)
     config = write_config(tmp_path, "sst2", glue_task="sst2", num_epochs=1, report=False, evaluation={"every": 100})
