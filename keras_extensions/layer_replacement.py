@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 import numpy as np
 
 from keras_extensions.backend import keras, tf
+from utilities.tables import aligned
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,7 @@ class Conversion:
             (row.source, row.target, str(row.count), listed(row.weights_kept), listed(row.weights_dropped))
             for row in self.rows
         ]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines)
+        return "\n".join(aligned(lines))
 
 
 def resolved_mappings(

@@ -1,1 +1,1 @@
-"""Estimates, without TensorFlow, whether a run fits in memory, how well it is balanced, and how long it takes."""
+"""What ``--plan`` prints, without TensorFlow: the config with its origins, sizes, operations, balance and duration."""

@@ -1,10 +1,6 @@
-"""Estimates operations of a model and, of a pipelined run on IPUs, each IPU's memory, balance, and communication.
+"""Counts a model's operations and, of a pipelined run on IPUs, each IPU's weights, balance, and communication.
 
-The figures of IPUs are estimates, not a compiler's: they count tensors, derive the temporaries of matrix products from
-the config's memory proportions, and estimate code by the rules of thumb below. They are meant to detect a run that
-cannot fit before anyone waits for its compilation.
-
-B micro batch · S sequence · H hidden · I intermediate · A heads · P masked positions · V vocabulary
+Only what is exact is counted. Activations, temporaries and code, which an IPU's compiler determines, are not estimated.
 """
 
 from __future__ import annotations
@@ -14,15 +10,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from model.architecture import (
-    EMB,
-    EMBEDDING_HEAD,
-    GLUE_HEAD,
-    HEADS,
-    HID,
-    POOL,
-    QA_HEAD,
     SPARSE_PARTS,
-    TOKEN_HEAD,
     Architecture,
     block_flops,
     block_parameters,
@@ -37,14 +25,9 @@ from settings.schema import LOW_PRECISION, TrainingConfig
 MEGABYTE = 10**6
 IN_PROCESSOR_MEMORY = 900 * MEGABYTE  # of one Mk2 IPU
 STREAMING_MEMORY = 64_000 * MEGABYTE  # minimum for one IPU in the published systems
-TILES, TILE_MEMORY = 1472, 624 * 1024  # of one Mk2 IPU, and bytes of each
 
 HALF, SINGLE = 2, 4  # bytes
 MOMENTS = 2 * SINGLE  # moments of AdamW and LAMB per weight; of its matrices, Muon has only the first
-
-# Rules of thumb for the program, in bytes; no figure was published. Outlined encoder layers share their code.
-CODE_OF_A_PROGRAM = 60 * MEGABYTE
-CODE_OF_A_BLOCK = 10 * MEGABYTE
 
 SCHEDULES = ("grouped", "interleaved", "sequential")
 LONGEST_SIMULATION = 200  # micro batches; for longer updates, the share of filling and draining is scaled
@@ -87,33 +70,22 @@ def sparsity_figures(config: TrainingConfig, task: str, architecture: Architectu
 
 
 class IpuMemory(NamedTuple):
-    """Bytes on one IPU.
+    """Bytes on one IPU, without activations, temporaries and code.
 
     Attributes:
         weights: the weights in float16.
         gradients: the accumulators in float16.
         optimizer: the moments, if they are on the chip.
-        activations: those kept for the backward pass of micro batches in flight, and those within one layer.
-        temporaries: temporary values of matrix products.
-        code: the program.
     """
 
     weights: float
     gradients: float
     optimizer: float
-    activations: float
-    temporaries: float
-    code: float
 
     @property
     def total(self) -> float:
-        """The total number of bytes on the IPU."""
+        """The sum of these bytes."""
         return sum(self)
-
-    @property
-    def fits(self) -> bool:
-        """Whether the memory of an IPU is sufficient."""
-        return self.total <= IN_PROCESSOR_MEMORY
 
 
 class Planned(NamedTuple):
@@ -166,27 +138,14 @@ def planned(config: TrainingConfig, task: str) -> Optional[Planned]:
 
 def ipu_memory(run: Planned) -> List[IpuMemory]:
     """Return the memory of each IPU of a replica."""
-    config = run.config
-    proportions = config.ipu_config.matmul_available_memory_proportion_per_pipeline_stage
-    schedule = make_schedule(config.ipu_config.pipeline_schedule, len(run.stages))
-    memory: List[IpuMemory] = []
-    for ipu, parameters in enumerate(run.parameters_by_ipu()):
-        activations = sum(
-            stage_activations(run, stage, schedule.kept(number))
-            for number, (stage, device) in enumerate(zip(run.stages, run.devices))
-            if device == ipu
+    return [
+        IpuMemory(
+            weights=HALF * parameters,
+            gradients=HALF * parameters,
+            optimizer=0.0 if run.config.optimizer_state_offchip else run.moments(run.blocks_on(ipu)),
         )
-        memory.append(
-            IpuMemory(
-                weights=HALF * parameters,
-                gradients=HALF * parameters,
-                optimizer=0.0 if config.optimizer_state_offchip else run.moments(run.blocks_on(ipu)),
-                activations=activations,
-                temporaries=temporaries(proportions[ipu] if proportions else None),
-                code=CODE_OF_A_PROGRAM + CODE_OF_A_BLOCK * separately_compiled(config, run.blocks_on(ipu)),
-            )
-        )
-    return memory
+        for ipu, parameters in enumerate(run.parameters_by_ipu())
+    ]
 
 
 def streaming_memory(run: Planned) -> float:
@@ -195,79 +154,14 @@ def streaming_memory(run: Planned) -> float:
     return max(moments) if run.config.optimizer_state_offchip else 0.0
 
 
-def temporaries(proportion: Optional[float]) -> float:
-    """Return the bytes for a matrix product's temporaries; Poplar's default proportion is 0.6.
-
-    A proportion limits each tile's memory. Most products need far less, so the estimate is a quarter of the limit.
-    """
-    return TILES * TILE_MEMORY * (0.6 if proportion is None else proportion) / 4
-
-
-def separately_compiled(config: TrainingConfig, blocks: Sequence[str]) -> int:
-    """Return the number of blocks that have their own code."""
-    return len(set(blocks)) if config.use_outlining else len(blocks)
-
-
-def stage_activations(run: Planned, blocks: Sequence[str], kept: int) -> float:
-    """Return the bytes of activations of one stage, with ``kept`` micro batches in flight."""
-    config = run.config
-    tokens = config.global_batch.micro_batch_size * config.max_seq_length
-    boundary = HALF * tokens * run.architecture.hidden_size
-    inner = [block_activations(run, block) for block in blocks]
-    if not config.enable_recomputation:
-        return kept * sum(inner)
-    # The stage keeps its input for each micro batch. For the one in its backward pass it also keeps the output of each
-    # block, and the activations inside one block at a time.
-    return kept * boundary + len(blocks) * boundary + max(inner)
-
-
-def block_activations(run: Planned, block: str) -> float:
-    """Return the bytes that the backward pass of a block needs for one micro batch."""
-    config, task, a = run.config, run.task, run.architecture
-    batch, length = config.global_batch.micro_batch_size, config.max_seq_length
-    tokens, h = batch * length, a.hidden_size
-    if block == EMB:
-        return HALF * tokens * h * 2
-    if block == HID:
-        # Q, K, V, context, projection, sum, norm, output, sum, norm: 10 H; two of I; scores and probabilities: 2 A S
-        return HALF * tokens * (10 * h + 2 * a.intermediate_size + 2 * a.num_attention_heads * length)
-    if block == POOL:
-        return HALF * batch * h * 2
-    if block == HEADS:
-        positions = batch * masked_positions(config, task)
-        slices = max(1, config.embedding_serialization_factor)
-        return HALF * positions * (2 * h + a.vocab_size + a.vocab_size / slices)
-    if block == QA_HEAD:
-        return HALF * tokens * 2 * 2
-    if block == GLUE_HEAD:
-        return HALF * batch * number_of_labels(config)
-    if block == TOKEN_HEAD:
-        return HALF * tokens * number_of_labels(config)
-    if block == EMBEDDING_HEAD:
-        return SINGLE * (tokens + batch * len(config.embedding.text)) * h
-    return HALF * batch * masked_positions(config, task) * h
-
-
-def is_feasible(run: Planned) -> bool:
-    """Return whether every IPU's share fits, and the rest fits in the streaming memory."""
-    return all(ipu.fits for ipu in ipu_memory(run)) and streaming_memory(run) <= STREAMING_MEMORY
-
-
 def host_memory(run: Planned) -> float:
-    """Return the minimum memory of a run of one process on a CPU in bytes.
-
-    It counts weights and, for training, accumulated gradients, moments, and the tensors that the backward pass needs.
-    """
+    """Return the bytes of weights and, for training, accumulated gradients and moments of one process on a CPU."""
     config, blocks = run.config, [block for stage in run.stages for block in stage]
-    width = HALF if config.execution.precision in LOW_PRECISION else SINGLE
+    weights = (HALF if config.execution.precision in LOW_PRECISION else SINGLE) * run.parameters(blocks)
     if not config.do_training:
-        return width * run.parameters(blocks)
-    moments = (
-        0 if config.ipu_config.replicated_tensor_sharding else run.moments(blocks)
-    )  # other processes may have them
-    at_once = config.global_batch.micro_batches if config.execution.parallel_micro_batches else 1
-    activations = at_once * stage_activations(run, blocks, kept=1)
-    return 2 * width * run.parameters(blocks) + moments + activations * width / HALF
+        return weights
+    shared = config.ipu_config.replicated_tensor_sharding  # other processes may have the moments
+    return 2 * weights + (0 if shared else run.moments(blocks))
 
 
 # Balance, idle time and communication

@@ -1,4 +1,4 @@
-"""Formats the estimates of ``--plan`` as text."""
+"""Formats the sizes and the duration of ``--plan`` as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from planning.estimates import (
     communication,
     host_memory,
     ipu_memory,
-    is_feasible,
     planned,
     streaming_memory,
 )
@@ -25,7 +24,6 @@ from planning.overview import titled
 from planning.suggest import fragment, suggest
 from settings.derived import manifest_records, packing_factor, runs_on_ipus, training_steps
 from settings.loading import LoadedConfig
-from settings.schema import TrainingConfig
 from utilities.environment import memory_bytes
 from utilities.errors import LESS_MEMORY
 
@@ -44,16 +42,16 @@ def planner_lines(
         loaded: the config.
         throughput: samples per second, from which the duration follows.
         ipus: number of IPUs to suggest a partition for.
-        limit_megabytes: memory of one IPU for the suggestion; None: all of it.
+        limit_megabytes: memory of one IPU for weights, gradients and moments in the suggestion; None: all of it.
     """
     run = planned(loaded.config, loaded.task)
     if run is None:
         return
     yield from host_memory_lines(run)
     yield from memory_table(run)
-    yield from titled("Pipeline", (), pipeline_rows(run), "")
+    yield from titled("Pipeline", (), pipeline_rows(run))
     if throughput is not None:
-        yield from titled("Duration", (), duration_rows(run, throughput), "")
+        yield from titled("Duration", (), duration_rows(run, throughput))
     if ipus is not None:
         limit = IN_PROCESSOR_MEMORY if limit_megabytes is None else limit_megabytes * MEGABYTE
         yield from suggestion_lines(run, ipus, limit)
@@ -72,26 +70,16 @@ def host_memory_lines(run: Planned) -> Iterator[str]:
 
 
 def memory_table(run: Planned) -> Iterator[str]:
-    """Yield each IPU's memory with the config's setting of recomputation and with the opposite one."""
-    config, used = run.config, ipu_memory(run)
-    other = config.model_copy(update={"enable_recomputation": not config.enable_recomputation})
-    otherwise = ipu_memory(run._replace(config=other))
-    header = ("IPU", *IpuMemory._fields, "together", "fits", "activations " + _recomputation(other))
-    rows: Rows = [
-        (str(number), *map(_mega, ipu), _mega(ipu.total), "yes" if ipu.fits else "NO", _mega(alternative.activations))
-        for number, (ipu, alternative) in enumerate(zip(used, otherwise))
-    ]
-    title = f"Memory by IPU, estimated, in MB of {_mega(IN_PROCESSOR_MEMORY)} ({_recomputation(config)} recomputation)"
-    yield from titled(title, header, rows, ">" * 8)
+    """Yield each IPU's memory for weights, gradients and moments."""
+    used = ipu_memory(run)
+    rows: Rows = [(str(number), *map(_mega, ipu), _mega(ipu.total)) for number, ipu in enumerate(used)]
+    title = f"Memory by IPU, in MB of {_mega(IN_PROCESSOR_MEMORY)}, without activations, temporaries and code"
+    yield from titled(title, ("IPU", *IpuMemory._fields, "together"), rows, ">")
     streaming = streaming_memory(run)
     where = f"{_mega(streaming)} MB of {_mega(STREAMING_MEMORY)} on the IPU with most"
     yield f"Streaming memory for optimizer state: {where if streaming else 'not used'}."
-    verdict = "feasible" if is_feasible(run) else "INFEASIBLE"
-    yield f"On IPUs this run is {verdict}, as estimated. On a CPU or GPU these limits do not apply."
-
-
-def _recomputation(config: TrainingConfig) -> str:
-    return "with" if config.enable_recomputation else "without"
+    if max(ipu.total for ipu in used) > IN_PROCESSOR_MEMORY or streaming > STREAMING_MEMORY:
+        yield "On IPUs this run does not fit. On a CPU or GPU these limits do not apply."
 
 
 def _mega(size: float) -> str:
@@ -131,5 +119,6 @@ def suggestion_lines(run: Planned, ipus: int, limit: float) -> Iterator[str]:
     fullest = max(ipu.total for ipu in ipu_memory(suggested))
     yield ""
     yield f"Suggested for {ipus} IPUs"
-    yield f"  balance {balance(suggested):.0%}; the fullest IPU uses {_mega(fullest)} MB"
+    held = f"{_mega(fullest)} MB of weights, gradients and moments"
+    yield f"  balance {balance(suggested):.0%}; the fullest IPU has {held}"
     yield from ("  " + line for line in json.dumps(fragment(suggested), indent=2).splitlines())

@@ -32,6 +32,7 @@ from settings.loading import LoadedConfig
 from settings.problems import DEFAULT, DERIVED, with_origin
 from settings.schema import TrainingConfig, leaves
 from utilities.secrets import mask_value
+from utilities.tables import aligned
 
 UNKNOWN = "unknown until the data set is read"
 
@@ -47,8 +48,8 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
     """
     config, task = loaded.config, loaded.task
     yield f"Plan of {config.name} ({task})"
-    yield from titled("Config", ("field", "value", "from"), _config_rows(loaded), "")
-    yield from titled("Run", (), _run_rows(config, task, processes), "")
+    yield from titled("Config", ("field", "value", "from"), _config_rows(loaded))
+    yield from titled("Run", (), _run_rows(config, task, processes))
     run = planned(config, task)
     if run is None:
         source = weights_key(config)
@@ -60,7 +61,7 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
     unused = list(_effect_rows(config, loaded.origins, processes))
     if unused and not runs_on_ipus(config):
         header = ("field (from)", "on an IPU it", "here")
-        yield from titled("Without effect on stock TensorFlow (on one CPU, or as execution says)", header, unused, "")
+        yield from titled("Without effect on stock TensorFlow (on one CPU, or as execution says)", header, unused)
     for note in [*loaded.notes, *_missing_data(loaded)]:
         yield f"warning: {note}"
 
@@ -98,12 +99,12 @@ def _text(value: object) -> str:
         return str(value).lower()
     if isinstance(value, list):
         if value and isinstance(value[0], list):
-            return " | ".join(_short(stage) for stage in value)
+            return " | ".join(_counted(stage) for stage in value)
         return " ".join(str(item) for item in value)
     return str(value).replace("\n", " ")
 
 
-def _short(blocks: Sequence[str]) -> str:
+def _counted(blocks: Sequence[str]) -> str:
     """Return the blocks with repetitions counted, ``emb hid×3``."""
     counted = [(block, len(list(run))) for block, run in itertools.groupby(blocks)]
     return " ".join(block if count == 1 else f"{block}×{count}" for block, count in counted)
@@ -185,7 +186,7 @@ def _parameter_tables(run: Planned) -> Iterator[str]:
     header = ("block", "count", "each", "together")
     yield from titled("Parameters by block", header, [*rows, ("total", "", "", f"{total:,}")], "<>>>")
     of_stages = [
-        (str(number), str(device), f"{run.parameters(stage):,}", _short(stage))
+        (str(number), str(device), f"{run.parameters(stage):,}", _counted(stage))
         for number, (stage, device) in enumerate(zip(run.stages, run.devices))
     ]
     yield from titled("Parameters by stage", ("stage", "IPU", "parameters", "blocks"), of_stages, "<<><")
@@ -200,18 +201,11 @@ def _parameter_tables(run: Planned) -> Iterator[str]:
         yield "Unset use_… options are assumed as from scratch; the checkpoint determines them when it is loaded."
 
 
-def titled(title: str, header: Row, rows: Iterable[Row], align: str) -> Iterator[str]:
-    """Yield a table with a title and aligned columns; ``align`` has < or > for each column."""
-    table = ([header] if header else []) + list(rows)
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+def titled(title: str, header: Row, rows: Iterable[Row], sides: str = "<") -> Iterator[str]:
+    """Yield a table with a title and aligned columns; ``sides`` is that of :func:`utilities.tables.aligned`."""
     yield ""
     yield title
-    for row in table:
-        cells = [
-            cell.rjust(width) if column < len(align) and align[column] == ">" else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths))
-        ]
-        yield "  " + "  ".join(cells).rstrip()
+    yield from (f"  {line}" for line in aligned([header, *rows] if header else list(rows), sides))
 
 
 # Settings without effect on this machine

@@ -1,4 +1,4 @@
-"""Draws the plan: the pipeline's schedule over time, and the content of each IPU's memory."""
+"""Draws the plan: the pipeline's schedule over time, and each IPU's weights, gradients and moments."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _draw_memory(axes: Any, memory: List[IpuMemory]) -> None:
         left = [a + b for a, b in zip(left, sizes)]
     axes.axvline(IN_PROCESSOR_MEMORY / MEGABYTE, color="black", linestyle=":", linewidth=1)
     _label_ipus(axes, len(memory))
-    axes.set_xlabel("MB, estimated; dotted: In-Processor-Memory")
+    axes.set_xlabel("MB, without activations, temporaries and code; dotted: In-Processor-Memory")
     axes.legend(fontsize=7, ncol=6, loc="upper center", bbox_to_anchor=(0.5, -0.2))
 
 

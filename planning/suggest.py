@@ -1,9 +1,8 @@
-"""Finds a partition of the layers over IPUs by dynamic programming."""
+"""Finds a partition of the layers over IPUs."""
 
 from __future__ import annotations
 
-import functools
-from typing import Dict, List, Tuple
+from typing import Dict, Iterator, List
 
 from model.architecture import EMB, HID
 from model.tasks import expected_blocks
@@ -12,9 +11,14 @@ from utilities.errors import UserError
 
 
 def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Planned:
-    """Return the run partitioned over ``ipus`` with the least work on the busiest and at most ``limit`` bytes on each.
+    """Return the run partitioned over ``ipus`` with the least work on the busiest.
 
     The first and last stage share IPU 0, because the embedding is tied to the heads. Encoder layers are split in order.
+
+    Args:
+        run: the run.
+        ipus: number of IPUs.
+        limit: bytes of weights, gradients and moments that each may have.
 
     Raises:
         UserError: no partition fits.
@@ -25,36 +29,27 @@ def suggest(run: Planned, ipus: int, limit: float = IN_PROCESSOR_MEMORY) -> Plan
             f"--suggest {ipus}: {layers} encoder layers take at most {layers + 1} IPUs, of which the first may have the"
             " embedding and the heads alone; give fewer IPUs"
         )
-
-    @functools.lru_cache(maxsize=None)
-    def cost(ipu: int, count: int) -> Tuple[int, float]:
-        """Return operations and bytes of an IPU with ``count`` layers; the other IPUs' layers change neither."""
-        split = partitioned(run, [count if other == ipu else 1 for other in range(ipus)])
-        return flops_by_ipu(split)[ipu], ipu_memory(split)[ipu].total
-
-    # best[n], after i IPUs: the partition of the first n layers over those IPUs with the smallest bottleneck
-    best: Dict[int, Tuple[int, float, List[int]]] = {}
-    for count in range(layers + 1):
-        flops, memory = cost(0, count)
-        if memory <= limit:
-            best[count] = flops, memory, [count]
-    for ipu in range(1, ipus):
-        extended: Dict[int, Tuple[int, float, List[int]]] = {}
-        for done, (bottleneck, fullest, counts) in best.items():
-            for count in range(1, layers - done + 1):
-                flops, memory = cost(ipu, count)
-                if memory > limit:
-                    break
-                candidate = max(bottleneck, flops), max(fullest, memory), [*counts, count]
-                if done + count not in extended or candidate < extended[done + count]:
-                    extended[done + count] = candidate
-        best = extended
-    if layers not in best:
+    fitting = [split for split in _even_splits(run, layers, ipus) if _fullest(split) <= limit]
+    if not fitting:
         raise UserError(
-            f"--suggest {ipus}: no partition of {layers} encoder layers over {ipus} IPUs keeps each within"
-            f" {limit / 1e6:,.0f} MB; give more IPUs, lower global_batch.micro_batch_size, or set enable_recomputation"
+            f"--suggest {ipus}: no partition of {layers} encoder layers over {ipus} IPUs keeps weights, gradients and"
+            f" moments of each within {limit / 1e6:,.0f} MB; give more IPUs, or set optimizer_state_offchip"
         )
-    return partitioned(run, best[layers][2])
+    return min(fitting, key=lambda split: (max(flops_by_ipu(split)), _fullest(split)))
+
+
+def _even_splits(run: Planned, layers: int, ipus: int) -> Iterator[Planned]:
+    """Yield for each number of layers on IPU 0 the partition that divides the others evenly between the other IPUs."""
+    if ipus == 1:
+        yield partitioned(run, [layers])
+        return
+    for first in range(layers - ipus + 2):
+        each, larger = divmod(layers - first, ipus - 1)
+        yield partitioned(run, [first] + [each + (number < larger) for number in range(ipus - 1)])
+
+
+def _fullest(run: Planned) -> float:
+    return max(ipu.total for ipu in ipu_memory(run))
 
 
 def partitioned(run: Planned, counts: List[int]) -> Planned:

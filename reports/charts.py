@@ -43,7 +43,14 @@ class Area:
     high: Sequence[float]
 
 
-def line_chart(
+class Chart(NamedTuple):
+    """A drawn chart and its title."""
+
+    title: str
+    svg: Markup
+
+
+def draw(
     identifier: str,
     title: str,
     unit: str,
@@ -52,21 +59,21 @@ def line_chart(
     from_zero: bool = False,
     area: Optional[Area] = None,
     axis: str = "step",
-) -> Markup:
+) -> Chart:
     """Draw values against the step.
 
     Args:
         identifier: id of the SVG; curve number i becomes the group ``{identifier}-curve-{i}``.
         title: heading, also for screen readers.
         unit: label of the vertical axis.
-        curves: at most ``MOST_CURVES``.
+        curves: at most ``MOST_CURVES``; long ones are thinned.
         references: names and heights of at most two horizontal lines to compare with.
         from_zero: whether the vertical axis starts at 0, for values whose small changes do not matter.
         area: drawn behind the curves.
         axis: label of the horizontal axis.
 
     Returns:
-        An ``<svg>`` element without width, height or external references.
+        The chart, an ``<svg>`` element without width, height or external references.
     """
     # Imported here because it takes half a second, which only drawing needs.
     import matplotlib
@@ -98,7 +105,7 @@ def line_chart(
             (colour,) = _BAND
             gid = f"{identifier}-area"
             axes.fill_between(area.steps, area.low, area.high, color=colour, linewidth=0, label=area.name, gid=gid)
-        for number, (curve, colour) in enumerate(zip(curves, _LINES)):
+        for number, (curve, colour) in enumerate(zip(map(_thinned, curves), _LINES)):
             marker = "o" if len(curve.steps) == 1 else None
             axes.plot(
                 curve.steps,
@@ -123,19 +130,7 @@ def line_chart(
             axes.legend(frameon=False, fontsize=8)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return _inline(buffer.getvalue(), identifier, title)
-
-
-class Chart(NamedTuple):
-    """A drawn chart and its title."""
-
-    title: str
-    svg: Markup
-
-
-def draw(identifier: str, title: str, *arguments: Any, **options: Any) -> Chart:
-    """Draw a chart; the arguments are those of :func:`line_chart`."""
-    return Chart(title, line_chart(identifier, title, *arguments, **options))
+    return Chart(title, _inline(buffer.getvalue(), identifier, title))
 
 
 def _label(name: str) -> str:
@@ -152,14 +147,13 @@ def _inline(document: str, identifier: str, title: str) -> Markup:
     svg = re.sub(rf'(\bid="|url\(#|href="#)(?!{re.escape(identifier)}-)', rf"\g<1>{identifier}-", svg)
     for colour, variable in {**_THEME, **_LINES, **_REFERENCES, **_BAND}.items():
         svg = svg.replace(colour, variable)
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r' (?:width|height)="[^"]*"', "", svg, count=2)  # those of the whole, which are the first
     heading = escape(mask(title))
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{heading}" ', 1)
     return Markup(svg)
 
 
-def thinned(curve: Curve, most: int = 1500) -> Curve:
+def _thinned(curve: Curve, most: int = 1500) -> Curve:
     """Reduce a curve to at most ``most`` points by averaging neighbours."""
     count = len(curve.steps)
     if count <= most:

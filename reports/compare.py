@@ -13,7 +13,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from reports.charts import MOST_CURVES, Chart, Curve, draw, thinned
+from reports.charts import MOST_CURVES, Chart, Curve, draw
 from reports.page import final_value, steady_throughput
 from reports.reference import smoothed
 from reports.run_files import RunData, is_number, read_run_folder
@@ -23,6 +23,7 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS, MLM_LOSS, is_loss, part_losses
 from utilities.secrets import mask
+from utilities.tables import aligned
 
 LONGEST_CELL = 48  # characters
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)  # of the samples that all runs have seen, after which losses are compared
@@ -201,7 +202,7 @@ def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence
     if not kept:
         return None
     title = name.replace("_", " ")
-    lines = [thinned(Curve(label, positions, values)) for label, positions, values in kept]
+    lines = [Curve(*entry) for entry in kept]
     unit = "loss in nats" if is_loss(name) else "share"
     return draw(identifier, title, unit, lines, axis="samples")
 
@@ -215,18 +216,15 @@ def lines(runs: Sequence[RunData]) -> Iterator[str]:
     for content in comparison_tables(runs):
         yield ""
         yield content.title
-        yield from aligned(content, labels)
+        yield from text_lines(content, labels)
     for label, run in zip(labels, runs):
         yield from (f"{label}: {mask(note)}" for note in run.notes)
 
 
-def aligned(table: Table, labels: Sequence[str]) -> Iterator[str]:
+def text_lines(table: Table, labels: Sequence[str]) -> Iterator[str]:
     """Yield a table as lines of text, with a column for each label."""
     grid = [["", *labels]] + [[row.name, *("-" if cell is None else cell for cell in row.cells)] for row in table.rows]
-    cut = [[_cut(mask(cell)) for cell in row] for row in grid]
-    widths = [max(len(row[column]) for row in cut) for column in range(len(cut[0]))]
-    for name, *cells in cut:
-        yield f"  {name.ljust(widths[0])}" + "".join(f"  {c.rjust(w)}" for c, w in zip(cells, widths[1:]))
+    yield from (f"  {line}" for line in aligned([[_cut(mask(cell)) for cell in row] for row in grid], "<>"))
 
 
 def _cut(cell: str) -> str:

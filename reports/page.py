@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from reports.charts import MOST_CURVES, Area, Chart, Curve, draw, thinned
+from reports.charts import MOST_CURVES, Area, Chart, Curve, draw
 from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor, kept_band
 from reports.run_files import Points, RunData, is_number, read_run_folder, whole_periods
 from reports.templating import fill, number
@@ -56,7 +56,6 @@ def write_report(run_folder: Path, live: bool = False) -> Path:
 def render(run: RunData, live: bool = False) -> str:
     """Return the page as HTML; ``live`` as for :func:`write_report`."""
     name = str(run.config.get("name") or run.folder.resolve().name)
-    sentences = (_verdict(run), _track_sentence(run), _skipped(run), _overflowed(run))
     return fill(
         "report.html",
         title=f"{name} – training report",
@@ -65,31 +64,16 @@ def render(run: RunData, live: bool = False) -> str:
         run=run,
         progress=_progress(run),
         written=f" Page written {datetime.datetime.now():%Y-%m-%d %H:%M:%S}.",
-        sentences=[sentence for sentence in sentences if sentence],
+        mlm_loss=final_value(run, MLM_LOSS),
+        track=_track_sentence(run),
+        skipped=[row["what"] for row in run.history if row["event"] == SKIP],
+        overflows=run.series(OVERFLOWS)[1],
+        loss_scales=run.series(LOSS_SCALE)[1],
         cards=_cards(run),
         charts=[*_charts(run), *_sparsity_charts(run)],
         densities=_densities(run),
         config=[(key, value, run.origin(key)) for key, value in run.config.items()],
     )
-
-
-def _skipped(run: RunData) -> Optional[str]:
-    """Report the records that could not be used, from the history."""
-    skipped = [row["what"] for row in run.history if row["event"] == SKIP]
-    if not skipped:
-        return None
-    return (
-        f"Records that could not be used were skipped (data.on_corrupt); since the run was last started: {skipped[-1]}."
-    )
-
-
-def _overflowed(run: RunData) -> Optional[str]:
-    """Report overflowed updates and the loss scale of a run in a low-precision format."""
-    counts, scales = run.series(OVERFLOWS)[1], run.series(LOSS_SCALE)[1]
-    if not counts:
-        return None
-    scale = f" The last loss scale is {scales[-1]:,.0f}." if scales else ""
-    return f"{sum(counts):,.0f} updates were skipped because their gradients overflowed.{scale}"
 
 
 def _progress(run: RunData) -> str:
@@ -111,22 +95,6 @@ def _progress(run: RunData) -> str:
         state = "Interrupted" if interrupted else "In progress or stopped"
         return f"{state}: step {step:,} of {total:,}{duration}."
     return f"Complete: {step:,} steps{duration}."
-
-
-def _verdict(run: RunData) -> Optional[str]:
-    """Compare the masked-LM loss with the entropy of the corpus, in one sentence."""
-    loss, entropy = final_value(run, MLM_LOSS), run.unigram_entropy()
-    if loss is None or entropy is None:
-        return None
-    if loss < entropy:
-        return (
-            f"The masked-LM loss is {entropy - loss:.3f} nats below the entropy of the corpus' unigram "
-            "distribution: the model predicts from context."
-        )
-    return (
-        f"The masked-LM loss is {loss - entropy:.3f} nats above the entropy of the corpus' unigram "
-        "distribution, the unigram baseline: the model does not use context yet."
-    )
 
 
 def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
@@ -189,7 +157,7 @@ def _charts(run: RunData) -> List[Chart]:
     charts.append((THROUGHPUT, "samples/s", [Curve(THROUGHPUT, *steady_throughput(run))], []))
     drawings = []
     for index, (name, unit, curves, references) in enumerate(charts):
-        drawn = [thinned(curve) for curve in curves if curve.steps]
+        drawn = [curve for curve in curves if curve.steps]
         if drawn:
             title = name.replace("_", " ")
             zero = name == THROUGHPUT
@@ -273,7 +241,7 @@ def _sparsity_charts(run: RunData) -> List[Chart]:
     charts = [draw("chart-explored", "blocks that ever existed", "share of all blocks", _explored(run), from_zero=True)]
     loss = _loss_against_flops(run)
     if loss.steps:
-        charts.append(draw("chart-flops", "loss against FLOPs", "loss in nats", [thinned(loss)], axis="model FLOPs"))
+        charts.append(draw("chart-flops", "loss against FLOPs", "loss in nats", [loss], axis="model FLOPs"))
     return charts
 
 

@@ -7,21 +7,22 @@ mean over the last tenth of the samples so far, which makes them lag equally whi
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import json
 from collections import deque
 from pathlib import Path
 from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from typing_extensions import Annotated, Literal
 
-from reports.run_files import Points, RunData, is_number, read_run_folder
+from reports.run_files import Points, RunData, read_run_folder
 from utilities.errors import UserError
 from utilities.files import read_regular
 from utilities.metric_names import LOSS, MLM_LOSS
 
 REFERENCE_NAME = "reference.json"
-AXES = ("samples", "steps")
+AXES = ("steps", "samples")
 METRICS = (MLM_LOSS, LOSS)  # in order of preference
 SMOOTHED_SHARE = 0.1
 FEWEST_POINTS = 5  # a shorter run is not compared, and cannot be a reference
@@ -31,25 +32,34 @@ PATIENCE = 3  # consecutive points of one verdict before it is accepted
 
 ON_TRACK, ABOVE, BELOW = "on track", "above", "below"
 
+Numbers = Annotated[List[Annotated[float, Field(gt=-1e30, lt=1e30)]], Field(min_length=1)]
 
-@dataclasses.dataclass(frozen=True)
-class Band:
+
+class Band(BaseModel):
     """The range in which a loss should lie.
 
     Attributes:
         metric: name of the loss.
-        axis: unit of ``positions``, ``samples`` or ``steps``.
+        axis: unit of ``positions``.
         positions: ascending.
         low, high: edges of the band at each position, interpolated linearly.
         source: origin of the band, for messages.
     """
 
-    metric: str
-    axis: str
-    positions: List[float]
-    low: List[float]
-    high: List[float]
+    model_config = ConfigDict(strict=True, frozen=True)
+    metric: str = METRICS[0]
+    axis: Literal["samples", "steps"]
+    positions: Numbers
+    low: Numbers
+    high: Numbers
     source: str
+
+    @model_validator(mode="after")
+    def _is_band(self) -> Band:
+        fits = len(self.low) == len(self.high) == len(self.positions) and _ascending(self.positions)
+        if not fits or any(low > high for low, high in zip(self.low, self.high)):
+            raise ValueError("not as many edges as positions, or not in order")
+        return self
 
     def at(self, position: float) -> Optional[Tuple[float, float]]:
         """Return low and high at a position; None outside the reference."""
@@ -71,7 +81,7 @@ class Band:
 
     def as_json(self) -> Dict[str, Any]:
         """Return the band in the form that :func:`read_band` reads."""
-        return dataclasses.asdict(self)
+        return self.model_dump()
 
 
 class TrailingMean:
@@ -171,9 +181,10 @@ def read_run_band(folder: Path, tolerance: float) -> Band:
         positions, values = run.series(metric, "samples")
         if len(values) >= FEWEST_POINTS and _ascending(positions):
             means = smoothed(positions, values)
-            kept = range(len(means) - 1, -1, -(1 + len(means) // MOST_POINTS))[::-1]
-            points = [positions[index] for index in kept], [means[index] for index in kept]
-            return _around(metric, "samples", *points, tolerance, str(folder))
+            every = 1 + len(means) // MOST_POINTS
+            kept = slice((len(means) - 1) % every, None, every)  # with the last one
+            edges = _edges(means[kept], tolerance)
+            return Band(metric=metric, axis="samples", positions=positions[kept], source=str(folder), **edges)
     raise UserError(
         f"reference_curve: {folder} has no metrics.jsonl with {FEWEST_POINTS} or more losses; name a run that has"
     )
@@ -185,34 +196,24 @@ def read_band(content: Any, path: Path, tolerance: float) -> Band:
     Raises:
         UserError: it has another form.
     """
-    fields = content if isinstance(content, dict) else {}
-    axis = next((name for name in AXES if name in fields), fields.get("axis"))
-    positions = _numbers(fields.get(axis, fields.get("positions")) if axis in AXES else None)
-    metric = fields.get("metric", METRICS[0])
-    values, low, high = (_numbers(fields.get(name)) for name in ("values", "low", "high"))
-    source = str(fields.get("source", path))
-    if isinstance(metric, str) and positions and _ascending(positions):
-        if len(values) == len(positions):
-            return _around(metric, str(axis), positions, values, tolerance, source)
-        lengths_fit = len(low) == len(high) == len(positions)
-        if lengths_fit and all(a <= b for a, b in zip(low, high)):
-            return Band(metric, str(axis), positions, low, high, source)
-    form = '{"metric": "mlm_loss", "samples": [ascending numbers], "values": [as many]}'
-    raise UserError(
-        f'reference_curve: {path} is not a reference; write {form}, or "low" and "high" instead of "values"'
-    )
+    try:
+        fields = {"source": str(path), **content}
+        for axis in (name for name in AXES if name in fields):
+            fields.update(axis=axis, positions=fields[axis])
+        if "values" in fields:
+            fields.update(_edges(TypeAdapter(Numbers).validate_python(fields["values"], strict=True), tolerance))
+        return Band.model_validate(fields)
+    except (TypeError, ValueError) as error:
+        form = '{"metric": "mlm_loss", "samples": [ascending numbers], "values": [as many]}'
+        raise UserError(
+            f'reference_curve: {path} is not a reference; write {form}, or "low" and "high" instead of "values"'
+        ) from error
 
 
-def _around(metric: str, axis: str, positions: List[float], values: List[float], tolerance: float, source: str) -> Band:
-    low, high = ([value + sign * tolerance * abs(value) for value in values] for sign in (-1, 1))
-    return Band(metric, axis, positions, low, high, source)
-
-
-def _numbers(value: Any) -> List[float]:
-    """Return a list as floats; empty if it is not a list of numbers."""
-    if not isinstance(value, list) or not all(is_number(item) for item in value):
-        return []
-    return [float(item) for item in value]
+def _edges(values: Sequence[float], tolerance: float) -> Dict[str, List[float]]:
+    """Return the edges of the band around a curve."""
+    widths = [tolerance * abs(value) for value in values]
+    return {"low": [v - w for v, w in zip(values, widths)], "high": [v + w for v, w in zip(values, widths)]}
 
 
 def _ascending(positions: Sequence[float]) -> bool:
@@ -221,8 +222,7 @@ def _ascending(positions: Sequence[float]) -> bool:
 
 def kept_band(folder: Path) -> Optional[Band]:
     """Read the band that a run was compared with from its folder; None if there is no readable one."""
-    path = folder / REFERENCE_NAME
     try:
-        return read_band(json.loads(path.read_text(encoding="utf-8")), path, 0.0)
-    except (OSError, ValueError, RecursionError):  # UserError is a ValueError
+        return Band.model_validate_json((folder / REFERENCE_NAME).read_bytes())
+    except (OSError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""Fills the templates of pages, in which all text is escaped and secrets are masked, and formats their values."""
+"""Fills the templates of pages and cards, without secrets and with all text of HTML escaped; formats their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def _environment() -> Any:
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(str(TEMPLATES)),
-        autoescape=True,
+        autoescape=jinja2.select_autoescape(["html"]),
+        keep_trailing_newline=True,
         finalize=_masked,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -35,7 +36,7 @@ def _masked(value: Any) -> Any:
 
 
 def fill(template: str, **values: Any) -> str:
-    """Return a whole HTML document that needs no other file.
+    """Return a whole document: HTML that needs no other file, or Markdown, in which nothing is escaped.
 
     Args:
         template: its name in ``reports/templates``. ``base.html`` says which values all pages have.

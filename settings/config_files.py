@@ -85,7 +85,7 @@ def _read_into(tree: Tree, path: Path, chain: Tuple[Path, ...]) -> Any:
     if resolved in chain:
         circle = " -> ".join(display(p) for p in (*chain[chain.index(resolved) :], resolved))
         raise UserError(f"extends: config files extend each other in a circle: {circle}; remove one extends")
-    return merge_into(tree, _read_config_file(path), path.parent, display(path), (*chain, resolved))
+    return merge_into(tree, read_object(path), path.parent, display(path), (*chain, resolved))
 
 
 def merge_into(tree: Tree, values: Dict[str, Any], folder: Path, label: str, chain: Tuple[Path, ...]) -> Any:
@@ -116,8 +116,8 @@ def _bases(extends: Any, label: str) -> Sequence[str]:
     return names
 
 
-def _read_config_file(path: Path) -> Dict[str, Any]:
-    """Read the object in a JSON file.
+def read_object(path: Path, flag: str = "--config") -> Dict[str, Any]:
+    """Read the object in a JSON file, which the user named after a flag.
 
     Raises:
         UserError: see :func:`read_config`; a syntax error is reported with line and column.
@@ -126,14 +126,14 @@ def _read_config_file(path: Path) -> Dict[str, Any]:
     try:
         text = read_regular(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{label}: byte {error.start} is not UTF-8; save the config file as UTF-8") from error
+        raise UserError(f"{label}: byte {error.start} is not UTF-8; save the file as UTF-8") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         if isinstance(error, FileNotFoundError) and not path.is_absolute():
             reason += f" in {' or '.join(dict.fromkeys((os.getcwd(), str(PROJECT))))}"
-        raise UserError(f"--config: cannot read {label}: {reason}; give the path of a JSON config file") from error
+        raise UserError(f"{flag}: cannot read {label}: {reason}; give the path of a JSON file") from error
     if not text.strip():
-        raise UserError(f"{label}: the file is empty; a config is a JSON object {{…}}")
+        raise UserError(f"{flag}: {label} is empty; write a JSON object {{…}}")
     try:
         values = json.loads(
             text,
@@ -145,13 +145,13 @@ def _read_config_file(path: Path) -> Dict[str, Any]:
             f"{label}:{error.lineno}:{error.colno}: not valid JSON: {error.msg}; " + _json_hint(text, error.pos)
         ) from error
     except RecursionError as error:
-        raise UserError(f"{label}: nested too deeply for a config; a config has at most three levels") from error
+        raise UserError(f"{label}: nested too deeply; a config has at most three levels") from error
     except UserError:
         raise
     except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
         raise UserError(f"{label}: a number has too many digits; write a shorter one") from error
     if not isinstance(values, dict):
-        raise UserError(f"{label}: the file contains {show(values)}; a config is a JSON object {{…}}")
+        raise UserError(f"{flag}: {label} contains {show(values)}; write a JSON object {{…}}")
     return values
 
 

@@ -62,7 +62,12 @@ def build_parser(task: str) -> argparse.ArgumentParser:
     run.add_argument(
         "--suggest", type=int, metavar="IPUS", help="with --plan: partition the layers over this number of IPUs"
     )
-    run.add_argument("--memory-limit", type=float, metavar="MB", help="with --suggest: memory of an IPU (default 900)")
+    run.add_argument(
+        "--memory-limit",
+        type=float,
+        metavar="MB",
+        help="with --suggest: memory of an IPU for weights, gradients and moments (default 900)",
+    )
     run.add_argument("--throughput", type=float, metavar="N", help="with --plan: samples per second, for the duration")
     run.add_argument("--picture", metavar="FILE", help="with --plan: draw schedule and memory (.svg, .png, .pdf)")
     run.add_argument("--schema", action="store_true", help="print the config's JSON Schema, then exit")

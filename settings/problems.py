@@ -124,7 +124,7 @@ def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List
     for item in error.errors():
         keys = [part for part in item["loc"] if isinstance(part, str)]
         if item["type"] == "extra_forbidden":
-            lines[_unknown_key(keys, origins)] = None
+            lines[unknown_key(keys, origins)] = None
             continue
         path = _known_part(keys)
         name = ".".join(path)
@@ -183,7 +183,8 @@ def _not_an_object(name: str, value: Any, origins: Dict[str, str]) -> str:
     return f'{line}: expected an object; write "{name.split(".")[-1]}": {{…}} with keys from: {keys}'
 
 
-def _unknown_key(keys: Sequence[str], origins: Dict[str, str]) -> str:
+def unknown_key(keys: Sequence[str], origins: Dict[str, str]) -> str:
+    """Return the line for a field that does not exist, with the one that was probably meant."""
     name = ".".join(keys)
     section = ".".join(keys[:-1])
     return f"{name} ({find_origin(name, origins)}): unknown key; {_key_hint(section, keys[-1])}"

@@ -64,6 +64,10 @@ class Classification(FineTuning):
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
         self.benchmark = select_benchmark(config, start)
+        is_known = config.glue_task is not None or config.classification_data is not None
+        self.text_counts = (1 + self.benchmark.is_pair,) if is_known else (1, 2)
+        count = f"{' or '.join(map(str, self.text_counts))} text{'s' * (self.text_counts[-1] > 1)}"
+        self.takes = f"{self.benchmark.name if is_known else 'the model'} takes {count}"
         if config.classification_data is not None:
             self.label_names = [label.name for label in self.benchmark.labels]
             self.text_columns = config.classification_data.text
@@ -167,15 +171,6 @@ class Classification(FineTuning):
         width = max(len(names[number]) for number in order)
         shares = [(names[number], float(probabilities[number])) for number in order]
         return [f"{name:<{width}}  {share:7.2%}  {'█' * round(share * BAR_WIDTH)}".rstrip() for name, share in shares]
-
-    def check_texts(self, given: int) -> None:
-        """Raise ``UserError`` unless a sample has this number of texts; if the task is unknown, one or two."""
-        is_known = self._config.glue_task is not None or self._config.classification_data is not None
-        counts = [1 + self.benchmark.is_pair] if is_known else [1, 2]
-        if given not in counts:
-            name = self.benchmark.name if is_known else "the model"
-            count = f"{' or '.join(map(str, counts))} text{'s' * (counts[-1] > 1)}"
-            raise UserError(f"{name} takes {count}, not {given}; quote each text, or name as many columns")
 
     @property
     def predicted_columns(self) -> Tuple[str, ...]:

@@ -16,9 +16,11 @@ from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from model.tasks import CLASSIFICATION, SQUAD, TASKS
 from tasks import RestoredTask, prediction_config, restore_task, task_class
 from tasks.file_predictions import (
+    CHECKPOINT,
     FILE,
     OUTPUT,
     TEXT,
+    add_model_flags,
     check_files,
     check_rows,
     check_sentences,
@@ -34,7 +36,6 @@ from utilities.tables import FORMATS
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
     from checkpoints.pretrained.pretrained import Pretrained
 
-CHECKPOINT = "--checkpoint"
 USUAL_LENGTH, USUAL_SQUAD_LENGTH = 128, 384
 FILE_PACKING = {"max_sequences_per_pack": 3}  # as in configs/packed.json: short texts share a row
 
@@ -132,13 +133,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         "Try a sentence, or a pair of sentences, on a model that run_seq_classification.py or"
         " run_token_classification.py has trained, or a question and its context on one of run_squad.py.",
     )
-    parser.add_argument(
-        CHECKPOINT,
-        required=True,
-        metavar="PATH",
-        help="a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, or a Hugging Face"
-        " folder",
-    )
+    add_model_flags(parser)
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="one text or two, depending on the task")
     parser.add_argument(
         FILE,
@@ -153,7 +148,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
     what = f"tokens at most [as in training, else {USUAL_LENGTH}, or {USUAL_SQUAD_LENGTH} for questions]"
     parser.add_argument("--max-seq-length", type=sequence_length, metavar="N", help=what)
-    parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
     return run_main(parser, lambda options: print(*classify(options), sep="\n"), arguments)
 
 

@@ -25,6 +25,7 @@ from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import PROJECT
 from utilities.metric_names import MLM_LOSS
+from utilities.tables import aligned
 
 CONFIGS = PROJECT / "configs" / "demo"
 PHASES = ("short", "phase1", "phase2")  # 32, 128, 384 tokens
@@ -167,8 +168,7 @@ def print_results(results: Sequence[Result]) -> None:
         ["uniform baseline, ln(vocabulary)", *(f"{math.log(result.pieces):.3f} nats" for result in results)],
     ]
     print("\n=== what BERT learned")
-    for label, *cells in rows:
-        print(f"{label:<32}" + "".join(f"{cell:>24}" for cell in cells))
+    print("\n".join(aligned(rows, "<>")))
     print("(Unigram baseline: the entropy of the corpus' distribution of word pieces.)\n")
     for result in results:
         print(f"report on {result.title}: {shown(result.report)}")

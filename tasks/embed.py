@@ -14,8 +14,18 @@ import numpy as np
 
 from model.tasks import SENTENCE_EMBEDDING
 from tasks import prediction_config, restore_task
-from tasks.classify import CHECKPOINT, FILE_PACKING, USUAL_LENGTH
-from tasks.file_predictions import FILE, OUTPUT, ROWS, TEXT, check_new_file, read_rows, sequence_length
+from tasks.classify import FILE_PACKING, USUAL_LENGTH
+from tasks.file_predictions import (
+    CHECKPOINT,
+    FILE,
+    OUTPUT,
+    ROWS,
+    TEXT,
+    add_model_flags,
+    check_new_file,
+    read_rows,
+    sequence_length,
+)
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -87,13 +97,7 @@ def read_texts(source: Path, column: Optional[str]) -> List[str]:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command and return its exit status."""
     parser = make_parser("tasks.embed", "Write the embeddings of texts as a NumPy array: a row for each text, float32.")
-    parser.add_argument(
-        CHECKPOINT,
-        required=True,
-        metavar="PATH",
-        help="a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, or a Hugging Face"
-        " folder, also one of sentence-transformers",
-    )
+    add_model_flags(parser, ", also one of sentence-transformers")
     what = "table (.csv, .tsv, .jsonl), or a file with a text on each line"
     parser.add_argument(FILE, type=Path, required=True, metavar="FILE", help=what)
     parser.add_argument(TEXT, metavar="COLUMN", help="the table's column of texts [text]")
@@ -102,7 +106,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--normalize", action="store_true", help="scale each embedding to length 1")
     what = f"tokens of a text at most [as in training, else {USUAL_LENGTH}]"
     parser.add_argument("--max-seq-length", type=sequence_length, metavar="N", help=what)
-    parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
     return run_main(parser, lambda options: print(*embed(options), sep="\n"), arguments)
 
 

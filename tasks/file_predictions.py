@@ -18,7 +18,7 @@ from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.tables import FORMATS, REPAIR, Row, check_columns, read_table, unwritable, write_table
 
-FILE, TEXT, OUTPUT = "--file", "--text", "--output"
+CHECKPOINT, FILE, TEXT, OUTPUT = "--checkpoint", "--file", "--text", "--output"
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 LONGEST_SEQUENCE = 10**7  # tokens; the positions of a model are checked when it is built
 ROWS = 4096  # of a part, which is predicted at once
@@ -30,6 +30,14 @@ Columns = Callable[[Sequence[Tuple[str, ...]]], List[Dict[str, Any]]]
 
 # Returns the tags of the words of each sentence.
 Tags = Callable[[Sequence[Sequence[str]]], List[List[str]]]
+
+
+def add_model_flags(parser: argparse.ArgumentParser, remark: str = "") -> None:
+    """Add the flags that name a model; ``remark`` ends the help of its checkpoint."""
+    what = "a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, or a Hugging Face folder"
+    parser.add_argument(CHECKPOINT, required=True, metavar="PATH", help=what + remark)
+    what = "vocab.txt or tokenizer.json [the one of the checkpoint]"
+    parser.add_argument("--vocab-file", metavar="PATH", help=what)
 
 
 def sequence_length(text: str) -> int:

@@ -32,6 +32,8 @@ class FineTuning:
         reads_cls: whether the model has one output for each sample, computed from its [CLS], not one for each token.
         texts: number of sequences of a sample.
         labels: number of the classifier's outputs, if the model has one.
+        text_counts: numbers of texts that a sample to predict may have.
+        takes: these numbers in words, ``SQuAD takes 2 texts``.
         text_columns: names of the columns of texts to predict, unless a user names others.
         label_names: names of these outputs, stored in checkpoints, if the config does not determine them.
         tokenizer_settings: the vocabulary and case that belong to the trained model; None with generated data.
@@ -45,6 +47,8 @@ class FineTuning:
     reads_cls = False
     texts = 1
     labels = 2
+    text_counts: Sequence[int] = (1,)
+    takes: str
     text_columns: Sequence[str] = ("text",)
     label_names: Sequence[str] = ()
 
@@ -55,6 +59,11 @@ class FineTuning:
         self.tokenizer_settings: Optional[TokenizerSettings] = None
         if not config.generated_dataset:
             self.tokenizer_settings = tokenizer_settings(config, architecture, start)
+
+    def check_texts(self, given: int) -> None:
+        """Raise ``UserError`` unless a sample to predict may have this number of texts."""
+        if given not in self.text_counts:
+            raise UserError(f"{self.takes}, not {given}; quote each text, or name as many columns")
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a sample of a length, with or without its labels."""

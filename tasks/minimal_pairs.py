@@ -22,16 +22,16 @@ from data_utils.minimal_pairs import FIELD, PARADIGM, Pair, read_pairs, word_pie
 from data_utils.tokenizer import CLASSIFIER, MASK, PADDING, SEPARATOR, load_tokenizer
 from model.tasks import PRETRAINING, TASKS
 from tasks import prediction_config, restore_task
+from tasks.file_predictions import CHECKPOINT, add_model_flags
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
-from utilities.tables import FORMATS
+from utilities.tables import FORMATS, aligned
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
     from checkpoints.pretrained.pretrained import Pretrained
     from model.blocks import Block
 
-CHECKPOINT = "--checkpoint"
 LENGTHS = 8  # rows are padded to multiples of it
 BATCH_TOKENS = 2048  # R·S; on CPUs, larger batches are not faster
 
@@ -185,14 +185,13 @@ def run(options: argparse.Namespace) -> None:
         "field": by_group([pair.field for pair in pairs], good - bad),
         "all": {"all pairs": summarize(good - bad)},
     }
-    width = max(len(name) for group in results.values() for name in group)
+    rows = []
     for title, group in results.items():
-        if not group:  # no pair has a field
-            continue
-        print(f"{title:<{width}}    pairs   right   ± s.e.   ties")
-        for name, result in group.items():
-            shares = f"{result.right:7.1%}  {result.standard_error:7.1%}"
-            print(f"{name:<{width}}  {result.pairs:7,} {shares}  {result.ties:5,}")
+        if group:  # pairs may have no field
+            rows.append([title, "pairs", "right", "± s.e.", "ties"])
+        for name, (count, right, error, ties) in group.items():
+            rows.append([name, f"{count:,}", f"{right:.1%}", f"{error:.1%}", f"{ties:,}"])
+    print("\n".join(aligned(rows, "<>")))
     if output is not None:
         by_name = {key: {name: result._asdict() for name, result in group.items()} for key, group in results.items()}
         write_atomically(output, json.dumps(by_name, indent=2) + "\n")
@@ -204,8 +203,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         "tasks.minimal_pairs",
         "Score a masked language model on minimal pairs, such as BLiMP's: how often does it prefer the good sentence?",
     )
-    what = "a run's folder, a checkpoint or a Hugging Face folder, with a masked-LM head"
-    parser.add_argument(CHECKPOINT, required=True, metavar="PATH", help=what)
+    add_model_flags(parser, ", with a masked-LM head")
     what = (
         f"a file with a pair in each row ({', '.join(FORMATS)}), or a folder of them; {PARADIGM} and {FIELD} group them"
     )
@@ -215,7 +213,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.add_argument(f"--{name}", default=f"sentence_{name}", metavar="COLUMN", help=what)
     parser.add_argument("--limit", type=positive, metavar="N", help="take the first N pairs of each file [all]")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write the results as JSON")
-    parser.add_argument("--vocab-file", metavar="PATH", help="vocab.txt or tokenizer.json [the one of the checkpoint]")
     return run_main(parser, run, arguments)
 
 

@@ -52,6 +52,7 @@ class Squad(FineTuning):
 
     name = SQUAD
     outputs = ("start_logits", "end_logits")
+    text_counts, takes = (2,), "SQuAD takes 2 texts, a question and its context"
     text_columns = ("question", "context")
     predicted_columns = ("answer", "probability")
 
@@ -122,13 +123,6 @@ class Squad(FineTuning):
         self.check_texts(len(texts))
         best = self.answer(predict, [tuple(texts)])[0]
         return [f"{each.probability:7.2%}  {each.text}" for each in best[:MOST_SHOWN]]
-
-    def check_texts(self, given: int) -> None:
-        """Raise ``UserError`` unless a sample is two texts."""
-        if given != 2:
-            raise UserError(
-                f"SQuAD takes 2 texts, a question and its context, not {given}; quote each text, or name two columns"
-            )
 
     def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
         """Return the best answer to each question and its probability."""

@@ -91,6 +91,7 @@ class TokenClassification(FineTuning):
 
     name = TOKEN_CLASSIFICATION
     outputs = ("logits",)
+    takes = "token classification takes 1 text"
     predicted_columns = ("entities",)
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
@@ -155,11 +156,6 @@ class TokenClassification(FineTuning):
         self.check_texts(len(texts))
         entities = self.entities(predict, texts)[0]
         return [f"{entity.kind}  {entity.probability:7.2%}  {entity.text}" for entity in entities] or ["no entities"]
-
-    def check_texts(self, given: int) -> None:
-        """Raise ``UserError`` unless a sample is one text."""
-        if given != 1:
-            raise UserError(f"token classification takes 1 text, not {given}; quote the text")
 
     def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
         """Return the entities of each text."""

@@ -26,8 +26,8 @@ from checkpoints.writer import CheckpointWriter, ContributingWriter, Rotation, r
 from data_utils.records.order import select_batch
 from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import vocab_txt
-from keras_extensions.callbacks.checkpoints import Checkpoints
-from keras_extensions.callbacks.safeguards import DivergenceError
+from keras_extensions.listeners.checkpoints import Checkpoints
+from keras_extensions.listeners.safeguards import DivergenceError
 from training.resume import Position, run_of
 from training.run_context import RunContext, TrainingData
 from training.run_folder import CHECKPOINT_LIST, config_for_files

@@ -8,9 +8,9 @@ from typing import Callable, Dict, Optional
 from execution.interface import Course
 from execution.processes import Processes
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.checkpoints import Checkpoints
-from keras_extensions.callbacks.reporting import Reporting, learning_rate
-from keras_extensions.callbacks.signals import CallLengths, StopRequest
+from keras_extensions.listeners.checkpoints import Checkpoints
+from keras_extensions.listeners.reporting import Reporting, learning_rate
+from keras_extensions.listeners.signals import CallLengths, StopRequest
 from training.evaluation import EvaluateWhileTraining
 from training.run_context import Plan
 from training.sparsity import PatternUpdates

@@ -8,8 +8,8 @@ import time
 from typing import Callable, Dict, NamedTuple, Optional, Sequence
 
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.checkpoints import Checkpoints
-from keras_extensions.callbacks.reporting import Evaluation, Reporting
+from keras_extensions.listeners.checkpoints import Checkpoints
+from keras_extensions.listeners.reporting import Evaluation, Reporting
 from training.checkpointing import Saver
 from training.prediction import InterruptedEvaluation, Predictor, evaluation_batch_size
 from training.run_context import RunContext, TrainingData

@@ -8,7 +8,7 @@ from typing import Iterator, Optional
 
 from execution.processes import Processes
 from keras_extensions.backend import tf
-from keras_extensions.callbacks.signals import StopRequest
+from keras_extensions.listeners.signals import StopRequest
 from training.run_folder import RunFolder
 from utilities.errors import LESS_MEMORY, ProcessLostError, Stopped, UserError
 from utilities.files import disk_error, failed_write

@@ -8,8 +8,8 @@ from typing import Any, Optional
 
 from checkpoints.state import TrainingState
 from data_utils.records.pipeline import raise_data_errors, training_dataset
-from keras_extensions.callbacks.reporting import Listener, Period, Reporting
-from keras_extensions.callbacks.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
+from keras_extensions.listeners.reporting import Listener, Period, Reporting
+from keras_extensions.listeners.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
 from model.blocks import hidden_matrices
 from settings.derived import betas, is_packed
 from training.checkpointing import Saver, rewind

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from data_utils.records.pipeline import SampleReader
-from keras_extensions.callbacks.outputs import LiveReport, MetricsFile, TensorBoardScalars
-from keras_extensions.callbacks.progress import Progress
-from keras_extensions.callbacks.reporting import Listener, Period
-from keras_extensions.callbacks.wandb_run import WandbRun
+from keras_extensions.listeners.outputs import LiveReport, MetricsFile, TensorBoardScalars
+from keras_extensions.listeners.progress import Progress
+from keras_extensions.listeners.reporting import Listener, Period
+from keras_extensions.listeners.wandb_run import WandbRun
 from reports.reference import ABOVE, BELOW, ON_TRACK, REFERENCE_NAME, Band, BandMonitor
 from reports.run_files import read_run_folder
 from settings.schema import TrainingConfig

@@ -12,7 +12,7 @@ from data_utils.records.packs import sequences_per_pack
 from data_utils.records.pipeline import SampleReader, evaluation_dataset, raise_data_errors
 from execution.interface import Platform
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.progress import format_duration
+from keras_extensions.listeners.progress import format_duration
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from data_utils.records.packs import sequences_per_pack
 from data_utils.records.pipeline import SampleReader, identify_samples
 from execution.interface import Platform
 from execution.processes import SINGLE_PROCESS, Processes
-from keras_extensions.callbacks.reporting import Listener
-from keras_extensions.callbacks.signals import StopRequest
+from keras_extensions.listeners.reporting import Listener
+from keras_extensions.listeners.signals import StopRequest
 from model.architecture import Architecture
 from settings.derived import training_steps
 from settings.schema import TrainingConfig

@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from keras_extensions.callbacks.safeguards import total_loss
+from keras_extensions.listeners.safeguards import total_loss
 from reports.run_files import is_measurement, is_number
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig

@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from execution.processes import Processes
 from keras_extensions.backend import free_models
-from keras_extensions.callbacks.progress import run_log
+from keras_extensions.listeners.progress import run_log
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
 from training.chief import shared_run_folder

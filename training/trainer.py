@@ -13,9 +13,9 @@ from checkpoints.state import load_weights
 from execution.interface import Platform
 from execution.processes import Processes
 from keras_extensions.backend import keras
-from keras_extensions.callbacks.progress import EarlyRecords, early_log, run_log
-from keras_extensions.callbacks.reporting import closing
-from keras_extensions.callbacks.signals import stop_on_signals
+from keras_extensions.listeners.progress import EarlyRecords, early_log, run_log
+from keras_extensions.listeners.reporting import closing
+from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
 from planning.estimates import sparsity_figures
 from reports.page import write_report

@@ -1,4 +1,4 @@
-"""Names of metrics that several packages share: machines report them, callbacks log them, reports draw them."""
+"""Names of metrics that several packages share: machines report them, listeners log them, reports draw them."""
 
 from __future__ import annotations
 

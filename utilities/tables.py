@@ -206,6 +206,19 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(first[:10]) + (", …" if len(first) > 10 else "")
 
 
+def aligned(rows: Sequence[Sequence[str]], sides: str = "<") -> Iterator[str]:
+    """Yield rows as lines of text with aligned columns; ``sides`` has < or > for each column, the last for all others.
+
+    Example:
+        >>> list(aligned([["loss", "1.5"], ["f1", "81.25"]], "<>"))
+        ['loss    1.5', 'f1    81.25']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        cells = (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides.ljust(len(row), sides[-1]), widths))
+        yield "  ".join(cells).rstrip()
+
+
 def _columns(path: Path, values: Sequence[str]) -> Tuple[str, ...]:
     """Return the names of the columns; those without a name cannot be chosen, so several are allowed."""
     names = tuple(name.strip() for name in values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from checkpoints.export.arrays import EMBEDDING, Head
 from checkpoints.folder import best_step
@@ -12,6 +12,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from model.huggingface import BertConfig
 from model.tasks import TASKS
 from reports.run_files import RunData, read_run_folder
+from reports.templating import fill
 from utilities.metric_names import MLM_LOSS
 
 _SETTINGS: Tuple[Tuple[str, str], ...] = (
@@ -36,23 +37,22 @@ def model_card(
 ) -> str:
     """Return the text of the card; ``notes`` are notes on the weights for users."""
     run = _read_run(start)
-    parts = [
-        _header(head),
-        f"# {name}",
-        f"BERT{_purpose(start)}, a checkpoint of a TensorFlow run in Hugging Face's format.",
-        "## Use",
-        _usage(name, head, with_tokenizer, with_tensorflow),
-        "## Model",
-        _table(_sizes(config)),
-    ]
-    if start.own:
-        parts += ["## Training", _table(_training(start, run))]
-        figures = _figures(start, run) if run else {}
-        if figures:
-            parts += ["## Figures", _table(figures)]
-    if notes:
-        parts += ["## Notes", "\n".join(f"- {note}" for note in notes)]
-    return "\n\n".join(parts) + "\n"
+    task = TASKS.get(start.settings.get("task", "")) if start.own else None
+    return fill(
+        "card.md",
+        name=name,
+        head=head,
+        embeds=head is EMBEDDING,
+        task=task.title if task else "",
+        with_tokenizer=with_tokenizer,
+        with_tensorflow=with_tensorflow,
+        tables={
+            "Model": _sizes(config),
+            "Training": _training(start, run) if start.own else {},
+            "Figures": _figures(start, run) if run else {},
+        },
+        notes=notes,
+    )
 
 
 def _read_run(start: Pretrained) -> Optional[RunData]:
@@ -61,38 +61,6 @@ def _read_run(start: Pretrained) -> Optional[RunData]:
         return None
     run = start.folder.resolve().parent.parent
     return read_run_folder(run) if (run / "resolved_config.json").is_file() else None
-
-
-def _header(head: Head) -> str:
-    library = "sentence-transformers" if head is EMBEDDING else "transformers"
-    lines = ["---", f"library_name: {library}"]
-    if head.pipeline:
-        lines.append(f"pipeline_tag: {head.pipeline}")
-    return "\n".join([*lines, "tags:", "- bert", "---"])
-
-
-def _purpose(start: Pretrained) -> str:
-    task = TASKS.get(start.settings.get("task", "")) if start.own else None
-    return f" after {task.title}" if task else ""
-
-
-def _usage(name: str, head: Head, with_tokenizer: bool, with_tensorflow: bool) -> str:
-    if head is EMBEDDING and with_tokenizer:
-        loading = [
-            "from sentence_transformers import SentenceTransformer",
-            "",
-            f'model = SentenceTransformer("{name}")',
-        ]
-        return "\n".join(["```python", *loading, 'embeddings = model.encode(["a text", "another one"])', "```"])
-    classes = ["AutoTokenizer"] * with_tokenizer + [head.auto]
-    lines = [f"from transformers import {', '.join(sorted(classes))}", ""]
-    if with_tokenizer:
-        lines.append(f'tokenizer = AutoTokenizer.from_pretrained("{name}")')
-    lines.append(f'model = {head.auto}.from_pretrained("{name}")')
-    if with_tensorflow:
-        lines += ["# TensorFlow, with transformers 4:", f"from transformers import TF{head.auto}", ""]
-        lines.append(f'model = TF{head.auto}.from_pretrained("{name}", use_safetensors=False)')
-    return "\n".join(["```python", *lines, "```"])
 
 
 def _sizes(config: BertConfig) -> Dict[str, Any]:
@@ -151,11 +119,3 @@ def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
         figures.update({f"{name}, validation": value for name, value in run.scores.items()})
     known = {name: value for name, value in figures.items() if value is not None}
     return {name: f"{value:.4f}" if isinstance(value, float) else value for name, value in known.items()}
-
-
-def _table(rows: Mapping[str, Any]) -> str:
-    lines = ["| | |", "| --- | --- |"]
-    for name, value in rows.items():
-        shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
-        lines.append(f"| {name} | {str(shown).replace('|', chr(92) + '|')} |")
-    return "\n".join(lines)

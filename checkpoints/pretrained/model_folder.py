@@ -5,46 +5,49 @@ Settings are ``config.json`` or Google's ``bert_config.json``, the vocabulary, a
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any, Dict, Optional
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from typing_extensions import Annotated, Literal
+
 from data_utils import tokenizer
 from data_utils.tokenizer import vocab_txt
-from model.architecture import LAYER_OPTIONS
+from model.architecture import LAYER_OPTIONS, Architecture
 from utilities.errors import UserError
 from utilities.files import read_json_object
+from utilities.validation import first_problem
 
 CONFIG, GOOGLE_CONFIG = "config.json", "bert_config.json"
 SAFETENSORS, PYTORCH, HDF5 = "model.safetensors", "pytorch_model.bin", "tf_model.h5"
 INDEX = ".index.json"  # suffix of the file that lists which of several files has each weight
 
-_EXACT_GELU, _TANH_GELU = "gelu", "gelu_new"
-_ACTIVATIONS = {
-    "gelu": _EXACT_GELU,
-    "gelu_python": _EXACT_GELU,
-    "gelu_new": _TANH_GELU,
-    "gelu_pytorch_tanh": _TANH_GELU,
-    "gelu_fast": _TANH_GELU,
-    "gelu_accurate": _TANH_GELU,
-}
-_SIZES = (
-    "hidden_size", "vocab_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
-    "max_position_embeddings", "type_vocab_size",
-)  # fmt: skip
-_CONSTANTS = {
-    "hidden_dropout_prob": 0.1,
-    "attention_probs_dropout_prob": 0.1,
-    "initializer_range": 0.02,
-    "layer_norm_eps": 1e-12,
-}
-# Settings that must have BERT's value, which is also their default; with another value the model is not a BERT.
-_FIXED = {
-    "model_type": "bert",
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "pruned_heads": {},
-}
+_Size = Annotated[int, Field(ge=1)]
+_Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _Settings(BaseModel):
+    """The settings of a BERT. Those with a single value have it by default; with another, the model is not a BERT."""
+
+    model_config = ConfigDict(strict=True)
+    model_type: Literal["bert"] = "bert"
+    position_embedding_type: Literal["absolute"] = "absolute"
+    is_decoder: Literal[False] = False
+    add_cross_attention: Literal[False] = False
+    pruned_heads: Dict[str, Any] = Field(default={}, max_length=0)
+    hidden_size: _Size
+    vocab_size: _Size
+    num_attention_heads: _Size
+    num_hidden_layers: _Size
+    intermediate_size: _Size
+    max_position_embeddings: _Size
+    type_vocab_size: _Size
+    hidden_dropout_prob: _Share = 0.1
+    attention_probs_dropout_prob: _Share = 0.1
+    initializer_range: _Share = 0.02
+    layer_norm_eps: _Share = 1e-12
+    hidden_act: Literal["gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"] = "gelu"
 
 
 def read_config(folder: Path, key: str) -> Dict[str, Any]:
@@ -65,31 +68,16 @@ def read_architecture(config: Dict[str, Any], key: str) -> Dict[str, Any]:
     Raises:
         UserError: the model is not a BERT, or has parts that this project does not support.
     """
-    path = config["_path"]
-    for name, value in _FIXED.items():
-        if config.get(name, value) != value:
-            raise UserError(
-                f"{key}: {path}: {name} is {config[name]!r}, only {value!r} can be loaded; name a BERT model"
-            )
-    missing = [name for name in _SIZES if type(config.get(name)) is not int or config[name] < 1]
-    if missing:
+    try:
+        settings = _Settings.model_validate(config)
+    except ValidationError as error:
         raise UserError(
-            f"{key}: {path}: {missing[0]} is missing or not a whole number above 0; use the file of the weights"
-        )
-    activation = config.get("hidden_act", _EXACT_GELU)
-    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
-        known = ", ".join(_ACTIVATIONS)
-        raise UserError(f"{key}: {path}: hidden_act is {activation!r}, not one of {known}; name another model")
-    constants = {name: config.get(name, value) for name, value in _CONSTANTS.items()}
-    for name, value in constants.items():
-        if type(value) not in (int, float) or not 0 <= value < 1:
-            raise UserError(
-                f"{key}: {path}: {name} is {value!r}, not a number from 0 up to 1; use the file of the weights"
-            )
+            f"{key}: {config['_path']}: {first_problem(error)}; name a BERT model with the file of its weights"
+        ) from error
+    fields = set(_Settings.model_fields) & {field.name for field in dataclasses.fields(Architecture)}
     return {
-        **{name: config[name] for name in _SIZES},
-        **{name: float(value) for name, value in constants.items()},
-        "hidden_act": _ACTIVATIONS[activation],
+        **settings.model_dump(include=fields),
+        "hidden_act": "gelu" if settings.hidden_act in ("gelu", "gelu_python") else "gelu_new",
         **dict.fromkeys(LAYER_OPTIONS, True),  # Hugging Face's models have all parts that are optional here
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from pathlib import Path
 from typing import List, Optional, Sequence, Tuple
@@ -15,10 +14,10 @@ from utilities.errors import UserError
 
 def search(options: argparse.Namespace) -> None:
     """Search, and print the results."""
-    if importlib.util.find_spec("optuna") is None:
-        raise UserError("a search needs Optuna, which is not installed; run: pip install optuna")
-    from tasks.search.study import run_search
-
+    try:
+        from tasks.search.study import run_search
+    except ImportError as error:
+        raise UserError(f"a search needs Optuna 4.9 or later ({error}); run: pip install --upgrade optuna") from error
     if options.trials < 1:
         raise UserError(f"--trials {options.trials}: give a number of trials, 1 or more")
     print("\n".join(run_search(options, *training_command(options.command))))

@@ -10,41 +10,32 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, Generic, List, Optional, Sequence, TypeVar, Union
 
 from optuna import Trial
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic import BaseModel, ConfigDict
 
+from settings.config_files import read_object
 from settings.flags import parse_flags
 from settings.loading import resolve
-from settings.problems import expand_abbreviation, nearest, show
+from settings.problems import show, unknown_key
 from settings.schema import leaves
 from utilities.errors import UserError
-from utilities.files import parse_json, read_regular
 
 SET_BY_SEARCH = ("name", "output_dir", "resume", "save_ckpt_path", "seeds")
 
 Distribution = Union[CategoricalDistribution, FloatDistribution, IntDistribution]
+Number = TypeVar("Number", int, float)
 
 
-class WholeRange(BaseModel):
-    """A range of whole numbers."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    low: int
-    high: int
-    step: int = 1
-    log: bool = False
-
-
-class Range(BaseModel):
-    """A range of finite numbers."""
+class Range(BaseModel, Generic[Number]):
+    """A range of finite numbers, whole ones if the field is."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    low: float
-    high: float
-    step: Optional[float] = None
+    low: Number
+    high: Number
+    step: Optional[Number] = None
     log: bool = False
 
 
@@ -54,21 +45,16 @@ def read_space(path: Path) -> Dict[str, Distribution]:
     Raises:
         UserError: the file cannot be read, or a field has no such distribution; the message names the field.
     """
-    fix = 'write a JSON object such as {"num_epochs": [2, 3, 4]}'
-    try:
-        content = parse_json(read_regular(path))
-    except (OSError, ValueError, RecursionError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"--space: {path} cannot be read ({reason}); {fix}") from error
-    if not isinstance(content, dict) or not content:
-        raise UserError(f"--space: {path} contains {show(content)}; {fix}")
-    space = {}
+    content, space = read_object(path, "--space"), {}
+    if not content:
+        raise UserError(f'--space: {path} names no field; write a JSON object such as {{"num_epochs": [2, 3, 4]}}')
     for name, values in content.items():
+        if name not in leaves():
+            raise UserError(unknown_key(name.split("."), {name: str(path)}))
         try:
             space[name] = distribution(name, values)
         except ValueError as error:
-            reason = " ".join(str(error).splitlines()[-1].split()) or str(error)
-            raise UserError(f"{name} = {show(values)} ({path}): {reason}") from error
+            raise UserError(f"{name} = {show(values)} ({path}): {str(error).splitlines()[-1]}") from error
     return space
 
 
@@ -76,27 +62,23 @@ def distribution(name: str, values: Any) -> Distribution:
     """Return the distribution of a field. Its choices are JSON texts, because Optuna does not store lists.
 
     Raises:
-        ValueError: there is no such field, or the values are not a list or a range for it.
+        ValueError: the values are not a list or a range for this field.
     """
-    leaf = leaves().get(name)
-    if leaf is None:
-        guess = expand_abbreviation(name) or nearest(name, list(leaves()))
-        raise ValueError("unknown field; " + (f"did you mean {guess}?" if guess else "correct its name"))
+    kind = leaves()[name].kind.name
     if name in SET_BY_SEARCH:
         raise ValueError("the search sets this field of each trial; remove it")
     if isinstance(values, list) and values:
         return CategoricalDistribution([json.dumps(value) for value in values])
-    is_whole = leaf.kind.name == "int"
-    if not is_whole and leaf.kind.name != "float":
+    if kind not in ("int", "float"):
         raise ValueError("expected a list of values; write [first, second]")
     try:
-        bounds = (WholeRange if is_whole else Range).model_validate(values)
+        bounds = (Range[int] if kind == "int" else Range[float]).model_validate(values)
     except ValueError as error:
-        numbers = "whole numbers" if is_whole else "numbers"
+        numbers = "whole numbers" if kind == "int" else "numbers"
         raise ValueError(
             f"expected a list, or a range of {numbers} with low and high, and possibly step or log"
         ) from error
-    return IntDistribution(**bounds.model_dump()) if is_whole else FloatDistribution(**bounds.model_dump())
+    return (IntDistribution if kind == "int" else FloatDistribution)(**bounds.model_dump(exclude_none=True))
 
 
 def ends(values: Distribution) -> List[Any]:

@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import json
-from pathlib import Path
-from typing import IO, Iterator, List
+import time
+import warnings
+from typing import Any, Dict, Iterator, List
 
 import optuna
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.study import MaxTrialsCallback, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from reports.compare import Row, Table, aligned
+from execution.software.cluster.lifeline import SECONDS_TO_STOP
+from reports.compare import Row, Table, text_lines
 from reports.templating import number
-from settings.fields import ResumePolicy, value_at
 from settings.loading import load_config
 from settings.problems import show
-from settings.schema import leaves
 from tasks import task_class
 from tasks.own_data import read_classes
 from tasks.search.space import SET_BY_SEARCH, check_space, flag, plain, read_space
 from tasks.search.trials import FailedTrialError, Search
+from training.resume import differences
+from training.run_folder import config_for_files
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import is_loss
-from utilities.secrets import mask_value
 
 STUDY, BEST = "study.db", "best.json"
 MOST_FAILURES = 3  # failed trials in a row that end the search
+# A trial without a heartbeat for so long is repeated. By then its run has saved its state and ended.
+HEARTBEAT_SECONDS, GRACE_SECONDS = 10, round(SECONDS_TO_STOP) + 15
 
 
 def run_search(options: argparse.Namespace, task: str, command: List[str]) -> List[str]:
@@ -52,71 +55,61 @@ def run_search(options: argparse.Namespace, task: str, command: List[str]) -> Li
     if metric not in scores:
         raise UserError(f"--metric {metric}: the task has no such score; name one of {', '.join(scores)}")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with locked(options.output) as lock, storage_errors():
+    options.output.mkdir(parents=True, exist_ok=True)
+    with storage_errors(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats
         study = optuna.create_study(
-            storage=options.storage or f"sqlite:///{options.output / STUDY}",
+            storage=RDBStorage(
+                options.storage or f"sqlite:///{options.output / STUDY}",
+                heartbeat_interval=HEARTBEAT_SECONDS,
+                grace_period=GRACE_SECONDS,
+                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+            ),
             study_name=options.output.resolve().name,
             direction="minimize" if is_loss(metric) else "maximize",
             pruner=optuna.pruners.NopPruner() if options.no_pruning else optuna.pruners.MedianPruner(),
             load_if_exists=True,
         )
         study.sampler = optuna.samplers.TPESampler(seed=(config.seed + len(study.trials)) % 2**32)
-        search = Search(command, config, space, metric, options.output, study, lock.fileno())
-        check_same_search(search)
-        search.repeat_killed_trials()
+        search = Search(command, config, space, metric, options.output)
+        check_same_search(search, study)
+        enqueue_killed_trials(study)
         counted = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
         if len(study.get_trials(states=counted)) < options.trials:
+            outcome = lambda study, trial: print_outcome(search, task, study, trial)  # noqa: E731
             enough = MaxTrialsCallback(options.trials, counted)
-            study.optimize(
-                search.run,
-                catch=FailedTrialError,
-                callbacks=[lambda study, trial: print_outcome(search, task, trial), enough, Failures()],
-            )
-        return results(search, task)
+            study.optimize(search.run, catch=FailedTrialError, callbacks=[outcome, enough, stop_after_failures])
+        return results(search, task, study)
 
 
-def print_outcome(search: Search, task: str, trial: FrozenTrial) -> None:
+def enqueue_killed_trials(study: optuna.Study) -> None:
+    """Wait until Optuna has enqueued the trials again whose search was killed, which it knows by their heartbeats."""
+    for second in range(GRACE_SECONDS + 1):
+        fail_stale_trials(study)
+        if not study.get_trials(states=(TrialState.RUNNING,)):
+            return
+        if second == 0:
+            print(f"waiting for {GRACE_SECONDS} s: a trial runs elsewhere, or its search was killed", flush=True)
+        time.sleep(1)
+
+
+def print_outcome(search: Search, task: str, study: optuna.Study, trial: FrozenTrial) -> None:
     """Print how a trial ended, and write the config of the best one so far."""
     error = trial.user_attrs.get("error")
     print(f"  failed: {error}" if error else f"  {trial.state.name.lower()}: {trial.value}", flush=True)
-    results(search, task)
+    results(search, task, study)
 
 
-class Failures:
-    """A callback of Optuna that ends the search after several failed trials in a row."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Count a trial.
-
-        Raises:
-            UserError: too many failed.
-        """
-        error = trial.user_attrs.get("error")
-        self._count = self._count + 1 if error else 0
-        if self._count == MOST_FAILURES:
-            raise UserError(f"{self._count} trials in a row failed, the last one: {error}")
-
-
-def locked(folder: Path) -> IO[str]:
-    """Create a folder, and lock it until the returned file is closed, here and in the trial that inherits it.
+def stop_after_failures(study: optuna.Study, trial: FrozenTrial) -> None:
+    """End the search after several failed trials in a row.
 
     Raises:
-        UserError: another search has locked it.
+        UserError: the last ones failed.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    file = open(folder / ".lock", "a", encoding="utf-8")  # noqa: SIM115 (closed by the caller)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise UserError(
-            f"--output: another search writes to {folder}, or the trial of one that was killed still saves its state;"
-            " wait for it to end, or name another folder"
-        ) from None
-    return file
+    ended = [each for each in study.trials if each.state.is_finished()]
+    errors = [each.user_attrs.get("error") for each in ended[-MOST_FAILURES:]]
+    if len(errors) == MOST_FAILURES and all(errors):
+        raise UserError(f"{MOST_FAILURES} trials in a row failed, the last one: {errors[-1]}")
 
 
 @contextlib.contextmanager
@@ -131,52 +124,52 @@ def storage_errors() -> Iterator[None]:
         ) from error
 
 
-def check_same_search(search: Search) -> None:
+def check_same_search(search: Search, study: optuna.Study) -> None:
     """Record the config, space and metric of a new study; compare those of a study that was begun before.
 
     Raises:
         UserError: they differ, or the folder has trials of another study.
     """
-    content, skipped = mask_value(search.config.model_dump(mode="json")), (*search.space, *SET_BY_SEARCH)
-    fixed = {name: leaf for name, leaf in leaves().items() if leaf.resume_policy is ResumePolicy.FIXED}
-    own = {name: value_at(content, leaf.path) for name, leaf in fixed.items() if name not in skipped}
     space = {name: optuna.distributions.distribution_to_json(values) for name, values in search.space.items()}
-    own = {**own, "--metric": search.metric, "--space": space}
-    begun = search.study.user_attrs.get("settings")
+    own: Dict[str, Any] = {"config": config_for_files(search.config), "metric": search.metric, "space": space}
+    begun = study.user_attrs.get("settings")
     if begun is None:
-        search.study.set_user_attr("settings", own)
+        study.set_user_attr("settings", own)
         begun = own
-    for name in {**own, **begun}:
-        if own.get(name) != begun.get(name):
-            before, now = show(begun.get(name)), show(own.get(name))
-            raise UserError(
-                f"{name} is {now} and was {before} when the search began; set it back, or name a new --output"
-            )
-    known = {search.path(trial) for trial in search.study.trials}
+    changed = [
+        f"--{name} is {show(own[name])} and was {show(begun[name])}"
+        for name in ("metric", "space")
+        if own[name] != begun[name]
+    ]
+    varied = (*search.space, *SET_BY_SEARCH)
+    changed += [text for text in differences(search.config, begun["config"]) if text.split()[0] not in varied]
+    if changed:
+        raise UserError(f"{changed[0]} when the search began; set it back, or name a new --output")
+    known = {search.path(trial) for trial in study.trials}
     others = [path for path in sorted(search.folder.glob("trial-*")) if path.is_dir() and path not in known]
     if others:
         raise UserError(f"--output: {others[0]} is a trial of another search; name a new folder")
 
 
-def results(search: Search, task: str) -> List[str]:
+def results(search: Search, task: str, study: optuna.Study) -> List[str]:
     """Write the config of the best trial, and return a table of all trials, the best first, as lines."""
-    sign = 1 if search.study.direction == StudyDirection.MINIMIZE else -1
-    complete = [trial for trial in search.study.trials if trial.state == TrialState.COMPLETE]
+    sign = 1 if study.direction == StudyDirection.MINIMIZE else -1
+    complete = [trial for trial in study.trials if trial.state == TrialState.COMPLETE]
     complete.sort(key=lambda trial: sign * (trial.value or 0.0))
-    trials = [*complete, *(trial for trial in search.study.trials if trial.state != TrialState.COMPLETE)]
+    trials = [*complete, *(trial for trial in study.trials if trial.state != TrialState.COMPLETE)]
     rows = []
     for trial in trials:
         cells = [number(plain(trial.params[name])) if name in trial.params else None for name in search.space]
         score, error = None if trial.value is None else number(trial.value), trial.user_attrs.get("error")
         state = f"failed: {error}" if error else trial.state.name.lower()
         rows.append(Row(search.path(trial).name, (score, *cells, state)))
-    lines = ["", *aligned(Table("", rows), [search.metric, *search.space, "state"]), ""]
+    lines = ["", *text_lines(Table("", rows), [search.metric, *search.space, "state"]), ""]
     if not complete:
         return lines
     best = complete[0]
     about = f"{search.path(best)}: {search.metric} {number(best.value)}, the best of {len(trials)} trials"
     values = [flag(name, plain(value)) for name, value in best.params.items()]
-    config = load_config(task, [*search.command[1:], *values]).config.model_dump(mode="json", exclude={"extends"})
-    kept = {name: value for name, value in mask_value(config).items() if name not in ("name", "resume")}
+    config = config_for_files(load_config(task, [*search.command[1:], *values]).config)
+    kept = {name: value for name, value in config.items() if name not in ("name", "resume")}
     path = write_atomically(search.folder / BEST, json.dumps({**kept, "about": about}, indent=2) + "\n")
     return [*lines, f"best: {about}", f"its config: {path}"]

@@ -10,14 +10,14 @@ import contextlib
 import math
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple
 
 import optuna
-from optuna.trial import TrialState
+from optuna.storages import RetryHeartbeatStaleTrialCallback
+from optuna.trial import FrozenTrial
 
 from execution.launch import lifeline, signals_passed_on, start
 from execution.software.cluster.lifeline import LIFELINE, lifeline_variable
@@ -42,9 +42,6 @@ class Search(NamedTuple):
         space: the distribution of each field that is searched.
         metric: the score to search for.
         folder: the folder of the trials' runs.
-        study: Optuna's study.
-        lock: file descriptor of the folder's lock. Trials inherit it, so that a killed search is not repeated while
-            its last trial still saves its state.
     """
 
     command: List[str]
@@ -52,31 +49,11 @@ class Search(NamedTuple):
     space: Dict[str, Distribution]
     metric: str
     folder: Path
-    study: optuna.Study
-    lock: int
 
-    @property
-    def owner(self) -> str:
-        """The folder, as the trials of a study that several machines share name it."""
-        return f"{socket.gethostname()}:{self.folder.resolve()}"
-
-    def path(self, trial: Any) -> Path:
-        """Return the run folder of a trial: that of the killed trial that it repeats, if it is here."""
-        repeated = trial.user_attrs.get("repeats", {})
-        return self.folder / repeated.get(self.owner, f"trial-{trial.number:04}")
-
-    def repeat_killed_trials(self) -> None:
-        """Fail the trials that ran here when the search was killed, and enqueue them again."""
-        for trial in self.study.get_trials(states=(TrialState.RUNNING,)):
-            if trial.user_attrs.get("folder", self.owner) == self.owner:  # without it, killed before it was recorded
-                self.study.tell(trial.number, state=TrialState.FAIL)
-                self.repeat(trial)
-
-    def repeat(self, trial: Any) -> None:
-        """Enqueue an interrupted trial again, which will resume its run."""
-        if len(trial.params) == len(self.space):
-            attributes = {"repeats": {self.owner: self.path(trial).name}}
-            self.study.enqueue_trial(trial.params, user_attrs=attributes)
+    def path(self, trial: FrozenTrial) -> Path:
+        """Return the run folder of a trial: that of the killed trial that it repeats."""
+        first = RetryHeartbeatStaleTrialCallback.retried_trial_number(trial)
+        return self.folder / f"trial-{trial.number if first is None else first:04}"
 
     def run(self, trial: optuna.Trial) -> float:
         """Run or resume a trial, and return its score.
@@ -86,35 +63,29 @@ class Search(NamedTuple):
             FailedTrialError: the command failed.
             KeyboardInterrupt: this process received a signal, which it passed on; the trial is enqueued again.
         """
-        trial.set_user_attr("folder", self.owner)
-        path = self.path(trial)
+        path = self.path(stored(trial))
         for name, distribution in self.space.items():
             suggest(trial, name, distribution)
         values = {name: plain(value) for name, value in trial.params.items()}
         print(f"{path.name}: {', '.join(f'{name} {value}' for name, value in values.items())}", flush=True)
-        if self._should_prune(trial):  # killed before it was recorded
-            raise optuna.TrialPruned
         if not History(path).finished:
-            self._train(trial, values)
-            self._should_prune(trial)
+            self._train(trial, path, values)
+        self._should_prune(trial, path)
         fix = "a search needs runs with do_validation and data to evaluate on"
         score = float(read_json_object(path / "scores.json", fix=fix)[self.metric])
         if not math.isfinite(score):
             raise self._failure(trial, f"{self.metric} is {score}")
         return score
 
-    def _should_prune(self, trial: optuna.Trial) -> bool:
+    def _should_prune(self, trial: optuna.Trial, path: Path) -> bool:
         """Report new evaluations, numbered, and return whether the trial should end before its last update."""
-        rows = [
-            row for row in read_steps(self.path(trial) / "metrics.jsonl") if isinstance(row.get("evaluation"), dict)
-        ]
-        reported = len(self.study.trials[trial.number].intermediate_values)
+        rows = [row for row in read_steps(path / "metrics.jsonl") if isinstance(row.get("evaluation"), dict)]
+        reported = len(stored(trial).intermediate_values)
         for index, row in enumerate(rows[reported:], reported):
             trial.report(float(row["evaluation"].get(self.metric, "nan")), index)
         return bool(rows) and rows[-1]["step"] < rows[-1].get("total_steps", 0) and trial.should_prune()
 
-    def _train(self, trial: optuna.Trial, values: Dict[str, Any]) -> None:
-        path = self.path(trial)
+    def _train(self, trial: optuna.Trial, path: Path, values: Dict[str, Any]) -> None:
         if path.is_dir() and not (path / "resolved_config.json").exists():
             shutil.rmtree(path)  # killed while it was made, so it could not be resumed
         settings = {**values, "name": path.name, "output_dir": str(self.folder), "resume": False}
@@ -125,16 +96,16 @@ class Search(NamedTuple):
         processes: List[subprocess.Popen] = []
         with open(log, "ab") as output, lifeline() as reader, signals_passed_on(processes) as received:
             environment = {**os.environ, LIFELINE: lifeline_variable(reader)}
-            process = start(command, environment, [reader, self.lock], output)
+            process = start(command, environment, [reader], output)
             processes.append(process)
             while process.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(SECONDS_BETWEEN_CHECKS)
-                if not is_pruned and process.poll() is None and self._should_prune(trial):
+                if not is_pruned and process.poll() is None and self._should_prune(trial, path):
                     is_pruned = True
                     process.terminate()  # which saves the state of the run
         if received:
-            self.repeat(trial)
+            RetryHeartbeatStaleTrialCallback()(trial.study, stored(trial))
             raise KeyboardInterrupt
         if is_pruned:
             raise optuna.TrialPruned
@@ -147,3 +118,8 @@ class Search(NamedTuple):
     def _failure(self, trial: optuna.Trial, error: str) -> FailedTrialError:
         trial.set_user_attr("error", error)
         return FailedTrialError(error)
+
+
+def stored(trial: optuna.Trial) -> FrozenTrial:
+    """Return the trial as the study's storage has it now."""
+    return trial.study.trials[trial.number]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from checkpoints.export.hf_folder import export
-from keras_extensions.callbacks.outputs import MetricsFile
+from keras_extensions.listeners.outputs import MetricsFile
 from tests.support.record_samples import VOCABULARY, write_manifest
 from tests.support.runs import (
     Killed,

@@ -24,7 +24,7 @@ import run_squad
 import run_token_classification
 from data_utils.text.__main__ import main as prepare
 from keras_extensions.backend import tf
-from keras_extensions.callbacks.outputs import MetricsFile
+from keras_extensions.listeners.outputs import MetricsFile
 from tasks.cli import main
 from tests.support.record_samples import (
     PREDICTIONS,

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from keras_extensions.callbacks.reporting import Period
+from keras_extensions.listeners.reporting import Period
 from reports.page import write_report
 from reports.reference import REFERENCE_NAME, Band, TrailingMean, load_reference, read_band, smoothed
 from tests.support.html_pages import Page, read_page

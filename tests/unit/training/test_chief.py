@@ -17,7 +17,7 @@ from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.precision import FLOAT16
 from execution.software.training_step import UpdateRule
 from keras_extensions.backend import tf
-from keras_extensions.callbacks.signals import StopRequest
+from keras_extensions.listeners.signals import StopRequest
 from model.losses import PretrainingObjective
 from optimization.optimizers import AdamW
 from settings.schema import TrainingConfig

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from execution.processes import SINGLE_PROCESS
-from keras_extensions.callbacks.signals import StopRequest
+from keras_extensions.listeners.signals import StopRequest
 from training.course import TrainingCourse
 from training.run_context import Plan
 

@@ -10,7 +10,7 @@ import pytest
 
 from checkpoints.folder import WEIGHTS, Checkpoint, read_facts
 from execution.processes import SINGLE_PROCESS
-from keras_extensions.callbacks.safeguards import DivergenceError
+from keras_extensions.listeners.safeguards import DivergenceError
 from model.architecture import Architecture
 from settings.loading import load_config
 from tests.support.config_files import TINY, write

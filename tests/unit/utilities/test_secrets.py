@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from keras_extensions.callbacks.progress import run_log
+from keras_extensions.listeners.progress import run_log
 from reports.page import write_report
 from reports.run_files import read_run_folder
 from tasks.cli import main

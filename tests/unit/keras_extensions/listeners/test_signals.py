@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from keras_extensions.callbacks.signals import StopRequest, stop_on_signals
+from keras_extensions.listeners.signals import StopRequest, stop_on_signals
 from utilities.errors import Stopped
 
 
@@ -57,7 +57,7 @@ def test_handlers_are_unchanged_in_another_thread():
 
 LONG = """
 import os, signal, sys, time
-from keras_extensions.callbacks.signals import stop_on_signals
+from keras_extensions.listeners.signals import stop_on_signals
 from keras_extensions.backend import tf
 with stop_on_signals() as request, request.defer():
     print("ready", flush=True)

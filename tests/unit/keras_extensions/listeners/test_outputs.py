@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from keras_extensions.callbacks.outputs import FIRST_REPORT_SECONDS, LiveReport, MetricsFile
-from keras_extensions.callbacks.reporting import Evaluation, Period
+from keras_extensions.listeners.outputs import FIRST_REPORT_SECONDS, LiveReport, MetricsFile
+from keras_extensions.listeners.reporting import Evaluation, Period
 from training.monitoring import report_command
 from utilities.files import PROJECT
 

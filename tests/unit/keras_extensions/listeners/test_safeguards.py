@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from keras_extensions.callbacks.reporting import Period
-from keras_extensions.callbacks.safeguards import (
+from keras_extensions.listeners.reporting import Period
+from keras_extensions.listeners.safeguards import (
     CONSECUTIVE_PERIODS,
     MAX_CONSECUTIVE_OVERFLOWS,
     MIN_PERIODS,

@@ -16,7 +16,7 @@ from typing import Iterator, List, Optional, TextIO
 
 from tqdm import tqdm
 
-from keras_extensions.callbacks.reporting import Evaluation, Listener, Period
+from keras_extensions.listeners.reporting import Evaluation, Listener, Period
 from utilities.metric_names import LOSS_SCALE, OVERFLOWS, part_losses
 from utilities.secrets import MaskingFormatter
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from keras_extensions.callbacks.checkpoints import Checkpoints
+from keras_extensions.listeners.checkpoints import Checkpoints
 from utilities.errors import UserError
 
 

@@ -8,7 +8,7 @@ import statistics
 from collections import deque
 from typing import Deque, Iterable, List, Mapping, Optional, Sequence
 
-from keras_extensions.callbacks.reporting import Listener, Period
+from keras_extensions.listeners.reporting import Listener, Period
 from utilities.errors import UserError
 from utilities.metric_names import LOSS_SCALE, OVERFLOWS, is_loss
 

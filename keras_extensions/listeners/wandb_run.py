@@ -14,7 +14,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from keras_extensions.callbacks.reporting import Evaluation, Listener, Period
+from keras_extensions.listeners.reporting import Evaluation, Listener, Period
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from keras_extensions.backend import tf
-from keras_extensions.callbacks.reporting import Evaluation, Listener, Period
+from keras_extensions.listeners.reporting import Evaluation, Listener, Period
 from utilities.files import append_json_line
 from utilities.metric_names import LEARNING_RATE, THROUGHPUT
 

@@ -10,9 +10,9 @@ import re
 import pytest
 
 from keras_extensions.backend import keras, tf
-from keras_extensions.callbacks.outputs import MetricsFile, TensorBoardScalars
-from keras_extensions.callbacks.progress import Progress, early_log, format_duration, run_log
-from keras_extensions.callbacks.reporting import Listener, Reporting, learning_rate
+from keras_extensions.listeners.outputs import MetricsFile, TensorBoardScalars
+from keras_extensions.listeners.progress import Progress, early_log, format_duration, run_log
+from keras_extensions.listeners.reporting import Listener, Reporting, learning_rate
 from keras_extensions.schedules import UpDown
 
 THROUGHPUT = re.compile(r"throughput: *(.*?) samples\/sec")

@@ -1,1 +1,0 @@
-"""Keras callbacks, and listeners to the callback that measures a run."""
