@@ -166,16 +166,15 @@ def without_other_head(start: Pretrained, task: str) -> Pretrained:
     Args:
         task: the task that will be trained or evaluated; the task of the weights is in their settings, if it is known.
     """
-    if start.own:
-        trained = start.settings.get("task")
-    else:
-        classes = start.settings.get("architectures") or ()
-        trained = next((name for name, facts in TASKS.items() if facts.hugging_face in classes), None)
-    other = [name for name in start.weights if name.startswith(HEAD)] if trained in TASKS and trained != task else []
-    if not other:
+    classes = start.settings.get("architectures") or ()
+    names = [
+        name for name, facts in TASKS.items() if start.settings.get("task") == name or facts.hugging_face in classes
+    ]
+    if not names or task in names:
         return start
+    other = {name: weight for name, weight in start.weights.items() if name.startswith(HEAD)}
     weights = {name: weight for name, weight in start.weights.items() if name not in other}
-    unknown = [f"{name} of {TASKS[trained].title}" for name in other]
+    unknown = [f"{name} of {TASKS[names[0]].title}" for name in other]
     return dataclasses.replace(start, weights=weights, unknown=[*start.unknown, *unknown])
 
 

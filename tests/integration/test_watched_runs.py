@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from keras_extensions.callbacks.wandb_run import ID_FILE
 
+from keras_extensions.listeners.wandb_run import ID_FILE
 from tests.support.run_folders import make_run, period
 from tests.support.runs import logged, write_config, write_dataset, write_text, write_text_config
 from tests.support.terminals import ROOT, on_terminal
