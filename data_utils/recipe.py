@@ -21,7 +21,7 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 
 RECIPE_NAME = "recipe.json"
-RECIPE_VERSION = 2  # must be raised whenever the same input and settings would give other bytes
+RECIPE_VERSION = 3  # must be raised whenever the same input and settings would give other bytes
 RECORD_FILES = "*.tfrecord"
 END_BYTES = 4096  # read from a file's beginning and end for its identity
 MAX_DIFFERENCES_SHOWN = 3

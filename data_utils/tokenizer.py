@@ -57,6 +57,10 @@ class Vocabulary(NamedTuple):
         """Return the ids of [PAD], [UNK], [CLS], [SEP] and [MASK]."""
         return np.array([self.pieces.index(token) for token in SPECIAL_TOKENS])
 
+    def ordinary_ids(self) -> np.ndarray:
+        """Return the ids of all other pieces."""
+        return np.setdiff1d(np.arange(len(self.pieces)), self.special_ids())
+
     def looks_lower_cased(self) -> bool:
         """Return whether the vocabulary was made from lower-cased text; one made from cased text has single capitals.
 

@@ -158,7 +158,8 @@ def compare_shares(data: DataSet, counts: Counter[str]) -> list[str]:
         lines.append(share("masked", "predictions", text, MASK_SHARE, MASK_TOLERANCE))
     if counts["second segments"] if data.manifest is None else data.manifest.has_next_sentences:
         text = "of the second sentences are random ones"
-        lines.append(share("random next", "sequences", text, 0.5, RANDOM_NEXT_TOLERANCE))
+        known = data.manifest.random_next_share if data.manifest is not None else None
+        lines.append(share("random next", "sequences", text, 0.5 if known is None else known, RANDOM_NEXT_TOLERANCE))
     return lines
 
 
@@ -201,17 +202,18 @@ def finish_repair(data: DataSet, output: Path, files: Sequence[FileFindings], co
     if data.vocab_size is not None:
         settings["vocab_size"] = data.vocab_size
     vocabulary: dict[str, Any] = {}
-    totals, entropy, kind = {}, None, PACKS_FORMAT if data.spec.packed else SEQUENCES_FORMAT
+    totals, entropy, context_free, kind = {}, None, None, PACKS_FORMAT if data.spec.packed else SEQUENCES_FORMAT
     if data.manifest is not None:
         settings, vocabulary, totals = data.manifest.settings, data.manifest.vocabulary, data.manifest.totals
-        entropy, kind = data.manifest.unigram_entropy_nats, data.manifest.format
+        entropy, context_free = data.manifest.unigram_entropy_nats, data.manifest.context_free
+        kind = data.manifest.format
     if data.vocabulary is not None:
         write_atomically(output / VOCABULARY_NAME, data.vocabulary.content)
         vocabulary = {"file": VOCABULARY_NAME, "sha256": data.vocabulary.sha256, "size": len(data.vocabulary.pieces)}
     totals = {**totals, "records": counts["records"]}
     if data.spec.packed:
         totals["sequences"] = counts["sequences"]
-    write_manifest(output, settings, vocabulary, entries, totals, entropy, kind)
+    write_manifest(output, settings, vocabulary, entries, totals, entropy, kind, context_free)
     clear_work(output)
 
 

@@ -344,6 +344,6 @@ def _finish(
         "real_tokens": plan.number_of_tokens,
         "masked_positions": planned.masked_positions,
     }
-    entropy = manifest.unigram_entropy_nats if manifest else None
-    write_manifest(output, settings, vocabulary, entries, totals, entropy, PACKS_FORMAT)
+    entropy, context_free = (manifest.unigram_entropy_nats, manifest.context_free) if manifest else (None, None)
+    write_manifest(output, settings, vocabulary, entries, totals, entropy, PACKS_FORMAT, context_free)
     clear_work(output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import Annotated, Literal
@@ -20,7 +20,20 @@ MANIFEST_NAME = "manifest.json"
 WORK_FOLDER = ".work"  # in the folder of a data set until that is complete
 VALIDATION_FOLDER = "validation"  # in the folder of a data set: records of documents that are held out of it
 MANIFEST_VERSION = 1
+_MOST_NATS = 100  # of a vocabulary of e^100 pieces
 _FIX = "delete it to read the data set without it, or make the data set again"
+
+
+class ContextFree(NamedTuple):
+    """The best masked-LM results of a model that sees only the piece at the masked position, not its context.
+
+    Attributes:
+        loss_nats: the lowest mean loss.
+        accuracy: the highest share of right predictions.
+    """
+
+    loss_nats: Annotated[float, Field(ge=0, lt=_MOST_NATS)]
+    accuracy: Annotated[float, Field(ge=0, le=1)]
 
 
 def write_manifest(
@@ -31,6 +44,7 @@ def write_manifest(
     totals: Mapping[str, int],
     unigram_entropy_nats: Optional[float],
     manifest_format: str = SEQUENCES_FORMAT,
+    context_free: Optional[ContextFree] = None,
 ) -> None:
     """Write ``manifest.json``, the last file of a data set; if it exists, the data set is complete.
 
@@ -48,11 +62,13 @@ def write_manifest(
         "totals": dict(totals),
         "unigram_entropy_nats": unigram_entropy_nats,
     }
+    if context_free is not None:
+        manifest["context_free"] = context_free._asdict()
     write_atomically(folder / MANIFEST_NAME, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
 _LARGEST_SIZE = 2**31 - 1  # of ids and positions, which are int32
-_MOST_NATS = 100  # of a vocabulary of e^100 pieces
+RANDOM_NEXT = "random_next_sentences"  # in the totals: records whose second sentence does not follow the first
 NEXT_SENTENCE = "next_sentence"  # setting: false if rows are single segments, without a next sentence
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -101,6 +117,7 @@ class _VocabularySize(_Strict):
 class _Totals(_Strict):
     records: Count = 0
     sequences: Count = 0
+    random_next_sentences: Count = 0
 
 
 class _Numbers(_Strict):
@@ -122,6 +139,7 @@ class Manifest(_Strict):
         totals: counts over all files (``records``, ``documents``, ``tokens``, …).
         unigram_entropy_nats: entropy of the distribution of the corpus' word pieces, which is the masked-LM loss of a
             unigram baseline; None if it is not known.
+        context_free: what the frequencies of the pieces alone reach; None if it is not known.
     """
 
     version: Literal[1]  # MANIFEST_VERSION
@@ -132,6 +150,13 @@ class Manifest(_Strict):
     files: Tuple[ManifestFile, ...]
     totals: Dict[str, Any] = {}
     unigram_entropy_nats: Optional[Annotated[float, Field(ge=0, lt=_MOST_NATS)]] = None
+    context_free: Optional[ContextFree] = None
+
+    @property
+    def random_next_share(self) -> Optional[float]:
+        """The share of random second sentences; None if it is not known."""
+        random, sequences = self.totals.get(RANDOM_NEXT), self.totals.get("sequences", self.totals.get("records"))
+        return random / sequences if isinstance(random, int) and sequences else None
 
     @property
     def records(self) -> int:

@@ -19,7 +19,14 @@ import numpy as np
 from data_utils.command_line import fraction, natural, positive, progress_bar
 from data_utils.recipe import clear_work, prepare_folder
 from data_utils.records.index import index_path
-from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, load_manifest, write_manifest
+from data_utils.records.manifest import (
+    MANIFEST_NAME,
+    RANDOM_NEXT,
+    VALIDATION_FOLDER,
+    WORK_FOLDER,
+    load_manifest,
+    write_manifest,
+)
 from data_utils.records.writer import write_record_file
 from data_utils.shards import (
     ALONE,
@@ -40,6 +47,7 @@ from data_utils.text.corpus import (
     write_held_out,
 )
 from data_utils.text.instances import COUNTS, Settings, check_settings, make_shard, use_one_tokenizer_thread
+from data_utils.text.masking import context_free_optimum
 from data_utils.text.vocabulary import add_case_option
 from data_utils.tokenizer import UNKNOWN, VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
 from utilities.commands import make_parser, run_main
@@ -47,6 +55,7 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 
 FILE_PREFIX = "wiki"
+UNBALANCED = 0.05  # a share of random next sentences that is further from a half is reported
 UNKNOWN_TOKENS = "unknown_tokens"  # in the manifest's totals: how many of its tokens are [UNK]
 MANY_UNKNOWN = 0.01  # share of the tokens above which the vocabulary does not fit the text
 BYTES_NEEDED = 1.8  # on disk, per byte of text and pass over it
@@ -125,7 +134,7 @@ def write_examples(
     job = RecordsJob(output, settings, max(3, len(str(text_bytes // shard_bytes))))
     _warn_of_full_disk(job, text_bytes)
     entries: dict[int, dict[str, Any]] = {}
-    totals = dict.fromkeys(("records", *COUNTS), 0)
+    totals = dict.fromkeys(("records", *COUNTS, RANDOM_NEXT), 0)
     step, shards = Step(output, "examples"), corpus_shards(corpus.files, shard_bytes)
     with progress_bar(text_bytes, "examples") as progress:
         for number, facts in run_shards(workers, step, functools.partial(_write_shard, job), shards, progress):
@@ -140,6 +149,8 @@ def write_examples(
             shutil.rmtree(output / VALIDATION_FOLDER)
             share = f"--validation-fraction {settings.validation_fraction}"
             raise UserError(f"{share}: holds out all of the documents; give a smaller share")
+        if totals["sentences"]:
+            raise UserError("the text is one sentence, which has no next one; give more, or --no-next-sentence")
         raise UserError("the corpus is empty: no sentence, so no records")
     shares = pieces[pieces > 0] / pieces.sum()
     write_manifest(
@@ -149,6 +160,7 @@ def write_examples(
         [entries[number] for number in sorted(entries) if entries[number]],
         {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.piece_id(UNKNOWN)]), "set_aside": corpus.rejected},
         unigram_entropy_nats=float(-(shares * np.log(shares)).sum()),
+        context_free=context_free_optimum(pieces, vocabulary.ordinary_ids()),
     )
     clear_work(output)
 
@@ -209,6 +221,17 @@ def describe(folder: Path) -> str:
         f"entropy of the word pieces: {manifest.unigram_entropy_nats:.3f} nats (ln of {size:,} pieces:"
         f" {np.log(size):.3f})",
     ]
+    if manifest.context_free is not None:
+        lines.append(
+            f"context-free baseline: {manifest.context_free.loss_nats:.3f} nats,"
+            f" {manifest.context_free.accuracy:.1%} right, from the frequencies of the pieces alone"
+        )
+    random_next = manifest.random_next_share
+    if manifest.has_next_sentences and random_next is not None and abs(random_next - 0.5) > UNBALANCED:
+        lines.append(
+            f"warning: {random_next:.0%} of the second sentences are random ones, because documents have few sentences;"
+            " --no-next-sentence makes rows without a second sentence"
+        )
     if UNKNOWN_TOKENS in totals:
         share = totals[UNKNOWN_TOKENS] / totals["tokens"]
         lines.append(f"{UNKNOWN}: {share:.3%} of the tokens")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_utils.records.features import MAX_SEQ_LENGTH
-from data_utils.records.manifest import NEXT_SENTENCE
+from data_utils.records.manifest import NEXT_SENTENCE, RANDOM_NEXT
 from data_utils.records.writer import encode_examples
 from data_utils.shards import Shard
 from data_utils.text.corpus import select_documents
@@ -77,10 +77,10 @@ class Settings(NamedTuple):
 
 
 class ShardResult(NamedTuple):
-    """A shard's records in random order, and counts of its text, which do not depend on the duplicate factor."""
+    """A shard's records in random order, and counts: of its text, once, and of the random next sentences in records."""
 
     records: list[bytes]
-    counts: dict[str, int]  # of ``COUNTS``
+    counts: dict[str, int]  # of ``COUNTS`` and ``RANDOM_NEXT``
     pieces: np.ndarray  # (V,) how often each piece of the vocabulary occurs
 
 
@@ -129,8 +129,7 @@ def make_features(
         arrays, separators = cut_pairs(pairs, settings.max_seq_length - SPECIAL_IN_PAIR, rng), SPECIAL_IN_PAIR
     else:
         arrays, separators = make_segments(*bounds), SPECIAL_IN_SINGLE
-    special_ids = vocabulary.special_ids()
-    special = SpecialIds(*special_ids.tolist())
+    special = SpecialIds(*vocabulary.special_ids().tolist())
     sequences = lay_out(text.tokens, arrays, settings.max_seq_length, special)
     most = settings.max_predictions_per_seq
     counts = prediction_counts(sequences.maskable, settings.masked_lm_prob, most, separators)
@@ -139,9 +138,8 @@ def make_features(
         chosen = choose_words(sequences.maskable, continues, counts, rng)
     else:
         chosen = choose_tokens(sequences.maskable, counts, rng)
-    ordinary = np.setdiff1d(np.arange(len(vocabulary.pieces)), special_ids)
     return {
-        "input_ids": hide(sequences.input_ids, chosen, special.mask, ordinary, rng),
+        "input_ids": hide(sequences.input_ids, chosen, special.mask, vocabulary.ordinary_ids(), rng),
         "input_mask": sequences.input_mask,
         "segment_ids": sequences.segment_ids,
         **predictions(sequences.input_ids, chosen, settings.max_predictions_per_seq),
@@ -157,9 +155,12 @@ def make_shard(shard: Shard, vocabulary_file: str, settings: Settings) -> ShardR
         sentences = select_documents(sentences, settings.validation_fraction, held_out=False)
     text = tokenize_text(sentences, make_tokenizer(vocabulary, settings.lower_case))
     records: list[bytes] = []
+    random_next = 0
     for duplicate in range(settings.duplicate_factor):
-        records += encode_examples(make_features(text, vocabulary, settings, shard.number, duplicate))
+        features = make_features(text, vocabulary, settings, shard.number, duplicate)
+        random_next += int(features["next_sentence_labels"].sum())
+        records += encode_examples(features)
     random.Random(f"{settings.seed} {shard.number}").shuffle(records)
     counts = len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens)
     pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
-    return ShardResult(records, dict(zip(COUNTS, counts)), pieces)
+    return ShardResult(records, {**dict(zip(COUNTS, counts)), RANDOM_NEXT: random_next}, pieces)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_utils.records.manifest import ContextFree
 from data_utils.text.pairs import SPECIAL_IN_PAIR, PairArrays
 
 MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
@@ -147,3 +148,36 @@ def predictions(input_ids: np.ndarray, chosen: np.ndarray, max_predictions: int)
     ids[rows, slots] = input_ids[rows, columns]
     weights[rows, slots] = 1.0
     return {"masked_lm_positions": positions, "masked_lm_ids": ids, "masked_lm_weights": weights}
+
+
+def context_free_optimum(counts: np.ndarray, ordinary_ids: np.ndarray) -> ContextFree:
+    """Return the best results of predictions from the piece at a masked position alone.
+
+    Such a position shows [MASK] (80 %), a random ordinary piece v (10 %), or its own piece (10 %). Where it shows v, by
+    Bayes' rule its piece is t with a probability proportional to p(t) · (0.1 · r(v) + 0.1 · [t = v]); p is the
+    distribution of the pieces in the text, r that of random ones.
+
+    Args:
+        counts: (V,) how often each piece occurs.
+        ordinary_ids: the pieces that replace others, all equally often.
+    """
+    ordinary = np.zeros(len(counts), bool)
+    ordinary[ordinary_ids] = True
+    p = counts / counts.sum()
+    entropy = float(-(p * _log(p)).sum())
+    random = ordinary * (RANDOM_SHARE / max(len(ordinary_ids), 1))  # (V,) of a position to show v by chance
+    kept = 1 - MASK_SHARE - RANDOM_SHARE
+    shown = random + kept * p  # (V,) of a position to show v at all
+    own = p * (random + kept)  # (V,) of a position to have v and show it
+    by_others = random * (entropy + p * _log(p)) - random * (1 - p) * (_log(random) - _log(shown))
+    by_itself = -own * (_log(own) - _log(shown))
+    loss = MASK_SHARE * entropy + float((by_others + by_itself).sum())
+    first, second = np.argsort(p)[[-1, -2]]
+    most_frequent_other = np.where(np.arange(len(p)) == first, p[second], p[first])
+    accuracy = MASK_SHARE * p[first] + float(np.maximum(own, random * most_frequent_other).sum())
+    return ContextFree(loss, float(accuracy))
+
+
+def _log(values: np.ndarray) -> np.ndarray:
+    """Return logarithms, 0 for values of 0, whose terms do not count."""
+    return np.log(np.where(values > 0, values, 1.0))

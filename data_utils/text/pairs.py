@@ -38,9 +38,11 @@ def make_pairs(
 ) -> list[Pair]:
     """Make pairs of about ``max_seq_length - 3`` tokens from the sentences of a shard's documents.
 
-    Half of the pairs are random. A single sentence has no successor, so its pair must be random; in return, a later
-    random pair is made a true one, which keeps the share at half. If the shard has only one document, the random
-    segment comes from another part of it.
+    Half of the pairs are random, where that is possible. The last sentence of a document has no successor, so its pair
+    must be random; in return, a later pair is made a true one. If a sentence alone is long enough for a pair, a true
+    pair gets the next sentence, too, and both are cut. If the shard has only one document, the random segment comes
+    from another part of it, which neither overlaps A nor follows it; where there is none, the pair is a true one, and
+    a document of one sentence gives none.
 
     Args:
         sentence_starts: First token of each sentence, and the end of the last one.
@@ -87,15 +89,23 @@ class _PairMaker:
         while first < end:
             target = _draw_target(self.capacity, self.short_seq_prob, self.rng)
             last = self._reach(first, end, target)
+            if last == first + 1 < end and self.forced:
+                last += 1  # instead of one more forced random pair
             a_end = self._split(first, last)
+            random_b = None
             if self._choose_random(last - first):
-                tokens = target - (self.starts[a_end] - self.starts[first])
-                b_first, b_last = self._random_segment(document, first, tokens)
-                self.pairs.append(Pair((first, a_end), (b_first, b_last), True))
+                tokens = max(target - (self.starts[a_end] - self.starts[first]), 1)
+                random_b = self._random_segment(document, first, a_end, tokens)
+            if random_b is not None:
+                self.pairs.append(Pair((first, a_end), random_b, True))
                 first = a_end  # the unused rest is used again
-            else:
+                continue
+            if self.forced and last == a_end:
+                self.forced -= 1  # not a random pair after all
+            last = max(last, min(a_end + 1, end))
+            if a_end < last:
                 self.pairs.append(Pair((first, a_end), (a_end, last), False))
-                first = last
+            first = last
 
     def _reach(self, first: int, end: int, target: int) -> int:
         """Return one past the last sentence that is needed from ``first`` on to reach ``target`` tokens."""
@@ -118,20 +128,28 @@ class _PairMaker:
             return False
         return self.rng.random() < 0.5
 
-    def _random_segment(self, document: int, first: int, tokens: int) -> tuple[int, int]:
-        """Return sentences of another document from a random one up to ``tokens`` tokens or its end."""
+    def _random_segment(self, document: int, first: int, a_end: int, tokens: int) -> tuple[int, int] | None:
+        """Return sentences of another document from a random one up to ``tokens`` tokens or its end.
+
+        In a shard of one document, they are other sentences of it than those of A and the next one; None if there are
+        no others.
+        """
         count = len(self.documents) - 1
         if count > 1:
             other = _below(count - 1, self.rng)
             other += other >= document
             begin, end = self.documents[other], self.documents[other + 1]
             start = begin + _below(end - begin, self.rng)
-        else:
-            begin, end = self.documents[0], self.documents[1]
-            start = begin + _below(end - begin, self.rng)
-            if start in (first, first + 1) and end - begin > 3:  # neither A itself nor the next sentence
-                start = begin + (first - begin + 2 + _below(end - begin - 2, self.rng)) % (end - begin)
-        return start, self._reach(start, end, max(tokens, 1))
+            return start, self._reach(start, end, tokens)
+        begin, end = self.documents[0], self.documents[1]
+        before, after = first - begin, max(end - a_end - 1, 0)  # possible starts before A, and after the next sentence
+        if not before + after:
+            return None
+        place = _below(before + after, self.rng)
+        if place < before:
+            return begin + place, self._reach(begin + place, first, tokens)
+        start = a_end + 1 + place - before
+        return start, self._reach(start, end, tokens)
 
 
 class PairArrays(NamedTuple):

@@ -113,13 +113,16 @@ def test_a_corpus_without_text(vocabulary: Vocabulary, tmp_path: Path) -> None:
     """It is refused, and the folder can be used for another one."""
     with pytest.raises(UserError, match="the corpus is empty"):
         write_examples(write_corpus(tmp_path / "blank", [" ", "\t"]), vocabulary, tmp_path / "out", SETTINGS)
-    write_examples(write_corpus(tmp_path / "one", ["one sentence."]), vocabulary, tmp_path / "out", SETTINGS)
+    one = write_corpus(tmp_path / "one", ["one sentence."])
+    with pytest.raises(UserError, match="--no-next-sentence"):
+        write_examples(one, vocabulary, tmp_path / "out", SETTINGS)
+    write_examples(one, vocabulary, tmp_path / "out", SETTINGS._replace(next_sentence=False))
     assert totals(tmp_path / "out")["documents"] == 1
 
 
 def test_all_documents_held_out(vocabulary: Vocabulary, tmp_path: Path) -> None:
     """It is refused, and the folder can be used with another share."""
-    one = write_corpus(tmp_path / "one", ["one sentence."])
+    one = write_corpus(tmp_path / "one", ["one sentence.\nand another one."])
     with pytest.raises(UserError, match=r"--validation-fraction 0\.999999: holds out all .*; give a smaller share"):
         write_examples(one, vocabulary, tmp_path / "out", SETTINGS._replace(validation_fraction=0.999999))
     write_examples(one, vocabulary, tmp_path / "out", SETTINGS)

@@ -11,6 +11,7 @@ from data_utils.text.masking import (
     SpecialIds,
     choose_tokens,
     choose_words,
+    context_free_optimum,
     hide,
     lay_out,
     prediction_counts,
@@ -58,24 +59,32 @@ def test_pairs(length: int) -> None:
     assert covered == set(range(documents[-1]))  # every sentence is used
 
 
-def test_half_of_the_pairs_are_random_and_a_tenth_is_short() -> None:
+@pytest.mark.parametrize("length", [16, 32, 128])
+def test_half_of_the_pairs_are_random(length: int) -> None:
     starts, documents = unit(2000)
-    pairs = make_pairs(starts, documents, 128, 0.1, random.Random(3))
+    pairs = make_pairs(starts, documents, length, 0.1, random.Random(3))
     assert len(pairs) > 5000
     share = sum(pair.is_random for pair in pairs) / len(pairs)
     assert share == pytest.approx(0.5, abs=0.02)
-    full = make_pairs(starts, documents, 128, 0.0, random.Random(3))
-    assert len(full) < len(pairs)
 
 
-def test_one_document_only() -> None:
-    starts = list(range(0, 1001, 10))
-    pairs = make_pairs(starts, [0, 100], 64, 0.0, random.Random(0))
-    assert any(pair.is_random for pair in pairs)
-    for pair in pairs:
-        if pair.is_random:
-            assert pair.b[0] not in (pair.a[0], pair.a[0] + 1)
-    assert make_pairs([0, 5], [0, 1], 64, 0.0, random.Random(0))[0].is_random  # a single sentence: no choice
+def test_a_tenth_of_the_pairs_is_short() -> None:
+    starts, documents = unit(2000)
+    full, some = (make_pairs(starts, documents, 128, share, random.Random(3)) for share in (0.0, 0.1))
+    assert len(full) < len(some)
+
+
+@pytest.mark.parametrize("length", [8, 24, 64])
+def test_in_one_document_random_sentences_neither_overlap_nor_follow(length: int) -> None:
+    starts = list(range(0, 10_001, 10))
+    pairs = make_pairs(starts, [0, 1000], length, 0.0, random.Random(0))
+    labels = [pair.is_random for pair in pairs]
+    assert sum(labels) / len(labels) == pytest.approx(0.5, abs=0.1)
+    for (a, a_end), (b, b_end), is_random in pairs:
+        assert b > a_end or b_end <= a if is_random else b == a_end
+        assert a < a_end and b < b_end
+    assert [pair.is_random for pair in make_pairs([0, 5, 9], [0, 2], 64, 0.0, random.Random(0))] == [False]
+    assert make_pairs([0, 5], [0, 1], 64, 0.0, random.Random(0)) == []
 
 
 def cut_one_by_one(a: int, b: int, most: int) -> tuple[int, int]:
@@ -198,6 +207,26 @@ def test_hidden_tokens_split_80_10_10() -> None:
     randoms = masked[(masked != 7) & (masked != SPECIAL.mask)]
     assert randoms.min() >= 5  # never a special token
     assert randoms.mean() == pytest.approx(5004.5, rel=0.05)
+
+
+def test_context_free_optimum_is_that_of_bayes_rule() -> None:
+    counts = np.array([0, 0, 0, 3, 0, 50, 30, 2, 0, 15])  # 3 is [UNK]; 8 never occurs in the text
+    ordinary = [5, 6, 7, 8, 9]
+    result = context_free_optimum(counts, np.array(ordinary))
+    p = counts / counts.sum()
+    loss = accuracy = 0.0
+    for shown in ("mask", *range(10)):
+        joint = np.zeros(10)  # of the true piece, and of showing this one
+        for true in range(10):
+            if shown == "mask":
+                joint[true] = 0.8 * p[true]
+            else:
+                joint[true] = p[true] * (0.1 * (shown == true) + 0.1 * (shown in ordinary) / len(ordinary))
+        known = joint[joint > 0]
+        loss -= float((known * np.log(known / known.sum())).sum())
+        accuracy += joint.max()
+    assert result.loss_nats == pytest.approx(loss, abs=1e-12)
+    assert result.accuracy == pytest.approx(accuracy, abs=1e-12)
 
 
 def test_predictions_by_hand() -> None:
