@@ -64,7 +64,7 @@ def render(run: RunData, live: bool = False) -> str:
         run=run,
         progress=_progress(run),
         written=f" Page written {datetime.datetime.now():%Y-%m-%d %H:%M:%S}.",
-        mlm_loss=final_value(run, MLM_LOSS),
+        masked_words=_masked_words(run),
         track=_track_sentence(run),
         skipped=[row["what"] for row in run.history if row["event"] == SKIP],
         overflows=run.series(OVERFLOWS)[1],
@@ -97,15 +97,43 @@ def _progress(run: RunData) -> str:
     return f"Complete: {step:,} steps{duration}."
 
 
+class Comparison(NamedTuple):
+    """A masked-LM loss and a baseline, both in nats, on the same text; ``exact`` is false for the unigram entropy."""
+
+    text: str
+    loss: float
+    baseline: float
+    exact: bool
+
+
+def _masked_words(run: RunData) -> Optional[Comparison]:
+    """Return the masked-LM loss and what the frequencies of the pieces reach, on held-out text if it was evaluated."""
+    scores = run.scores or (run.evaluations[-1]["evaluation"] if run.evaluations else {})
+    held_out, baseline = scores.get(MLM_LOSS), run.context_free(held_out=True)
+    if is_number(held_out) and baseline is not None:
+        return Comparison("on held-out text", held_out, baseline, True)
+    training, baseline, entropy = final_value(run, MLM_LOSS), run.context_free(held_out=False), run.unigram_entropy()
+    if training is None or (baseline is None and entropy is None):
+        return None
+    if baseline is not None:
+        return Comparison("of training", training, baseline, True)
+    assert entropy is not None
+    return Comparison("of training", training, entropy, False)
+
+
 def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
     """Return names and losses of baselines that ignore the context."""
     if metric == NSP_LOSS:
-        return [("uniform baseline, ln 2", math.log(2))]
+        return [("entropy of the labels", run.next_sentence_entropy())]
     if metric != MLM_LOSS:
         return []
-    entropy, vocabulary = run.unigram_entropy(), run.vocabulary_size()
-    references = [("unigram entropy", entropy)] if entropy is not None else []
-    return references + ([("uniform baseline, ln(vocabulary)", math.log(vocabulary))] if vocabulary else [])
+    vocabulary = run.vocabulary_size()
+    references = (
+        ("context-free baseline", run.context_free(held_out=False)),
+        ("unigram entropy", run.unigram_entropy()),
+        ("uniform baseline, ln(vocabulary)", math.log(vocabulary) if vocabulary else None),
+    )
+    return [(name, value) for name, value in references if value is not None]
 
 
 def final_value(run: RunData, metric: str) -> Optional[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
@@ -99,7 +100,21 @@ class RunData:
 
     def unigram_entropy(self) -> Optional[float]:
         """Return the entropy of the corpus' word pieces in nats, if the data set has it."""
-        value = self.dataset.get("unigram_entropy_nats")
+        return self._fact("unigram_entropy_nats")
+
+    def context_free(self, held_out: bool) -> Optional[float]:
+        """Return the masked-LM loss in nats that the frequencies of the pieces alone reach, if the data set has it."""
+        return self._fact("held_out_context_free.loss_nats" if held_out else "context_free.loss_nats")
+
+    def next_sentence_entropy(self) -> float:
+        """Return the next-sentence loss in nats of a constant prediction: ln 2, or less with unequal labels."""
+        share = self._fact("random_next_share")
+        if share is None or not 0 < share < 1:
+            return math.log(2) if share is None else 0.0
+        return -share * math.log(share) - (1 - share) * math.log(1 - share)
+
+    def _fact(self, name: str) -> Optional[float]:
+        value = self.dataset.get(name)
         return float(value) if is_number(value) else None
 
 

@@ -41,6 +41,7 @@ class Result(NamedTuple):
     Attributes:
         title: Title of the phase.
         masked_lm_loss: Mean over the documents that were held out.
+        context_free: What predictions without context reach on these documents.
         unigram_entropy: Entropy of the corpus' word pieces.
         pieces: Size of the vocabulary.
         report: HTML file of the report.
@@ -48,6 +49,7 @@ class Result(NamedTuple):
 
     title: str
     masked_lm_loss: float
+    context_free: float
     unigram_entropy: float
     pieces: int
     report: Path
@@ -153,6 +155,7 @@ def read_result(title: str, run: Path, config: TrainingConfig) -> Result:
     return Result(
         title,
         float(data.scores[MLM_LOSS]),
+        float(data.dataset["held_out_context_free.loss_nats"]),
         float(data.dataset["unigram_entropy_nats"]),
         vocabulary_size(config),
         run / "report.html",
@@ -164,12 +167,13 @@ def print_results(results: Sequence[Result]) -> None:
     rows = [
         ["", *(result.title for result in results)],
         ["masked-LM loss, held-out text", *(f"{result.masked_lm_loss:.3f} nats" for result in results)],
+        ["context-free baseline", *(f"{result.context_free:.3f} nats" for result in results)],
         ["unigram baseline", *(f"{result.unigram_entropy:.3f} nats" for result in results)],
         ["uniform baseline, ln(vocabulary)", *(f"{math.log(result.pieces):.3f} nats" for result in results)],
     ]
     print("\n=== what BERT learned")
     print("\n".join(aligned(rows, "<>")))
-    print("(Unigram baseline: the entropy of the corpus' distribution of word pieces.)\n")
+    print("(Context-free baseline: what the frequencies of the pieces reach alone. Unigram baseline: their entropy.)\n")
     for result in results:
         print(f"report on {result.title}: {shown(result.report)}")
 

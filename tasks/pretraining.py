@@ -25,6 +25,8 @@ from training.task import BuiltModel, SetInitialWeights
 from utilities.errors import UserError
 from utilities.metric_names import MLM_LOSS
 
+HELD_OUT_BASELINE = "held_out_context_free"  # in the facts about the data: :class:`ContextFree` of the held-out records
+
 logger = logging.getLogger(__name__)
 
 
@@ -74,12 +76,15 @@ class Pretraining:
         facts: Dict[str, Any] = {"records": reader.count, "vocab_size": self._vocabulary}
         if self._held_out is not None:
             facts["records_held_out"] = self._held_out.count
+            facts[HELD_OUT_BASELINE] = context_free(self._held_out.manifest)
         manifest = getattr(reader, "manifest", None)
         if manifest is not None:
             facts.update(
                 settings=dict(manifest.settings),
                 totals=dict(manifest.totals),
                 unigram_entropy_nats=manifest.unigram_entropy_nats,
+                context_free=context_free(manifest),
+                random_next_share=manifest.random_next_share,
                 vocabulary=dict(manifest.vocabulary),
             )
         return facts
@@ -89,12 +94,18 @@ class Pretraining:
         if self._held_out is None:
             return {}
         means = predict.means(self._held_out)
+        baseline = context_free(self._held_out.manifest)
+        if folder is not None and baseline is not None:
+            logger.info("%8.4f nats: the masked-LM loss on held-out text, compared with", means[MLM_LOSS])
+            logger.info("%8.4f nats: context-free baseline (frequencies of the pieces alone)", baseline["loss_nats"])
         return {name: means[name] for name in self.objective.terms}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
-        """Compare the masked-LM loss with the unigram and the uniform baseline."""
-        entropy = dataset.get("unigram_entropy_nats")
+        """Compare the masked-LM loss with its baselines."""
+        entropy, baseline = dataset.get("unigram_entropy_nats"), dataset.get("context_free")
         lines = [f"{metrics[MLM_LOSS]:8.4f} nats: the masked-LM loss of the last logging period, compared with"]
+        if baseline is not None:
+            lines.append(f"{baseline['loss_nats']:8.4f} nats: context-free baseline (frequencies of the pieces alone)")
         if entropy is not None:
             lines.append(f"{entropy:8.4f} nats: unigram baseline (entropy of the word pieces)")
         return [*lines, f"{math.log(self._vocabulary):8.4f} nats: uniform baseline, ln({self._vocabulary:,})"]
@@ -151,6 +162,11 @@ class Pretraining:
         return generated_packs(
             *sizes, self._vocabulary, config.seed, type_vocab_size=self._architecture.type_vocab_size
         )
+
+
+def context_free(manifest: Optional[Manifest]) -> Optional[Dict[str, float]]:
+    """Return what predictions without context reach on a data set; None if it is not known."""
+    return manifest.context_free._asdict() if manifest is not None and manifest.context_free is not None else None
 
 
 def refuse_other_vocabulary(training: Optional[Manifest], held_out: Optional[Manifest]) -> None:

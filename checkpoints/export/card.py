@@ -112,6 +112,7 @@ def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
         last = periods[-1]
         figures = {f"{name}, training, update {last['step']:,}": value for name, value in last["metrics"].items()}
         if MLM_LOSS in last["metrics"]:
+            figures["mlm_loss, context-free baseline"] = run.context_free(held_out=False)
             figures["mlm_loss, unigram baseline"] = run.unigram_entropy()
     assert start.folder is not None
     best = best_step(start.folder.parent)

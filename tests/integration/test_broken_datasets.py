@@ -249,6 +249,7 @@ MANIFESTS: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
     "total of another count": (manifest(totals={"records": 12}), ("totals.records is 12", "11")),
     "another vocabulary": (vocabulary, ("vocab.txt: its SHA-256", REMAKE)),
     "entropy no number": (manifest(unigram_entropy_nats=float("nan")), ("unigram_entropy_nats is nan",)),
+    "no share": (manifest(context_free={"loss_nats": 5.0, "accuracy": 1.5}), ("context_free",)),
     "entropy huge": (manifest(unigram_entropy_nats=10**400), ("unigram_entropy_nats is 1000",)),
     "sequences negative": (manifest(totals={"records": 11, "sequences": -3}), ("totals.sequences is -3",)),
     "sequences a text": (manifest(totals={"records": 11, "sequences": "x"}), ("sequences is 'x'",)),

@@ -99,12 +99,13 @@ def test_data_of_another_vocabulary_is_not_used(done: Path) -> None:
 
 
 def test_the_end_shows_losses_beside_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
-    one = Result("128 tokens", 5.5, 6.25, 1000, Path("one.html"))
-    two = Result("384 tokens", 5.25, 6.25, 1000, Path("two.html"))
+    one = Result("128 tokens", 5.5, 6.0, 6.25, 1000, Path("one.html"))
+    two = Result("384 tokens", 5.25, 6.0, 6.25, 1000, Path("two.html"))
     print_results([one, two])
     lines = capsys.readouterr().out.splitlines()
     row = {line[:32].strip(): line[32:].split() for line in lines if "nats" in line}
     assert row["masked-LM loss, held-out text"] == ["5.500", "nats", "5.250", "nats"]
+    assert row["context-free baseline"] == ["6.000", "nats"] * 2
     assert row["unigram baseline"] == ["6.250", "nats"] * 2
     assert row["uniform baseline, ln(vocabulary)"] == ["6.908", "nats"] * 2  # ln 1000
     assert [line for line in lines if line.startswith("report on")] == [

@@ -54,11 +54,15 @@ def run(root, dataset) -> Path:
     return trained(config, root / "runs", "--dataset-dir", str(dataset))
 
 
-def test_the_loss_falls_below_the_unigram_entropy(run, dataset):
-    entropy = read_json(dataset / "manifest.json")["unigram_entropy_nats"]
+def test_the_loss_falls_below_the_unigram_entropy_and_the_log_has_the_baselines(run, dataset):
+    manifest = read_json(dataset / "manifest.json")
+    entropy, context_free = manifest["unigram_entropy_nats"], manifest["context_free"]["loss_nats"]
+    assert 0.8 * entropy < context_free < entropy
+    log = (run / "train.log").read_text()
+    assert f"{context_free:.4f} nats: context-free baseline" in log and f"{entropy:.4f} nats: unigram" in log
     losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
     assert losses[0] > entropy  # the model has random weights
-    assert losses[-1] < entropy  # the model uses the context
+    assert losses[-1] < entropy
     assert abs(losses[0] - math.log(TEXT_VOCABULARY)) < 1.0
 
 

@@ -57,7 +57,7 @@ def test_the_page_shows_every_file_and_loads_nothing(tmp_path):
     texts = read_page(run).texts
     for text in (
         *("tiny", "1,234", "Zen 3", "weights dropped", "checkpoints/100", "[emb], [hid]", "unigram entropy: 6.250"),
-        *(f"uniform baseline, ln(vocabulary): {math.log(8000):.3f}", f"uniform baseline, ln 2: {math.log(2):.3f}"),
+        *(f"uniform baseline, ln(vocabulary): {math.log(8000):.3f}", f"entropy of the labels: {math.log(2):.3f}"),
     ):
         assert text in texts, text
     field = texts.index("bert_config.vocab_size")
@@ -144,10 +144,38 @@ def test_damaged_json_is_noted_and_the_rest_shown(tmp_path):
     assert "checkpoints/100" in page.texts
 
 
-@pytest.mark.parametrize("loss, verdict", [(5.25, "1.000 nats below"), (7.25, "1.000 nats above")])
-def test_verdict_compares_with_the_unigram_entropy(tmp_path, loss, verdict):
-    folder = make_run(tmp_path / "run", [period(100, mlm=loss)], dataset={"unigram_entropy_nats": 6.25})
-    assert any(verdict in text for text in read_page(folder).texts)
+FREE = {"context_free": {"loss_nats": 6.0}}
+HELD_OUT = {**FREE, "held_out_context_free": {"loss_nats": 5.5}}
+
+
+@pytest.mark.parametrize(
+    "loss, dataset, scores, verdict",
+    [
+        (5.25, {}, {}, "of training is 1.000 nats below the entropy of the corpus' unigram distribution."),
+        (
+            7.25,
+            {},
+            {},
+            "1.000 nats above the entropy of the corpus' unigram distribution: the model does not use context",
+        ),
+        (5.25, FREE, {}, "of training is 0.750 nats below the context-free baseline"),
+        (6.1, FREE, {}, "of training is 0.100 nats above the context-free baseline"),  # although below the entropy
+        (5.25, HELD_OUT, {"mlm_loss": 5.75}, "on held-out text is 0.250 nats above the context-free baseline"),
+        (5.25, HELD_OUT, {"mlm_loss": 5.0}, "on held-out text is 0.500 nats below the context-free baseline"),
+    ],
+)
+def test_the_verdict_compares_with_what_frequencies_reach(tmp_path, loss, dataset, scores, verdict):
+    folder = make_run(
+        tmp_path / "run", [period(100, mlm=loss)], dataset={"unigram_entropy_nats": 6.25, **dataset}, scores=scores
+    )
+    (sentence,) = (text for text in read_page(folder).texts if verdict in text)
+    assert ("predicts from context" in sentence) == ("below the context-free" in verdict)
+
+
+def test_the_next_sentence_loss_is_compared_with_the_share_of_labels(tmp_path):
+    folder = make_run(tmp_path / "run", [period(100)], dataset={"random_next_share": 0.7})
+    entropy = -(0.7 * math.log(0.7) + 0.3 * math.log(0.3))
+    assert any(f"entropy of the labels: {entropy:.3f}" in text for text in read_page(folder).texts)
 
 
 def test_throughput_leaves_compilation_out(tmp_path):
