@@ -356,6 +356,9 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str
     return [*described, *_batch_differences(present, recorded)]
 
 
+LENGTH = ("num_epochs ", "total_num_train_samples ")  # beginnings of the descriptions of another length of training
+
+
 def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
     """Refuse to resume a run with another config.
 
@@ -363,6 +366,11 @@ def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: 
         UserError: the config would change the outcome; the message names every field that does.
     """
     changed = differences(config, recorded)
+    if changed and all(each.startswith(LENGTH) for each in changed):
+        raise UserError(
+            f"resume: {'; '.join(changed)}, which decides every learning rate of {run}. Set that back; to train longer,"
+            f" begin a new run from its weights: --pretrained-ckpt-path {run} --name ANOTHER"
+        )
     if changed:
         raise UserError(
             f"resume: {run} cannot be resumed with another config: {'; '.join(changed)}. Set that back, or begin"

@@ -264,6 +264,13 @@ def test_a_complete_run_has_nothing_left_to_train(whole, config, root):
     assert_same_run(run, whole)
 
 
+def test_a_run_that_should_train_longer_is_shown_the_way(whole, config, root):
+    run = copy_of(whole, "longer")
+    longer = ["--resume", "--total-num-train-samples", "100000"]
+    outcome = train(config, root / "runs", "--name", "longer", *longer, status=2)
+    assert f"--pretrained-ckpt-path {run}" in outcome.error and "total_num_train_samples" in outcome.error
+
+
 def test_nothing_to_resume(config, root, whole):
     outcome = train(config, root / "runs", "--name", "nowhere", "--resume", status=2)
     assert "no run" in outcome.error and "complete" in outcome.error
