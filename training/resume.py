@@ -261,7 +261,7 @@ def run_of(checkpoint: Path) -> Optional[str]:
     return None
 
 
-def check_same_data(position: Position, identity: str, config: TrainingConfig) -> None:
+def check_same_data(position: Position, identity: str, dataset_dir: Optional[str]) -> None:
     """Refuse to resume on other data.
 
     Raises:
@@ -271,7 +271,7 @@ def check_same_data(position: Position, identity: str, config: TrainingConfig) -
         return
     if position.checkpoint.facts["data"]["identity"] != identity:
         raise UserError(
-            f"dataset_dir: {config.dataset_dir} is not the data that the run was begun with; name that data, or"
+            f"dataset_dir: {dataset_dir} is not the data that the run was begun with; name that data, or"
             " begin a new run under another --name"
         )
 

@@ -110,7 +110,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         task = make_task(config, architecture, start)
         data = open_training_data(config, task) if config.do_training else None
         if data is not None:
-            check_same_data(position, data.identity, config)
+            check_same_data(position, data.identity, config.dataset_dir)
         check_processes(processes, config, data.identity if data else "", platform.precision)
 
         with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
