@@ -11,7 +11,7 @@ B micro batch · S tokens of a row · N sequences of a row · P masked positions
 
 from __future__ import annotations
 
-from typing import Callable, Optional, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
@@ -133,20 +133,42 @@ class SpanObjective(PackObjective):
 
 
 class ClassificationObjective(PackObjective):
-    """Mean cross-entropy over the samples (Devlin et al. 2019, section 4.1)."""
+    """Mean cross-entropy over the samples (Devlin et al. 2019, section 4.1).
 
-    def __init__(self, accuracies: bool = True):
+    With class weights w and a smoothing ε, the mean of (1 - ε) · w(y) · -log p(y) + ε / C · Σ w(c) · -log p(c) is over
+    the weights of the samples' classes y, as in PyTorch. Smoothing: Szegedy et al. 2016, section 7.
+    """
+
+    def __init__(self, accuracies: bool = True, class_weights: Sequence[float] = (), label_smoothing: float = 0.0):
+        """
+        Args:
+            accuracies: whether to measure the accuracy as well.
+            class_weights: (C,) weight of each class; empty if all are equal.
+            label_smoothing: ε.
+        """
         self.terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
+        self.class_weights, self._smoothing = tuple(class_weights), label_smoothing
+
+    def term_counts(self, batch: Tensors) -> Tensors:
+        real, labels = sequence_weights_and_labels(batch, "labels")
+        samples = tf.reduce_sum(real)
+        weight = tf.reduce_sum(real * self._weights_of(labels)) if self.class_weights else samples
+        return {LOSS: weight, ACCURACY: samples}
 
     def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        (real, labels), scores = (
-            sequence_weights_and_labels(batch, "labels"),
-            outputs["logits"],
-        )  # (B,), (B, C) or (B, N), (B, N, C)
-        return {
-            LOSS: tf.reduce_sum(real * cross_entropy(scores, labels)),
-            ACCURACY: tf.reduce_sum(real * correct(scores, labels)),
-        }
+        real, labels = sequence_weights_and_labels(batch, "labels")  # (B,) or (B, N)
+        scores = outputs["logits"]  # (B, C) or (B, N, C)
+        loss = cross_entropy(scores, labels)
+        if self.class_weights:
+            loss *= self._weights_of(labels)
+        if self._smoothing:
+            surprise = -tf.nn.log_softmax(tf.cast(scores, tf.float32), axis=-1)
+            surprise *= tf.constant(self.class_weights or 1.0, tf.float32)
+            loss = (1 - self._smoothing) * loss + self._smoothing * tf.reduce_mean(surprise, axis=-1)
+        return {LOSS: tf.reduce_sum(real * loss), ACCURACY: tf.reduce_sum(real * correct(scores, labels))}
+
+    def _weights_of(self, labels: tf.Tensor) -> tf.Tensor:
+        return tf.gather(tf.constant(self.class_weights, tf.float32), labels)
 
 
 class MultiLabelObjective(PackObjective):

@@ -120,6 +120,14 @@ class ClassificationData(OwnFiles):
         None, description="Names of the classes in the order of the outputs. Unset: those in train_file, sorted."
     )
     regression: bool = Field(False, description="Predict a number, not a class.")
+    class_weights: Literal["equal", "balanced"] = Field(
+        "equal",
+        description="Weight of a sample in the loss: equal, or balanced, which is samples / (classes × samples of its "
+        "class), so that rare classes count as much as frequent ones.",
+    )
+    label_smoothing: BelowOne = Field(
+        0.0, description="Share of the target that is spread evenly over all classes (label smoothing)."
+    )
 
 
 class Embedding(OwnFiles):

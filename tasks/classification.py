@@ -101,6 +101,10 @@ class Classification(FineTuning):
         features = self.encoded(examples.texts)
         report_truncation(examples.origin, len(examples.texts), features, config.max_seq_length)
         self._facts = self._describe(examples, features)
+        own = config.classification_data
+        if own is not None and not (benchmark.is_regression or benchmark.is_multi_label):
+            weights = balanced_weights(examples.labels, self.labels) if own.class_weights == "balanced" else ()
+            self.objective = ClassificationObjective(config.show_accuracy, weights, own.label_smoothing)
         samples = {**features.arrays, "labels": examples.labels}
         return self.rows(ArrayReader(self.features(config.max_seq_length), samples), features.lengths)
 
@@ -278,6 +282,12 @@ def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
         "classes": {label.name: int(count) for label, count in zip(benchmark.labels, counts)},
         "label_entropy_nats": float(np.mean(entropy)),
     }
+
+
+def balanced_weights(labels: np.ndarray, classes: int) -> List[float]:
+    """Return samples / (classes × samples of the class) for each class; 1 for a class without samples."""
+    counts = np.bincount(labels, minlength=classes)
+    return [len(labels) / (classes * count) if count else 1.0 for count in counts.tolist()]
 
 
 def report_truncation(origin: str, samples: int, features: Features, max_seq_length: int) -> None:

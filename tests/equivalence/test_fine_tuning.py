@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from keras_extensions.backend import tf
 from model.losses import ACCURACY, LOSS, ClassificationObjective, RegressionObjective, SpanObjective
 from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION, accepted_blocks
+from tasks.classification import balanced_weights
 from tasks.token_classification import TagObjective
 from tests.support.bert_pairs import (
     architecture,
@@ -20,6 +23,7 @@ from tests.support.bert_pairs import (
     source_with_random_weights,
     with_spans,
 )
+from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 
 CLASSES = {SQUAD: 2, CLASSIFICATION: 3, TOKEN_CLASSIFICATION: 5}
 FORMS = [
@@ -93,3 +97,27 @@ def test_accuracies_are_counted_by_hand():
     data = {"labels": tf.constant([[1], [0]])}
     assert float(ClassificationObjective().sums({"logits": scores}, data)["accuracy"]) == 2.0
     assert "accuracy" not in ClassificationObjective(accuracies=False).counts(data)
+
+
+@NEEDS_PYTORCH
+@pytest.mark.parametrize("weights", [[], [0.5, 2.0, 1.25]])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_class_weights_and_label_smoothing_are_those_of_pytorch(weights, smoothing):
+    random = np.random.default_rng(3)
+    logits, labels = random.normal(size=(7, 3)).astype("float32"), random.integers(0, 3, 7)
+    given = {"logits": logits.tolist(), "labels": labels.tolist(), "weights": weights, "smoothing": smoothing}
+    theirs = json.loads(run_pytorch("tests.support.pytorch_losses", json.dumps(given)))
+    objective, data = (
+        ClassificationObjective(True, weights, smoothing),
+        {"labels": tf.constant(labels[:, None], tf.int32)},
+    )
+    with tf.GradientTape() as tape:
+        scores = tf.Variable(logits)
+        loss = objective.sums({"logits": scores}, data)[LOSS] / objective.counts(data)[LOSS]
+    np.testing.assert_allclose(loss, theirs["loss"], rtol=1e-6)
+    np.testing.assert_allclose(tape.gradient(loss, scores), theirs["gradient"], atol=1e-7)
+
+
+def test_balanced_weights_give_each_class_the_same_sum():
+    weights = np.array(balanced_weights(np.array([0, 0, 0, 0, 1, 1]), 3))
+    np.testing.assert_allclose(weights[:2] * [4, 2], [2, 2])
