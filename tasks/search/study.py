@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import time
 import warnings
@@ -32,6 +33,7 @@ from utilities.metric_names import is_loss
 
 STUDY, BEST = "study.db", "best.json"
 MOST_FAILURES = 3  # failed trials in a row that end the search
+SECONDS_TO_CREATE = 2  # tables of a new database
 # A trial without a heartbeat for so long is repeated. By then its run has saved its state and ended.
 HEARTBEAT_SECONDS, GRACE_SECONDS = 10, round(SECONDS_TO_STOP) + 15
 
@@ -58,14 +60,12 @@ def run_search(options: argparse.Namespace, task: str, command: List[str]) -> Li
     options.output.mkdir(parents=True, exist_ok=True)
     with storage_errors(), warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats
+        storage = open_storage(options.storage or f"sqlite:///{options.output / STUDY}")
+        # The folder's own database has one study, whose name stays when the folder is renamed.
+        known = [] if options.storage else optuna.get_all_study_names(storage)
         study = optuna.create_study(
-            storage=RDBStorage(
-                options.storage or f"sqlite:///{options.output / STUDY}",
-                heartbeat_interval=HEARTBEAT_SECONDS,
-                grace_period=GRACE_SECONDS,
-                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
-            ),
-            study_name=options.output.resolve().name,
+            storage=storage,
+            study_name=known[0] if known else options.output.resolve().name,
             direction="minimize" if is_loss(metric) else "maximize",
             pruner=optuna.pruners.NopPruner() if options.no_pruning else optuna.pruners.MedianPruner(),
             load_if_exists=True,
@@ -80,6 +80,22 @@ def run_search(options: argparse.Namespace, task: str, command: List[str]) -> Li
             enough = MaxTrialsCallback(options.trials, counted)
             study.optimize(search.run, catch=FailedTrialError, callbacks=[outcome, enough, stop_after_failures])
         return results(search, task, study)
+
+
+def open_storage(address: str) -> RDBStorage:
+    """Open or create a database of studies; try again if another search is creating it at the same moment."""
+    make = functools.partial(
+        RDBStorage,
+        address,
+        heartbeat_interval=HEARTBEAT_SECONDS,
+        grace_period=GRACE_SECONDS,
+        heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(),
+    )
+    try:
+        return make()
+    except SQLAlchemyError:
+        time.sleep(SECONDS_TO_CREATE)
+        return make()
 
 
 def enqueue_killed_trials(study: optuna.Study) -> None:

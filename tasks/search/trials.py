@@ -21,10 +21,12 @@ from optuna.trial import FrozenTrial
 
 from execution.launch import lifeline, signals_passed_on, start
 from execution.software.cluster.lifeline import LIFELINE, lifeline_variable
+from reports.run_files import is_number
 from settings.schema import TrainingConfig
 from tasks.search.space import Distribution, flag, plain, suggest
 from utilities.files import read_json_object, read_steps
 from utilities.history import History
+from utilities.secrets import shown_line
 
 SECONDS_BETWEEN_CHECKS = 1.0
 
@@ -72,17 +74,18 @@ class Search(NamedTuple):
             self._train(trial, path, values)
         self._should_prune(trial, path)
         fix = "a search needs runs with do_validation and data to evaluate on"
-        score = float(read_json_object(path / "scores.json", fix=fix)[self.metric])
-        if not math.isfinite(score):
-            raise self._failure(trial, f"{self.metric} is {score}")
-        return score
+        score = read_json_object(path / "scores.json", fix=fix).get(self.metric)
+        if not is_number(score):
+            raise self._failure(trial, f"{self.metric} is {score}, not a number")
+        return float(score)
 
     def _should_prune(self, trial: optuna.Trial, path: Path) -> bool:
         """Report new evaluations, numbered, and return whether the trial should end before its last update."""
         rows = [row for row in read_steps(path / "metrics.jsonl") if isinstance(row.get("evaluation"), dict)]
         reported = len(stored(trial).intermediate_values)
         for index, row in enumerate(rows[reported:], reported):
-            trial.report(float(row["evaluation"].get(self.metric, "nan")), index)
+            score = row["evaluation"].get(self.metric)
+            trial.report(float(score) if is_number(score) else math.nan, index)
         return bool(rows) and rows[-1]["step"] < rows[-1].get("total_steps", 0) and trial.should_prune()
 
     def _train(self, trial: optuna.Trial, path: Path, values: Dict[str, Any]) -> None:
@@ -116,6 +119,7 @@ class Search(NamedTuple):
             raise self._failure(trial, error)
 
     def _failure(self, trial: optuna.Trial, error: str) -> FailedTrialError:
+        error = shown_line(error)
         trial.set_user_attr("error", error)
         return FailedTrialError(error)
 

@@ -35,7 +35,7 @@ from tests.support.runs import evaluations, events, metrics, read_json, run_comm
 pytestmark = pytest.mark.slow
 
 # Trains for num_epochs epochs; its accuracy is one millionth of the seed. A run whose micro batch is 3 fails, one of 4
-# is killed, one of 5 stops to learn after an evaluation.
+# is killed, one of 5 stops to learn after an evaluation, those of 6 and 7 have no number as their score.
 PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -52,6 +52,7 @@ if flags.get("global-batch.micro-batch-size") == "4":
 folder.mkdir(exist_ok=True)
 (folder / "resolved_config.json").write_text("{}")
 epochs, scores = int(flags["num-epochs"]), {"accuracy": int(flags["seed"]) / 1e6}
+scores["accuracy"] = {"6": None, "7": "good"}.get(flags.get("global-batch.micro-batch-size"), scores["accuracy"])
 with open(folder / "metrics.jsonl", "w") as metrics:
     for epoch in range(1, epochs + 1):
         print(json.dumps({"step": epoch, "total_steps": epochs, "evaluation": scores}), file=metrics, flush=True)
@@ -178,6 +179,20 @@ def test_failed_trials_do_not_end_the_search(files: Files, capsys: pytest.Captur
     assert files.search("none", {**space, "global_batch.micro_batch_size": [3]}, 3) == 2
     assert "dataset_dir: there is no such folder" in capsys.readouterr().err
     assert [trial.state for trial in files.study("none").trials] == [TrialState.FAIL] * 3
+
+
+@pytest.mark.parametrize("size", [6, 7])
+def test_a_score_that_is_no_number_fails_the_trial(size: int, files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    assert files.search("none", {**SPACE, "global_batch.micro_batch_size": [size]}, 1) == 2
+    assert "accuracy is" in capsys.readouterr().err
+    assert {trial.state for trial in files.study("none").trials} == {TrialState.FAIL}
+
+
+def test_a_renamed_folder_goes_on(files: Files) -> None:
+    assert files.search("one", SPACE, 1) == 0
+    (files.root / "one").rename(files.root / "two")
+    assert files.search("two", SPACE, 2) == 0
+    assert files.started() == ["trial-0000", "trial-0001"]
 
 
 def test_machines_share_a_study(files: Files) -> None:
