@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 from pydantic import Field, model_validator
 from typing_extensions import Annotated, Literal
@@ -128,6 +128,10 @@ class ClassificationData(OwnFiles):
     label_smoothing: BelowOne = Field(
         0.0, description="Share of the target that is spread evenly over all classes (label smoothing)."
     )
+
+    def without_loss(self) -> Dict[str, Any]:
+        """Return the fields about files and classes, not those about the loss."""
+        return self.model_dump(exclude={"class_weights", "label_smoothing"})
 
 
 class Embedding(OwnFiles):

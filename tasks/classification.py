@@ -246,7 +246,7 @@ def select_benchmark(config: TrainingConfig, start: Optional[InitialWeights]) ->
                 separator = separator or USUAL_SEPARATOR
         facts = {"classes": classes, "regression": len(classes) == 1 and not separator, "label_separator": separator}
         own = own.model_copy(update=facts)
-    return own_task(**own.model_dump())
+    return own_task(**own.without_loss())
 
 
 def score_name(metric: str, split: Split) -> str:

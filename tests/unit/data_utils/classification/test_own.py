@@ -26,7 +26,7 @@ PARTS = ["plain", '"', '""', ",", "\n", "\r\n", "\t", " ", "é", "\u2028", "\\",
 
 
 def read(folder: Path, split: str = "train", **section: Any) -> Examples:
-    task = own_task(**ClassificationData(**{"validation_fraction": 0, **section}).model_dump())
+    task = own_task(**ClassificationData(**{"validation_fraction": 0, **section}).without_loss())
     examples = read_split(task, {"train": task.train, "validation": task.validation[0]}[split], folder)
     assert examples is not None
     return examples
@@ -112,7 +112,7 @@ def test_any_number_of_labels(tmp_path: Path) -> None:
 
 
 def test_predictions_of_labels_are_joined(tmp_path: Path) -> None:
-    task = own_task(**ClassificationData(label_separator=" | ", classes=["a", "b", "c"]).model_dump())
+    task = own_task(**ClassificationData(label_separator=" | ", classes=["a", "b", "c"]).without_loss())
     write_submission(tmp_path / "out.csv", task, [7, 8, 9], np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]]))
     assert (tmp_path / "out.csv").read_text() == "id,label\n7,a | c\n8,\n9,b\n"
 
@@ -221,7 +221,7 @@ def test_a_missing_file_and_too_few_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
 def test_predictions_have_the_ids_and_the_classes(kind: str, tmp_path: Path) -> None:
     path, section = tmp_path / f"predictions.{kind}", {"test_file": f"x.{kind}", "label": "mood"}
-    task = own_task(**ClassificationData(**section, classes=["so, so", "good"]).model_dump())
+    task = own_task(**ClassificationData(**section, classes=["so, so", "good"]).without_loss())
     write_submission(path, task, ["007", 1], np.array([0, 1]))
     with open(path, encoding="utf-8", newline="") as file:
         lines = file.readlines() if kind == "jsonl" else csv.DictReader(file, delimiter="," if kind == "csv" else "\t")
@@ -229,6 +229,6 @@ def test_predictions_have_the_ids_and_the_classes(kind: str, tmp_path: Path) -> 
     assert [{key: str(value) for key, value in row.items()} for row in rows] == [
         {"id": "007", "mood": "so, so"}, {"id": "1", "mood": "good"},
     ]  # fmt: skip
-    numbers = own_task(**ClassificationData(**section, regression=True).model_dump())
+    numbers = own_task(**ClassificationData(**section, regression=True).without_loss())
     write_submission(path, numbers, [0, 1], np.array([1234.5, -1e-7], np.float32))
     assert "1234.5" in path.read_text() and "-1e-07" in path.read_text()
