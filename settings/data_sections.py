@@ -89,6 +89,17 @@ class Squad(Section):
         return values
 
 
+class TokenData(Section):
+    """Tagged words in column files, for token classification."""
+
+    word_column: Annotated[Optional[Count], MAY_CHANGE] = Field(
+        None, description="Column of the words, from 1. Unset: the first, which must have more than numbers."
+    )
+    tag_column: Annotated[Optional[Count], MAY_CHANGE] = Field(
+        None, description="Column of the tags, from 1. Unset: the last."
+    )
+
+
 class OwnFiles(Section):
     """Files of your own: CSV, TSV (without quoting) or JSON Lines, by their endings .csv, .tsv and .jsonl."""
 
