@@ -246,9 +246,8 @@ class TokenClassification(FineTuning):
         tags = set(chain.from_iterable(sentences.tags)) - {OUTSIDE}
         if not tags or tags & set(self.label_names):
             return sentences
-        what = (
-            f"{sentences.origin}: has none of the model's tags ({listed(self.label_names)}), but {listed(sorted(tags))}"
-        )
+        found, known = listed(sorted(tags)), listed(self.label_names)
+        what = f"{sentences.origin}: has the tags {found}, and none of the model's, {known}"
         if sentences is not self._test:
             raise UserError(f"{what}; name the column of tags with {TAG_COLUMN}, or another folder")
         logger.warning("%s; it is predicted, and not scored", what)
