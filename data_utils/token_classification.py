@@ -1,7 +1,6 @@
-"""Reads named entities from CoNLL's column files and CLUENER's JSON lines, makes model inputs, and scores predictions.
+"""Makes the model's inputs from tagged words, and scores predictions.
 
-Tags are those of the files, such as ``B-PER I-PER O``. The first piece of a word gets the word's tag (Devlin et al.
-2019, section 5.3).
+The first piece of a word gets the word's tag (Devlin et al. 2019, section 5.3).
 
 N sentences · S max_seq_length
 """
@@ -9,180 +8,18 @@ N sentences · S max_seq_length
 from __future__ import annotations
 
 import json
-import re
 from itertools import chain
-from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from data_utils.classification.scoring import accuracy, f1
 from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_features
+from data_utils.tagged_sentences import CLUENER, COLUMNS, OUTSIDE, Entity, Sentences
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
-from utilities.errors import UserError
-from utilities.tables import json_rows, read_lines
 
-TRAIN, VALIDATION, TEST = "train", "validation", "test"
-FILES: Mapping[str, Tuple[str, ...]] = {  # the first that exists is read
-    TRAIN: ("train.txt", "eng.train", "train.json"),
-    VALIDATION: ("valid.txt", "dev.txt", "eng.testa", "dev.json"),
-    TEST: ("test.txt", "eng.testb", "test.json"),
-}
-OUTSIDE = "O"
-_DOCUMENT = "-DOCSTART-"
-_FIX = "correct it there, or copy the data set's own file again"
-
-Entity = Tuple[str, int, int]  # type, first word, last word
-
-
-class Sentences(NamedTuple):
-    """The sentences of a split.
-
-    Attributes:
-        words: words of each sentence; in CLUENER, its characters.
-        tags: tag of each word; None if the file has none.
-        ids: the sentences' ids in the file, or their positions.
-        origin: the file.
-        overlapping: number of entities that are left out because they overlap an earlier one.
-    """
-
-    words: List[List[str]]
-    tags: Optional[List[List[str]]]
-    ids: List[Any]
-    origin: str
-    overlapping: int = 0
-
-    @property
-    def is_cluener(self) -> bool:
-        return self.origin.endswith(".json")
-
-
-def read_sentences(dataset_dir: str, split: str) -> Sentences:
-    """Read a split from one of ``FILES``: CoNLL's columns, or CLUENER's ``.json``.
-
-    Raises:
-        UserError: there is no such file, or one of its lines cannot be used; the message names file, line and fix.
-    """
-    paths = [Path(dataset_dir) / name for name in FILES[split]]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        raise UserError(f"dataset_dir: {dataset_dir} has no {' or '.join(FILES[split])}; copy the {split} data there")
-    sentences = _from_json(path) if path.suffix == ".json" else _from_columns(path)
-    if not sentences.words:
-        raise UserError(f"{path}: contains no sentences; copy the data set's own file again")
-    if split != TEST and sentences.tags is None:
-        raise UserError(f"{path}: contains no tags; copy the data set's own file again")
-    return sentences
-
-
-def _from_columns(path: Path) -> Sentences:
-    """Read a word and its tag, the last column, from each line; an empty line ends a sentence."""
-    sentences = list(filter(None, map(_word_columns, column_sentences(path, tagged=True))))
-    words = [[columns[0] for columns in sentence] for sentence in sentences]
-    tags = [[columns[-1] for columns in sentence] for sentence in sentences]
-    return Sentences(words, tags, list(range(len(words))), str(path))
-
-
-def _columns(line: str) -> List[str]:
-    """Return the columns of a line; the first is empty if the line is."""
-    return re.split(r"[ \t]+", line.strip(" \t\r\n"))  # other white space may be a word
-
-
-def column_sentences(path: Path, tagged: bool = False) -> Iterator[List[str]]:
-    """Yield the lines of each sentence of a file in CoNLL's columns, with the line that ends it.
-
-    Args:
-        path: the file.
-        tagged: whether the last column must be a tag.
-
-    Raises:
-        UserError: the file cannot be read, a tag is missing, or lines of a sentence have different numbers of columns.
-    """
-    sentence: List[str] = []
-    width = 0
-    for number, line in enumerate(read_lines(path), 1):
-        sentence.append(line.rstrip("\r\n"))
-        columns = _columns(line)
-        if columns[0] in ("", _DOCUMENT):
-            yield sentence
-            sentence, width = [], 0
-            continue
-        if tagged and (len(columns) < 2 or not _is_tag(columns[-1])):
-            raise UserError(f"{path}: line {number}: does not end with a tag such as O or B-PER; {_FIX}")
-        width = width or len(columns)
-        if len(columns) != width:
-            raise UserError(f"{path}: line {number}: has {len(columns)} columns, the words before it {width}; {_FIX}")
-    if sentence:
-        yield sentence
-
-
-def words_of_columns(sentence: Sequence[str]) -> List[str]:
-    """Return the words of the lines of a sentence."""
-    return [columns[0] for columns in _word_columns(sentence)]
-
-
-def _word_columns(sentence: Sequence[str]) -> List[List[str]]:
-    """Return the columns of the lines of a sentence that have a word."""
-    return [columns for columns in map(_columns, sentence) if columns[0] not in ("", _DOCUMENT)]
-
-
-def tagged_columns(sentence: Sequence[str], tags: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a sentence with the tags of its words as one more column, for ``conlleval``.
-
-    Example:
-        >>> list(tagged_columns(["EU NNP", "rejects VBZ", ""], ["B-ORG", "O"]))
-        ['EU NNP B-ORG', 'rejects VBZ O', '']
-    """
-    remaining = iter(tags)
-    for line in sentence:
-        first = _columns(line)[0]
-        if not first:
-            yield ""
-            continue
-        tag = OUTSIDE if first == _DOCUMENT else next(remaining)
-        separator = "\t" if "\t" in line else " "
-        yield line.rstrip(" \t\r") + separator + tag
-
-
-def _is_tag(text: str) -> bool:
-    return text == OUTSIDE or (text[:1] in "BIES" and text[1:2] == "-" and len(text) > 2)
-
-
-def _from_json(path: Path) -> Sentences:
-    """Read a text and its entities from each line, as tags ``B-…`` and ``I-…`` of the characters."""
-    words: List[List[str]] = []
-    tags: List[List[str]] = []
-    ids: List[Any] = []
-    overlapping = unlabelled = 0
-    for number, row in json_rows(path):
-        assert row is not None, "only broken lines have no row"
-        try:
-            text, spans = row["text"], list(_spans(row.get("label") or {}))
-            if not (isinstance(text, str) and text and all(0 <= first <= last < len(text) for _, first, last in spans)):
-                raise ValueError
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            form = '{"text": …, "label": {type: {entity: [[first, last]]}}} with positions in the text'
-            raise UserError(f"{path}: line {number}: is not {form}; {_FIX}") from error
-        unlabelled += "label" not in row
-        tagged = [OUTSIDE] * len(text)
-        for kind, first, last in sorted(spans, key=lambda span: (span[1], -span[2])):
-            if any(tag != OUTSIDE for tag in tagged[first : last + 1]):
-                overlapping += 1
-                continue
-            tagged[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
-        words.append(list(text))
-        tags.append(tagged)
-        ids.append(row.get("id", len(ids)))
-    return Sentences(words, tags if not unlabelled else None, ids, str(path), overlapping)
-
-
-def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Entity]:
-    for kind, entities in label.items():
-        for positions in entities.values():
-            for first, last in positions:
-                if not kind or type(first) is not int or type(last) is not int:
-                    raise ValueError
-                yield kind, first, last
+_SAME_AS = {"M": "I", "L": "E", "U": "S"}  # BMES and BILOU in letters of BIOES
 
 
 def token_features(max_seq_length: int, vocab_size: int, classes: int, labels: bool = True) -> FeatureSpec:
@@ -265,7 +102,7 @@ def find_entities(tags: Sequence[str]) -> List[Entity]:
     """Return the entities of a sentence, as ``seqeval`` counts them in its default mode (that of ``conlleval``).
 
     Tags need not be well-formed; for example, an ``I-`` after ``O`` or after another type begins an entity. The schemes
-    IOB1, IOB2, IOE and BIOES are all understood.
+    IOB1, IOB2, IOE, BIOES, BMES and BILOU are all understood. Tags without a type, such as ``B``, have the type ``_``.
 
     Example:
         >>> find_entities(["B-PER", "I-PER", "O", "I-LOC"])
@@ -274,7 +111,7 @@ def find_entities(tags: Sequence[str]) -> List[Entity]:
     entities: List[Entity] = []
     before, kind_before, begin = OUTSIDE, "", 0
     for position, tag in enumerate([*tags, OUTSIDE]):
-        mark, kind = tag[0], tag[2:]
+        mark, kind = _SAME_AS.get(tag[0], tag[0]), tag[2:] or "_"
         other = kind != kind_before
         if before != OUTSIDE and (before in "ES" or mark in "BSO" or other):
             entities.append((kind_before, begin, position - 1))
@@ -306,18 +143,44 @@ def entity_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequenc
     return scores
 
 
+def word_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Dict[str, Dict[str, float]]:
+    """Return precision, recall, F1 and the number of words by tag; the tag ``""`` stands for the means over all tags.
+
+    The latter also has the share of words that have the right tag, ``accuracy``.
+    """
+    gold, own = (np.array(list(chain.from_iterable(tags))) for tags in (expected, predicted))
+    scores = {}
+    for tag in sorted({*gold.tolist(), *own.tolist()}):
+        right = float(np.sum((gold == tag) & (own == tag)))
+        scores[tag] = {
+            "precision": right / max(1, np.sum(own == tag)),
+            "recall": right / max(1, np.sum(gold == tag)),
+            "f1": f1(own == tag, gold == tag),
+            "words": float(np.sum(gold == tag)),
+        }
+    means = {
+        name: float(np.mean([values[name] for values in scores.values()])) for name in ("precision", "recall", "f1")
+    }
+    return {"": {**means, "accuracy": accuracy(own, gold), "words": float(len(gold))}, **scores}
+
+
 def prediction_lines(sentences: Sentences, tags: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield predictions in the format that the data sets' own scorers read.
 
-    CLUENER takes JSON lines with ``id`` and ``label``; ``conlleval`` takes a line for each word with the expected tag,
-    if there is one, and the predicted one, and an empty line after each sentence.
+    CLUENER takes JSON lines with ``id`` and ``label``, Hugging Face ``tokens`` and ``ner_tags``. ``conlleval`` takes a
+    line for each word with the expected tag, if there is one, and the predicted one, and an empty line after each
+    sentence.
     """
     for number, (words, predicted) in enumerate(zip(sentences.words, tags)):
-        if sentences.is_cluener:
+        if sentences.form == CLUENER:
             label: Dict[str, Dict[str, List[List[int]]]] = {}
             for kind, first, last in find_entities(predicted):
                 label.setdefault(kind, {}).setdefault("".join(words[first : last + 1]), []).append([first, last])
             yield json.dumps({"id": sentences.ids[number], "label": label}, ensure_ascii=False)
+            continue
+        if sentences.form != COLUMNS:
+            row = {"id": sentences.ids[number], "tokens": words, "ner_tags": predicted}
+            yield json.dumps(row, ensure_ascii=False)
             continue
         columns = [words, predicted] if sentences.tags is None else [words, sentences.tags[number], predicted]
         yield from (" ".join(row) for row in zip(*columns))

@@ -17,6 +17,7 @@ import random
 import numpy as np
 
 from utilities.environment import keep_freed_memory, return_freed_memory
+from utilities.errors import UserError
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("USE_TORCH", "0")  # otherwise Transformers loads PyTorch if it is installed, which takes 270 MB
@@ -29,7 +30,13 @@ NVIDIA_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # Linux, and Linux on Wind
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if any(map(os.path.exists, NVIDIA_DRIVERS)) else "3")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides a deprecation notice
 
-import tensorflow as tf  # noqa: E402 (reads these variables)
+try:
+    import tensorflow as tf  # reads these variables
+except (ImportError, MemoryError) as error:
+    if isinstance(error, ImportError) and "failed to map segment" not in str(error):
+        raise
+    reason = str(error) or "out of memory"
+    raise UserError(f"TensorFlow cannot be loaded ({reason}); allow more memory (ulimit -v), 4 GB or more") from error
 
 keras = tf.keras
 

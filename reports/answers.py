@@ -70,7 +70,9 @@ class Answered(NamedTuple):
         if self.verdict != UNMARKED:
             facts = [f"{VERDICTS[self.verdict]}, F1 {self.f1:.2f}", *facts]
             if self.verdict != RIGHT:
-                facts.append(f"expected: {' | '.join(dict.fromkeys(self.expected))}")
+                facts.append(f"expected: {' | '.join(dict.fromkeys(self.expected)) or 'no answer'}")
+            if self.answer[0] == self.answer[1]:
+                facts.append("answered: no answer")
         return "; ".join(facts)
 
     def excerpt(self) -> List[Part]:
@@ -79,6 +81,9 @@ class Answered(NamedTuple):
         other = self.expected_at
         if other is not None and self.verdict != RIGHT and (other[0] >= self.answer[1] or other[1] <= self.answer[0]):
             marks = sorted([*marks, (*other, "expected")])
+        if not marks:  # nothing was answered, or nothing expected
+            shown = _word_end(self.context, 2 * _AROUND)
+            return [Part(self.context[:shown]), Part(" …")] if shown < len(self.context) else [Part(self.context)]
         parts: List[Part] = []
         shown = 0  # the text before this character has been shown or elided
         for begin, end, kind in marks:

@@ -14,6 +14,7 @@ from settings.fields import (
     Columns,
     Count,
     CountOrZero,
+    Finite,
     Interval,
     Names,
     PathText,
@@ -79,6 +80,11 @@ class Squad(Section):
     max_query_length: Count = Field(64, description="Longest question, in tokens; the rest is cut off.")
     n_best_size: Annotated[Count, MAY_CHANGE] = Field(20, description="Candidate answers to write for each question.")
     max_answer_length: Annotated[Count, MAY_CHANGE] = Field(30, description="Longest answer, in tokens.")
+    no_answer_threshold: Annotated[Optional[Finite], MAY_CHANGE] = Field(
+        None,
+        description="SQuAD 2.0, in which questions without an answer are impossible: how much higher the score of no "
+        "answer must be than the best answer's; 0 to begin with. Unset: SQuAD 1.1, each question has an answer.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -87,6 +93,17 @@ class Squad(Section):
         if isinstance(values, dict):
             return {key: value for key, value in values.items() if key != "cache_dir"}
         return values
+
+
+class TokenData(Section):
+    """Tagged words in column files, for token classification."""
+
+    word_column: Annotated[Optional[Count], MAY_CHANGE] = Field(
+        None, description="Column of the words, from 1. Unset: the first, which must have more than numbers."
+    )
+    tag_column: Annotated[Optional[Count], MAY_CHANGE] = Field(
+        None, description="Column of the tags, from 1. Unset: the last."
+    )
 
 
 class OwnFiles(Section):

@@ -11,7 +11,7 @@ from typing import Any, Dict, Optional, Union
 from pydantic import Field
 from typing_extensions import Annotated, Literal
 
-from settings.data_sections import ClassificationData, Data, Embedding, Evaluation, Packing, Squad
+from settings.data_sections import ClassificationData, Data, Embedding, Evaluation, Packing, Squad, TokenData
 from settings.fields import (
     MAY_CHANGE,
     PER_PROCESS,
@@ -171,6 +171,7 @@ class TrainingConfig(Section):
     )
 
     squad: Squad = Field(default_factory=Squad, description="Question answering.")
+    token_data: TokenData = Field(default_factory=TokenData, description="Tagged words in column files.")
     embedding: Embedding = Field(default_factory=Embedding, description="Sentence embeddings.")
 
     ipu_config: IpuConfig = Field(default_factory=IpuConfig, description="Pipeline and IPU settings.")

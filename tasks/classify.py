@@ -20,10 +20,12 @@ from tasks.file_predictions import (
     FILE,
     OUTPUT,
     TEXT,
+    WORD_COLUMN,
     add_model_flags,
     check_files,
     check_rows,
     check_sentences,
+    column_number,
     is_table,
     sequence_length,
     write_predictions,
@@ -96,9 +98,9 @@ def predict_file(options: argparse.Namespace, restored: RestoredTask) -> str:
         return f"predictions for {count:,} rows: {output}"
     if options.text or not hasattr(task, "tags"):
         raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {task.name} need")
-    count = check_sentences(source)
+    count = check_sentences(source, options.word_column)
     predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
-    write_tags(source, output, partial(task.tags, predictor, origin=str(source)))
+    write_tags(source, output, partial(task.tags, predictor, origin=str(source)), options.word_column)
     return f"tags for {count:,} sentences: {output}"
 
 
@@ -145,6 +147,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument(TEXT, nargs="+", metavar="COLUMN", help=what)
     what = "new table with the rows and their predictions (.csv, .tsv, .jsonl), or the lines with their tags"
     parser.add_argument(OUTPUT, type=Path, metavar="TABLE", help=what)
+    what = "column of the words in a file of words, from 1 [the first]"
+    parser.add_argument(WORD_COLUMN, type=column_number, metavar="N", help=what)
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
     what = f"tokens at most [as in training, else {USUAL_LENGTH}, or {USUAL_SQUAD_LENGTH} for questions]"
     parser.add_argument("--max-seq-length", type=sequence_length, metavar="N", help=what)

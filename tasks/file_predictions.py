@@ -8,17 +8,17 @@ from __future__ import annotations
 import argparse
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from data_utils.classification.own import filled
 from data_utils.classification.tasks import FieldError
-from data_utils.token_classification import column_sentences, tagged_columns, words_of_columns
+from data_utils.tagged_sentences import column_sentences, tagged_columns, words_of_columns
 from settings.rules import SHORTEST_SEQUENCE
 from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.tables import FORMATS, REPAIR, Row, check_columns, read_table, unwritable, write_table
 
-CHECKPOINT, FILE, TEXT, OUTPUT = "--checkpoint", "--file", "--text", "--output"
+CHECKPOINT, FILE, TEXT, OUTPUT, WORD_COLUMN = "--checkpoint", "--file", "--text", "--output", "--word-column"
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 LONGEST_SEQUENCE = 10**7  # tokens; the positions of a model are checked when it is built
 ROWS = 4096  # of a part, which is predicted at once
@@ -44,6 +44,13 @@ def sequence_length(text: str) -> int:
     """Parse the number of tokens of a sequence (an argparse type)."""
     if not SHORTEST_SEQUENCE <= int(text) <= LONGEST_SEQUENCE:
         raise argparse.ArgumentTypeError(f"{text} is not {SHORTEST_SEQUENCE} or more, up to the model's positions")
+    return int(text)
+
+
+def column_number(text: str) -> int:
+    """Parse the number of a column, from 1 (an argparse type)."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
     return int(text)
 
 
@@ -116,23 +123,23 @@ def _with_predictions(source: Path, columns: Sequence[str], predict: Columns) ->
             yield {**row, **prediction}
 
 
-def check_sentences(source: Path) -> int:
+def check_sentences(source: Path, word_column: Optional[int] = None) -> int:
     """Check all sentences of a file in CoNLL's columns before the first prediction, and return their number.
 
     Raises:
         UserError: the file cannot be read, or has no words.
     """
-    count = sum(1 for sentence in column_sentences(source) if words_of_columns(sentence))
+    count = sum(1 for sentence in column_sentences(source, word_column) if words_of_columns(sentence))
     if not count:
         raise UserError(f"{source}: contains no words; name a file with a word on each line")
     return count
 
 
-def write_tags(source: Path, output: Path, predict: Tags) -> None:
+def write_tags(source: Path, output: Path, predict: Tags, word_column: Optional[int] = None) -> None:
     """Write the lines of a file in CoNLL's columns with one more, the predicted tags."""
     with replacing(output) as file:
-        for part in _parts(column_sentences(source)):
-            words = [words_of_columns(sentence) for sentence in part]
+        for part in _parts(column_sentences(source, word_column)):
+            words = [words_of_columns(sentence, word_column) for sentence in part]
             sentences = [each for each in words if each]
             tags = iter(predict(sentences) if sentences else [])
             for lines, each in zip(part, words):

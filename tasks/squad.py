@@ -1,4 +1,4 @@
-"""SQuAD 1.1: the span of a context that answers a question (Devlin et al. 2019, section 4.2)."""
+"""SQuAD 1.1 and 2.0: the span of a context that answers a question (Devlin et al. 2019, sections 4.2 and 4.3)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
-from data_utils.squad.answers import Candidate, best_answers
+from data_utils.squad.answers import Candidate, best_answers, no_answer_odds
 from data_utils.squad.examples import (
     TRAIN,
     VALIDATION,
@@ -22,7 +22,7 @@ from data_utils.squad.examples import (
     open_squad,
     questions_about,
 )
-from data_utils.squad.metric import EXACT_MATCH, F1, Scores, score
+from data_utils.squad.metric import EXACT_MATCH, F1, Scores, score, score_with_no_answers
 from data_utils.squad.windows import SPECIAL_TOKENS, Geometry, WindowReader, Windows, make_windows, squad_features
 from data_utils.tokenizer import UNKNOWN
 from model.architecture import Architecture
@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 MOST_SHOWN = 5  # answers to one question
 PREDICTIONS, N_BEST, PAGE = "predictions.json", "nbest_predictions.json", "predictions.html"
+NO_ANSWER_ODDS = "null_odds.json"  # as Google's program calls it
 
 
 class Squad(FineTuning):
@@ -82,7 +83,8 @@ class Squad(FineTuning):
         if config.generated_dataset:
             return self.generated()
         squad = self._read(config.squad.train_file, TRAIN)
-        windows = make_windows(squad, self.tokenizer, self._geometry, labels=True)
+        unanswerable = config.squad.no_answer_threshold is not None
+        windows = make_windows(squad, self.tokenizer, self._geometry, labels=True, unanswerable=unanswerable)
         if not windows.count:
             raise UserError(f"{squad.origin}: no question has an answer in its context; name a file to train on")
         reader = self.rows(self._samples(windows, labels=True), windows.tokens())
@@ -96,16 +98,19 @@ class Squad(FineTuning):
         squad = self._dev
         answers = self._answers(predict, squad)
         predictions = {identity: candidates[0].text for identity, candidates in answers.items()}
-        expected = {q.id: [answer.text for answer in q.answers] for q in squad.questions if q.answers}
-        scores, scores_by_question = score(expected, predictions) if expected else ({}, {})
+        scores, scores_by_question = self._scores(squad, predictions, answers)
         if folder is None:
             return scores
         write_predictions(folder, predictions, answers)
-        unscored = len(predictions) - len(expected)
+        if self._config.squad.no_answer_threshold is not None:
+            odds = {identity: no_answer_odds(candidates) for identity, candidates in answers.items()}
+            write_atomically(folder / NO_ANSWER_ODDS, json_lines(odds).encode())
+        unscored = len(predictions) - len(scores_by_question)
         if unscored:
             logger.warning("%s: %s questions have no answers to compare with", squad.origin, f"{unscored:,}")
         title = f"{self._config.name}: answers to {Path(squad.origin).name}"
-        page = answers_page(title, answered(squad, answers, scores_by_question), scores)
+        shares = {name: value for name, value in scores.items() if not name.endswith("threshold")}
+        page = answers_page(title, answered(squad, answers, scores_by_question), shares)
         path = write_atomically(folder / PAGE, page)
         logger.info("predictions: %s and %s; in their contexts: %s", folder / PREDICTIONS, N_BEST, path)
         return scores
@@ -122,7 +127,7 @@ class Squad(FineTuning):
         """Return a line for each of the best answers to a question about a context, with its probability."""
         self.check_texts(len(texts))
         best = self.answer(predict, [tuple(texts)])[0]
-        return [f"{each.probability:7.2%}  {each.text}" for each in best[:MOST_SHOWN]]
+        return [f"{each.probability:7.2%}  {each.text or 'no answer'}" for each in best[:MOST_SHOWN]]
 
     def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
         """Return the best answer to each question and its probability."""
@@ -133,15 +138,38 @@ class Squad(FineTuning):
         """Return the best answers, best first, to each of pairs of a question and its context."""
         return list(self._answers(predict, questions_about(texts)).values())
 
+    def _scores(
+        self, squad: SquadSet, predictions: Dict[str, str], answers: Dict[str, List[Candidate]]
+    ) -> Tuple[Dict[str, float], Dict[str, Scores]]:
+        """Return the scores of all questions and of each; none if the file has no answers."""
+        threshold = self._config.squad.no_answer_threshold
+        expected = {q.id: [answer.text for answer in q.answers] for q in squad.questions}
+        if not any(expected.values()):
+            return {}, {}
+        if threshold is None:
+            return score({identity: texts for identity, texts in expected.items() if texts}, predictions)
+        best = {
+            identity: max(each.text for each in found[:2]) for identity, found in answers.items()
+        }  # not the empty one
+        odds = {identity: no_answer_odds(candidates) for identity, candidates in answers.items()}
+        return score_with_no_answers(expected, best, odds, threshold)
+
     def _answers(self, predict: Predictor, squad: SquadSet) -> Dict[str, List[Candidate]]:
         config = self._config.squad
         windows = make_windows(squad, self.tokenizer, self._geometry, labels=False)
         logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
         start, end = (logits[name] for name in self.outputs)
-        return best_answers(squad, windows, start, end, config.n_best_size, config.max_answer_length)
+        return best_answers(
+            squad, windows, start, end, config.n_best_size, config.max_answer_length, config.no_answer_threshold
+        )
 
     def _read(self, file_name: str, split: str) -> SquadSet:
         squad = open_squad(self._config.dataset_dir, file_name, self._config.squad.dataset_name, split)
+        if squad.impossible and self._config.squad.no_answer_threshold is None:
+            raise UserError(
+                f"{squad.origin}: {squad.impossible:,} questions have no answer (SQuAD 2.0); set"
+                " squad.no_answer_threshold to 0 to train and score them, or name a file of SQuAD 1.1"
+            )
         for note in check_alignment(squad).notes():
             logger.warning("%s: %s", squad.origin, note)
         return squad

@@ -1,4 +1,4 @@
-"""Token classification: named entities in CoNLL's and CLUENER's files (Devlin et al. 2019, section 5.3)."""
+"""Token classification: named entities, parts of speech and other tags of words (Devlin et al. 2019, section 5.3)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,27 @@ from scipy.special import softmax
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
-from data_utils.token_classification import (
+from data_utils.tagged_sentences import (
+    CLUENER,
+    COLUMNS,
     OUTSIDE,
+    TAG_COLUMN,
     TEST,
+    TOKENS,
     TRAIN,
     VALIDATION,
-    Encoded,
     Sentences,
+    are_entity_tags,
+    read_sentences,
+)
+from data_utils.token_classification import (
+    Encoded,
     encode_words,
     entity_scores,
     find_entities,
     prediction_lines,
-    read_sentences,
     token_features,
+    word_scores,
 )
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
@@ -43,18 +51,22 @@ from training.prediction import Predictor
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS
+from utilities.tables import listed
 
 logger = logging.getLogger(__name__)
 
 METRICS = ("f1", "precision", "recall")
-PREDICTIONS = {True: "cluener_predict.json", False: "test_predictions.txt"}  # by whether the data is CLUENER's
+PREDICTIONS = {CLUENER: "cluener_predict.json", COLUMNS: "test_predictions.txt", TOKENS: "test_predictions.json"}
 GENERATED_LABELS = (OUTSIDE, "B-PER", "I-PER", "B-LOC", "I-LOC")  # of random data
 _WORDS = re.compile(r"\w+|[^\w\s]")
 _IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
 
 
 class Entity(NamedTuple):
-    """An entity of a text: its type, the least certain word's probability, and its words."""
+    """An entity of a text: its type, the least certain word's probability, and its words.
+
+    If tags are not those of entities, each word is one, and its type is its tag.
+    """
 
     kind: str
     probability: float
@@ -102,6 +114,9 @@ class TokenClassification(FineTuning):
         self._test = self._read(TEST) if config.do_test else None
         self.label_names = label_names(start, self._train, config.generated_dataset)
         self.labels = len(self.label_names)
+        self._has_entities = are_entity_tags(self.label_names)
+        self._validation = self._with_known_tags(self._validation)
+        self._test = self._with_known_tags(self._test)
 
     @staticmethod
     def metrics(config: TrainingConfig) -> Sequence[str]:
@@ -123,25 +138,27 @@ class TokenClassification(FineTuning):
         return self.rows(ArrayReader(self.features(self._config.max_seq_length), samples), encoded.lengths)
 
     def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
-        """Score validation and test data by entity, and write predictions for the test data."""
+        """Score validation and test data by entity, or by word, and write predictions for the test data."""
         scores: Dict[str, float] = {}
         for sentences, suffix in ((self._validation, ""), (self._test if folder is not None else None, "_test")):
             if sentences is None:
                 continue
             tags = self.tags(predict, sentences.words, sentences.origin if folder is not None else None)
             if suffix and folder is not None:
-                path = folder / PREDICTIONS[sentences.is_cluener]
+                path = folder / PREDICTIONS[sentences.form]
                 lines = prediction_lines(sentences, tags)
                 write_atomically(path, "".join(f"{line}\n" for line in lines).encode("utf-8"))
                 logger.info("predictions for %s sentences of %s: %s", f"{len(tags):,}", sentences.origin, path)
             if sentences.tags is None:
                 continue
-            for kind, values in entity_scores(sentences.tags, tags).items():
+            results = (entity_scores if self._has_entities else word_scores)(sentences.tags, tags)
+            for kind, values in results.items():
                 if folder is not None:
                     shown = " ".join(f"{name} {value:.4g}" for name, value in values.items())
-                    logger.info("  %s %s", kind or "all entities", shown)
+                    logger.info("  %s %s", kind or ("all entities" if self._has_entities else "all tags"), shown)
                 if not kind:
-                    scores.update({f"{name}{suffix}": values[name] for name in METRICS})
+                    names = METRICS if self._has_entities else (*METRICS, ACCURACY)
+                    scores.update({f"{name}{suffix}": values[name] for name in names})
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
@@ -190,7 +207,7 @@ class TokenClassification(FineTuning):
                         min(share_of_word[row, word] for word in range(first, last + 1)),
                         joint.join(words[first : last + 1]),
                     )
-                    for kind, first, last in find_entities(tags[row])
+                    for kind, first, last in self._entities(tags[row])
                 ]
             )
         return entities
@@ -209,13 +226,38 @@ class TokenClassification(FineTuning):
         if config.generated_dataset:
             return None
         if config.dataset_dir is None:
-            raise UserError("dataset_dir is not set; set it to the folder of CoNLL's or CLUENER's files")
-        sentences = read_sentences(config.dataset_dir, split)
+            raise UserError("dataset_dir is not set; set it to the folder of train.txt, valid.txt and test.txt")
+        columns = config.token_data
+        sentences = read_sentences(config.dataset_dir, split, columns.word_column, columns.tag_column)
         if sentences.overlapping:
             logger.warning(
                 "%s: %s entities overlap an earlier one and are left out", sentences.origin, sentences.overlapping
             )
         return sentences
+
+    def _with_known_tags(self, sentences: Optional[Sentences]) -> Optional[Sentences]:
+        """Return sentences to score; without tags if the file's last column has something else.
+
+        Raises:
+            UserError: none of the tags of the validation data is one of the model's.
+        """
+        if sentences is None or sentences.tags is None or self._config.generated_dataset:
+            return sentences
+        tags = set(chain.from_iterable(sentences.tags)) - {OUTSIDE}
+        if not tags or tags & set(self.label_names):
+            return sentences
+        found, known = listed(sorted(tags)), listed(self.label_names)
+        what = f"{sentences.origin}: has the tags {found}, and none of the model's, {known}"
+        if sentences is not self._test:
+            raise UserError(f"{what}; name the column of tags with {TAG_COLUMN}, or another folder")
+        logger.warning("%s; it is predicted, and not scored", what)
+        return sentences._replace(tags=None)
+
+    def _entities(self, tags: Sequence[str]) -> List[Tuple[str, int, int]]:
+        """Return type, first and last word of each entity, or each word with its tag."""
+        if self._has_entities:
+            return find_entities(tags)
+        return [(tag, number, number) for number, tag in enumerate(tags) if tag != OUTSIDE]
 
     def _encoded(self, sentences: Sequence[Sequence[str]]) -> Encoded:
         return encode_words(self.tokenizer, sentences, self._config.max_seq_length)
@@ -234,7 +276,7 @@ class TokenClassification(FineTuning):
             "records": len(sentences.words),
             "source": sentences.origin,
             "words": sum(counts.values()),
-            "entities": dict(Counter(kind for tags in sentences.tags for kind, _, _ in find_entities(tags))),
+            "entities": dict(Counter(kind for tags in sentences.tags for kind, _, _ in self._entities(tags))),
             "tag_entropy_nats": float(-np.sum(shares * np.log(shares))),
             "sentences_cut": encoded.truncated,
             "words_cut": encoded.truncated_words,
@@ -260,7 +302,9 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
     settings = getattr(start, "settings", None) or {}
     known = class_names(settings) or []
     if train is not None and train.tags is not None:
-        tags = set(chain.from_iterable(train.tags)) | {OUTSIDE}
+        tags = set(chain.from_iterable(train.tags))
+        if are_entity_tags(tags):
+            tags.add(OUTSIDE)
         return known if set(known) == tags else sorted(tags, key=lambda tag: (tag != OUTSIDE, tag[2:], tag))
     if known or generated:
         return known or list(GENERATED_LABELS)

@@ -20,6 +20,7 @@ from utilities.files import parse_json, replacing
 Row = Mapping[str, Any]
 
 REPAIR = "correct it there, or copy the original file again"
+LARGEST_CELL = 1 << 24  # characters of a cell in CSV; a quotation mark that is not closed ends there
 
 
 class Line(NamedTuple):
@@ -46,6 +47,7 @@ def read_table(path: Path) -> Iterator[Line]:
 
 def csv_rows(path: Path) -> Iterator[Line]:
     """Yield the rows of a CSV file, whose first line has the names of the columns."""
+    csv.field_size_limit(LARGEST_CELL)  # Python has one limit for all readers of a process, 131,072
     reader = csv.reader(read_lines(path, newline=""), strict=True)
     header: Sequence[str] = ()
     number = 1
@@ -58,7 +60,7 @@ def csv_rows(path: Path) -> Iterator[Line]:
             number = reader.line_num + 1
     except csv.Error as error:
         fix = "put a text that has a quotation mark between quotation marks, and double those inside it"
-        if "field limit" in str(error):  # Python has one limit for all readers of a process
+        if "field limit" in str(error):
             fix = "shorten the text, of which BERT reads 512 pieces, or close the quotation marks around it"
         raise UserError(f"{path}: line {number}: is not CSV ({error}); {fix}") from error
     if not header:
@@ -113,12 +115,22 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
     """Write rows to a file, whose suffix is one of ``FORMATS``; in CSV and TSV, with the columns of the first row.
 
     Numbers, lists and other JSON values are written as JSON, and null as an empty cell. The file appears when it is
-    complete. :func:`unwritable` says whether the format can represent a row.
+    complete, and :func:`read_table` reads it back.
+
+    Raises:
+        UserError: the format cannot represent a row, as :func:`unwritable` says; there is no file then.
     """
     with replacing(path) as binary:
+        rows = _checked(path, rows)
         stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
         if path.suffix.lower() == ".csv":
-            csv.writer(stream, lineterminator="\n").writerows(_cells(rows))
+            plain, quoted = (
+                csv.writer(stream, lineterminator="\n"),
+                csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL),
+            )
+            for cells in _cells(rows):
+                needs_quotes = any("\r" in cell for cell in cells)  # Python quotes them only if \r ends its lines
+                (quoted if needs_quotes else plain).writerow(cells)
         elif path.suffix.lower() == ".tsv":
             stream.writelines("\t".join(cells) + "\n" for cells in _cells(rows))
         else:
@@ -127,12 +139,36 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
         stream.detach()  # closing it would close the file before it is on the disk
 
 
+def _checked(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows that the format can represent."""
+    columns: Optional[List[str]] = None
+    for number, row in enumerate(rows, 1):
+        columns = list(row) if columns is None else columns
+        reason = unwritable(row, columns, path.suffix.lower())
+        if reason is not None:
+            raise UserError(f"{path}: row {number} {reason}")
+        yield row
+
+
 def unwritable(row: Row, columns: Iterable[str], suffix: str) -> Optional[str]:
-    """Return why a row cannot be written after rows with these columns, and the suffix that can; None if it can."""
-    if suffix in (".csv", ".tsv") and row.keys() != set(columns):
-        return "has other fields than the first row; name an output that ends with .jsonl"
-    if suffix == ".tsv" and any(mark in _cell(value) for value in row.values() for mark in "\t\n\r"):
+    """Return why a row would not be read back after rows with these columns, and what to do; None if it would."""
+    if suffix not in (".csv", ".tsv"):
+        return None
+    json_lines = "name an output that ends with .jsonl"
+    names, values = list(columns), [_cell(value) for value in row.values()]
+    if row.keys() != set(names):
+        return f"has other fields than the first row; {json_lines}"
+    if not names or any(name != name.strip() or name.startswith("\ufeff") for name in names):
+        return f"has no fields, or one whose name has blanks around it; {json_lines}"
+    if any("\0" in cell for cell in (*names, *values)):
+        return f"has a text with a NUL character; {json_lines}"
+    if suffix == ".csv":
+        is_long = any(len(cell) > LARGEST_CELL for cell in values)
+        return f"has a text of more than {LARGEST_CELL:,} characters; {json_lines}" if is_long else None
+    if any(mark in cell for cell in (*names, *values) for mark in "\t\n\r"):
         return "has a text with a tab or a line break; name an output that ends with .csv"
+    if names == [""] or values == [""]:
+        return "would be an empty line; name an output that ends with .csv"
     return None
 
 
@@ -220,9 +256,11 @@ def aligned(rows: Sequence[Sequence[str]], sides: str = "<") -> Iterator[str]:
 
 
 def _columns(path: Path, values: Sequence[str]) -> Tuple[str, ...]:
-    """Return the names of the columns; those without a name cannot be chosen, so several are allowed."""
-    names = tuple(name.strip() for name in values)
-    repeated = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    """Return the names of the columns; the first may be without a name, others are then called ``column 5``."""
+    stripped = [name.strip() for name in values]
+    unnamed = [number for number, name in enumerate(stripped) if not name]
+    names = tuple(f"column {n + 1}" if n in unnamed[1:] else name for n, name in enumerate(stripped))
+    repeated = next((name for name, count in Counter(names).items() if count > 1), None)
     if repeated is not None:
         raise UserError(f"{path}: has the column {short(repeated)} twice; give each column a name of its own")
     return names

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Dict, List, Optional
 
 from data_utils.squad.examples import read_squad
-from data_utils.squad.metric import score
+from data_utils.squad.metric import score, score_with_no_answers
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import parse_json
@@ -29,17 +29,25 @@ def read_predictions(path: Path) -> Dict[str, str]:
 
 def _action(options: argparse.Namespace) -> None:
     squad = read_squad(options.data)
-    answers = {q.id: [answer.text for answer in q.answers] for q in squad.questions if q.answers}
-    if not answers:
+    predictions = read_predictions(options.predictions)
+    answers = {q.id: [answer.text for answer in q.answers] for q in squad.questions if q.answers or q.is_impossible}
+    if not any(answers.values()):
         raise UserError(f"{options.data}: no question has answers to compare with")
-    scores, _ = score(answers, read_predictions(options.predictions))
+    if not squad.impossible:
+        scores, _ = score(answers, predictions)
+    else:
+        missing = next((question for question in answers if question not in predictions), None)
+        if missing is not None:
+            raise UserError(f'{options.predictions}: lacks question {missing}; predict each, "" stands for no answer')
+        scores, _ = score_with_no_answers(answers, predictions, dict.fromkeys(answers, 0.0), 0.0)
+        scores = {name: value for name, value in scores.items() if not name.startswith("best_")}  # all odds are equal
     print(json.dumps(scores))
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Print exact match and F1 in percent as JSON, and return the exit status."""
     logging.basicConfig(format="%(message)s")
-    parser = make_parser("data_utils.squad", "Exact match and F1 of SQuAD 1.1.")
+    parser = make_parser("data_utils.squad", "Exact match and F1 of SQuAD 1.1 and 2.0.")
     parser.add_argument("data", type=Path, help="questions and answers, as dev-v1.1.json")
     parser.add_argument("predictions", type=Path, help="JSON: id of the question to answer")
     return run_main(parser, _action, arguments)

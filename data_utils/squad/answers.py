@@ -1,8 +1,9 @@
 """Turns a model's token scores into the best answers to every question, cut out of the context's text.
 
 An answer's score is the score of its first token as a start plus that of its last token as an end. All spans of at most
-``max_answer_length`` tokens are compared, and every question gets an answer. If several windows of a question show a
-token, only the window with the most context around it may begin an answer there.
+``max_answer_length`` tokens are compared, and every question gets an answer, except that in SQuAD 2.0 no answer has a
+score, too. If several windows of a question show a token, only the window with the most context around it may begin an
+answer there.
 
 W windows · N windows of a question · S tokens of a window · T tokens of a context · K best spans of a window ·
 D longest answer
@@ -12,8 +13,9 @@ Source: Devlin et al. 2019, section 4.2, and the program that Google published w
 
 from __future__ import annotations
 
+import math
 import unicodedata
-from typing import Dict, List, NamedTuple, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -47,13 +49,19 @@ def best_answers(
     end_logits: np.ndarray,
     n_best_size: int,
     max_answer_length: int,
+    no_answer_threshold: Optional[float] = None,
 ) -> Dict[str, List[Candidate]]:
     """Return the best answers to each question, best first; at least one.
+
+    In SQuAD 2.0 one more candidate is the empty text, no answer. Its score is that of [CLS] as start and end in the
+    window in which that is lowest. It is the first if it exceeds the best answer's by more than the threshold, and else
+    one of the others.
 
     Args:
         start_logits, end_logits: ``(W, S)`` scores of each token as an answer's start and end.
         n_best_size: maximum number of candidates for a question; their texts differ.
         max_answer_length: maximum number of tokens of an answer.
+        no_answer_threshold: the threshold of SQuAD 2.0; None: each question has an answer.
 
     Raises:
         UserError: the scores are not finite.
@@ -81,8 +89,22 @@ def best_answers(
             candidates.setdefault(text, Candidate(text, 0.0, *scores, begins, stops))
         # A context made only of characters that no tokenizer keeps has no tokens to choose from.
         found = list(candidates.values()) or [Candidate("", 0.0, 0.0, 0.0, 0, 0)]
+        if no_answer_threshold is not None:
+            lowest = rows.start + int((start_logits[rows, 0] + end_logits[rows, 0]).argmin())
+            none = Candidate("", 0.0, float(start_logits[lowest, 0]), float(end_logits[lowest, 0]), 0, 0)
+            found = [each for each in found if each.text]
+            found.insert(0 if no_answer_odds([none, *found]) > no_answer_threshold else 1, none)
         answers[question.id] = _with_probabilities(found)
     return answers
+
+
+def no_answer_odds(candidates: Sequence[Candidate]) -> float:
+    """Return the score of no answer minus that of the best answer; infinite if there is none."""
+    none = next(each for each in candidates if not each.text)
+    best = next((each for each in candidates if each.text), None)
+    if best is None:
+        return math.inf
+    return none.start_logit + none.end_logit - (best.start_logit + best.end_logit)
 
 
 def _with_marks(context: str, end: int) -> int:

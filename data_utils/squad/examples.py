@@ -1,24 +1,27 @@
 """Reads and checks SQuAD's questions, contexts and answers, from files or the ``datasets`` library.
 
-Errors name the place in the file. Source of the format: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for
-Machine Comprehension of Text"; version 1.1.
+Besides SQuAD's own files, exports of annotation tools are read, which have numbers or nulls where text stands or the
+reverse, lists of paragraphs, and Hugging Face's rows, one per question. Errors name the place in the file. Source of
+the format: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text"; version 1.1, and 2.0
+(Rajpurkar et al. 2018), in which some questions are impossible to answer.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import Annotated
 
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
 from utilities.files import parse_json
 from utilities.files import sha256 as file_digest
-from utilities.tables import read_text, short
+from utilities.tables import json_rows, read_text, short
 from utilities.validation import first_problem
 
 TRAIN, VALIDATION = "train", "validation"
@@ -77,12 +80,13 @@ class Paragraph(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A question about the paragraph with this number; without answers it can only be predicted."""
+    """A question about the paragraph with this number; without answers it is impossible, or can only be predicted."""
 
     id: str
     text: str
     paragraph: int
     answers: Tuple[Answer, ...]
+    is_impossible: bool = False
 
 
 class SquadSet(NamedTuple):
@@ -97,9 +101,14 @@ class SquadSet(NamedTuple):
         """Return the text that a question refers to."""
         return self.paragraphs[question.paragraph].context
 
+    @property
+    def impossible(self) -> int:
+        """The number of questions that are marked as having no answer in their context."""
+        return sum(question.is_impossible for question in self.questions)
+
 
 def read_squad(path: Path) -> SquadSet:
-    """Read a file in SQuAD 1.1's format.
+    """Read a file in SQuAD's format, or in one of the others, also as JSON Lines.
 
     Raises:
         UserError: the file cannot be read, or is malformed; the message names the place.
@@ -112,7 +121,9 @@ def read_squad(path: Path) -> SquadSet:
     try:
         document = parse_json(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: is not valid JSON ({error}); download the file again") from error
+        if "Extra data" not in str(error):
+            raise UserError(f"{path}: is not valid JSON ({error}); download the file again") from error
+        document = [row for _, row in json_rows(path)]
     return parse_squad(document, str(path), file_digest(path))
 
 
@@ -133,26 +144,42 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _false(value: Any) -> Any:
-    if value:
-        raise ValueError("questions of SQuAD 2.0 are not read")
-    return value
+def _number_as_text(value: Any) -> Any:
+    return str(value) if type(value) is int else value
 
 
-_Text = Annotated[str, AfterValidator(_without_half_characters)]
+def _text_as_number(value: Any) -> Any:
+    is_whole = (isinstance(value, str) and value.isdecimal()) or (isinstance(value, float) and value.is_integer())
+    return int(value) if is_whole else value
+
+
+def _listed_answers(value: Any) -> Any:
+    """Return answers as a list of objects; Hugging Face has an object of lists, and null stands for none."""
+    if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
+        return [{"text": text, "answer_start": start} for text, start in zip(value["text"], value["answer_start"])]
+    return [] if value is None else value
+
+
+_Text = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_without_half_characters)]
 _Words = Annotated[_Text, AfterValidator(_not_blank)]
 
 
 class _Answer(_Part):
     text: _Words
-    answer_start: Annotated[int, Field(ge=0)]
+    answer_start: Annotated[int, BeforeValidator(_text_as_number), Field(ge=0)]
 
 
 class _Question(_Part):
     id: Annotated[_Text, Field(min_length=1)]
     question: _Text
-    answers: List[_Answer] = []
-    is_impossible: Annotated[Any, AfterValidator(_false)] = False
+    answers: Annotated[List[_Answer], BeforeValidator(_listed_answers)] = []
+    is_impossible: Annotated[Optional[bool], Field(strict=False)] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_answers_if_impossible(cls, values: Any) -> Any:
+        """Leave out answers to an impossible question, which some exports have as an empty text."""
+        return {**values, "answers": []} if isinstance(values, dict) and values.get("is_impossible") is True else values
 
 
 class _Paragraph(_Part):
@@ -161,38 +188,80 @@ class _Paragraph(_Part):
 
 
 class _Article(_Part):
-    title: str = "untitled"
+    title: Optional[_Text] = None
     paragraphs: List[_Paragraph]
 
 
-class _Document(_Part):
+class _Row(_Question):
+    title: Optional[_Text] = None
+    context: _Words
+
+
+class _Articles(_Part):
     data: List[_Article]
 
 
+class _Paragraphs(_Part):
+    data: List[_Paragraph]
+
+
+class _Rows(_Part):
+    data: List[_Row]
+
+
+_Placed = Tuple[str, _Question]  # the place of a question in the file, and the question
+
+
+def _contexts(document: Any) -> Iterator[Tuple[str, str, List[_Placed]]]:
+    """Yield the title, the text and the questions of each context.
+
+    Raises:
+        ValidationError: the document has none of the forms.
+    """
+    if isinstance(document, list):
+        document = {"data": document}
+    data = document.get("data") if isinstance(document, dict) else None
+    first = data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
+    if "paragraphs" not in first and "qas" in first:
+        for number, paragraph in enumerate(_Paragraphs.model_validate(document).data):
+            placed = [(f"data[{number}].qas[{n}]", each) for n, each in enumerate(paragraph.qas)]
+            yield "untitled", paragraph.context, placed
+    elif "paragraphs" not in first and "context" in first:
+        rows = [(f"data[{number}]", row) for number, row in enumerate(_Rows.model_validate(document).data)]
+        for (title, context), group in groupby(rows, key=lambda row: (row[1].title or "untitled", row[1].context)):
+            yield title, context, list(group)
+    else:
+        for number, article in enumerate(_Articles.model_validate(document).data):
+            for position, paragraph in enumerate(article.paragraphs):
+                place = f"data[{number}].paragraphs[{position}]"
+                placed = [(f"{place}.qas[{n}]", each) for n, each in enumerate(paragraph.qas)]
+                yield article.title or "untitled", paragraph.context, placed
+
+
 def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
-    """Return a data set from decoded JSON, in the form of ``_Document``.
+    """Return a data set from decoded JSON.
 
     Raises:
         UserError: something is missing, of another type, or duplicate.
     """
     try:
-        articles = _Document.model_validate(document).data
+        contexts = list(_contexts(document))
     except ValidationError as error:
         fix = "this is not the form of SQuAD 1.1: correct it, or download the file again"
         raise UserError(f"{origin}: {first_problem(error)}; {fix}") from error
     paragraphs: List[Paragraph] = []
     questions: List[Question] = []
     places: Dict[str, str] = {}
-    for article_number, article in enumerate(articles):
-        for paragraph_number, paragraph in enumerate(article.paragraphs):
-            for number, entry in enumerate(paragraph.qas):
-                place = f"data[{article_number}].paragraphs[{paragraph_number}].qas[{number}].id"
-                if places.setdefault(entry.id, place) != place:
-                    same = f"is {short(entry.id)}, as {places[entry.id]} is"
-                    raise UserError(f"{origin}: {place} {same}; give each question its own id")
-                answers = tuple(Answer(answer.text, answer.answer_start) for answer in entry.answers)
-                questions.append(Question(entry.id, entry.question, len(paragraphs), answers))
-            paragraphs.append(Paragraph(article.title, paragraph.context))
+    for title, context, placed in contexts:
+        for place, entry in placed:
+            if entry.id in places:
+                same = f"is {short(entry.id)}, as {places[entry.id]}.id is"
+                raise UserError(f"{origin}: {place}.id {same}; give each question its own id")
+            places[entry.id] = place
+            answers = tuple(Answer(answer.text, answer.answer_start) for answer in entry.answers)
+            question = Question(entry.id, entry.question, len(paragraphs), answers, bool(entry.is_impossible))
+            questions.append(question)
+        paragraphs.append(Paragraph(title, context))
     if not questions:
         raise UserError(f"{origin}: contains no questions; give a SQuAD 1.1 file")
     return SquadSet(paragraphs, questions, origin, sha256)

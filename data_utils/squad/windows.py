@@ -84,12 +84,15 @@ class Windows(NamedTuple):
         return self.contexts[self.asked[question][0]]
 
 
-def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labels: bool) -> Windows:
+def make_windows(
+    squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labels: bool, unanswerable: bool = False
+) -> Windows:
     """Return all windows of a data set.
 
     Args:
         labels: whether to locate the first answer of each question, for training; questions without one, or whose
             answer is not in the context, then get no window.
+        unanswerable: whether questions without an answer are impossible, and their windows are labelled with [CLS].
     """
     contexts = [
         Context(np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
@@ -101,7 +104,8 @@ def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labe
     windows: List[Tuple[int, ...]] = []
     for number, (paragraph, ids) in enumerate(asked):
         context, column = contexts[paragraph], len(ids) + 2
-        first, last = _answer_tokens(squad, number, context) if labels else (0, 0)
+        is_located = labels and not (unanswerable and not squad.questions[number].answers)
+        first, last = _answer_tokens(squad, number, context) if is_located else (0, 0)
         if first > last:
             continue
         capacity = geometry.max_seq_length - SPECIAL_TOKENS - len(ids)
@@ -109,7 +113,7 @@ def make_windows(squad: SquadSet, tokenizer: Tokenizer, geometry: Geometry, labe
         stride = min(geometry.doc_stride, capacity)  # a larger one would skip tokens between windows
         for begin in range(0, max(0, len(context.ids) - capacity) + stride, stride):
             length = min(len(context.ids) - begin, capacity)
-            inside = labels and begin <= first and last < begin + length
+            inside = is_located and begin <= first and last < begin + length
             answer = (column + first - begin, column + last - begin) if inside else (0, 0)
             windows.append((number, begin, length, column, *answer))
     return Windows(contexts, asked, *np.array(windows, np.int32).reshape(-1, 6).T)

@@ -17,6 +17,7 @@ from data_utils.hub_dataset import HubStream, reading_errors
 from data_utils.text.compressed import opened
 from utilities.errors import UserError
 from utilities.files import parse_json
+from utilities.tables import short
 
 
 class Document(NamedTuple):
@@ -117,6 +118,8 @@ def _from_json(text: bytes, field: str) -> Document | str:
     if isinstance(record, dict) and isinstance(record.get(field), str):
         title = record.get("title")
         return Document(title if isinstance(title, str) else "", record[field])
+    if isinstance(record, dict) and field in record:
+        return f"no text in field {field!r}, but {short(json.dumps(record[field]))}"
     known = f"it has {', '.join(map(str, record))}" if isinstance(record, dict) else "not an object"
     return f"no text in field {field!r} ({known}); see --jsonl-field"
 
@@ -131,7 +134,7 @@ def read_wikiextractor(path: Path, stream: IO[bytes]) -> Documents:
             has_documents = True
             document = _from_json(line.strip(), "text")
             if isinstance(document, Document):
-                yield Document(document.title, html.unescape(document.text))
+                yield Document(html.unescape(document.title), html.unescape(document.text))
             else:
                 yield RejectedDocument("", f"{path}, line {number}: {document}")
         elif line.startswith(b"<doc ") and line.rstrip().endswith(b">"):
@@ -193,6 +196,8 @@ def check_parquet(files: Sequence[Path], column: str) -> None:
             columns = ", ".join(schema.names)
             raise UserError(f"--parquet-column {column}: {path} has no such column; it has {columns}")
         kind = schema.types[index]
+        if types.is_dictionary(kind):  # pandas' categories
+            kind = kind.value_type
         is_text = types.is_string(kind) or types.is_large_string(kind)
         if not (is_text or types.is_binary(kind) or types.is_large_binary(kind)):
             raise UserError(f"--parquet-column {column}: the column of {path} is {kind}, not text")
@@ -212,7 +217,10 @@ def read_parquet(files: Sequence[Path], column: str) -> Positioned:
         with _parquet(path) as file:
             for group in range(file.num_row_groups):
                 for batch in file.iter_batches(ROWS_PER_BATCH, [group], [column]):
-                    for value in batch.column(0).cast(pyarrow.large_binary()).to_pylist():
+                    texts = batch.column(0)
+                    if isinstance(texts, pyarrow.DictionaryArray):
+                        texts = texts.dictionary_decode()
+                    for value in texts.cast(pyarrow.large_binary()).to_pylist():
                         rows += 1
                         position = before + disk_bytes * rows // file.metadata.num_rows
                         yield _from_row(value, f"{path}, row {rows}", column), position

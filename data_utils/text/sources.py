@@ -10,7 +10,7 @@ import contextlib
 import functools
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ SMALLEST_SHARD = 1 << 20
 SHARDS = 64  # minimum number of shards of a large input
 STANDARD_INPUT = Path("-")
 COPY_BYTES = 1 << 20
+JSON_LINES = ("*.jsonl", "*.ndjson", "*.json", "wiki_*", "part-*")  # the last two are WikiExtractor's and Spark's
 
 DEFAULT_COLUMN, DEFAULT_SPLIT = "text", "train"
 # The options that only one kind of input has, with their defaults.
@@ -95,18 +96,19 @@ class Source:
 
 
 def _of_files(
-    options: argparse.Namespace, kind: str, pattern: str, reader: Callable[..., Documents], **settings: Any
+    options: argparse.Namespace, kind: str, patterns: Sequence[str], reader: Callable[..., Documents], **settings: Any
 ) -> Source:
     """Return the documents that a reader finds in the files of an option, with the ``settings`` of the reader."""
-    files = _existing_files(options, kind, pattern)
+    files = _existing_files(options, kind, patterns)
     total = sum(path.stat().st_size for path in files)
     read = functools.partial(read_files, files, functools.partial(reader, **settings))
     return Source(files, read, {"kind": kind, **settings}, total)
 
 
-def _existing_files(options: argparse.Namespace, name: str, pattern: str) -> tuple[Path, ...]:
+def _existing_files(options: argparse.Namespace, name: str, patterns: Sequence[str]) -> tuple[Path, ...]:
     """Return the files that an option names, with each folder replaced by its sorted files, compressed ones included.
 
+    Of the patterns of names, a folder's files are those of the first that any file has.
     What the command itself writes below such a folder is left out, so that it resumes with the same input.
     """
     option, output = f"--{name}", options.output.resolve()
@@ -115,12 +117,9 @@ def _existing_files(options: argparse.Namespace, name: str, pattern: str) -> tup
         if path.is_dir():
             if path.resolve() == output:
                 raise UserError(f"{option} {path}: is the output folder, whose files would be input; change --output")
-            patterns = [pattern + suffix for suffix in ("", *SUFFIXES)] if pattern.startswith("*.") else [pattern]
-            found = {entry for each in patterns for entry in path.rglob(each) if entry.is_file()}
-            is_inside = path.resolve() in output.parents
-            inside = sorted(each for each in found if not (is_inside and each.resolve().is_relative_to(output)))
-            if not inside:
-                raise UserError(f"{option} {path}: the folder contains no files {pattern}")
+            inside = next(filter(None, (_files_inside(path, pattern, output) for pattern in patterns)), None)
+            if inside is None:
+                raise UserError(f"{option} {path}: the folder contains no files {' or '.join(patterns)}")
             files += inside
         elif path.is_file():
             files.append(path)
@@ -128,6 +127,14 @@ def _existing_files(options: argparse.Namespace, name: str, pattern: str) -> tup
             problem = "not a regular file; - is standard input" if path.exists() else "no such file or folder"
             raise UserError(f"{option} {path}: {problem}")
     return tuple(files)
+
+
+def _files_inside(folder: Path, pattern: str, output: Path) -> list[Path]:
+    """Return the sorted files of a folder, outside of the output folder, whose names follow a pattern."""
+    patterns = [pattern + suffix for suffix in ("", *SUFFIXES)] if pattern.startswith("*.") else [pattern]
+    found = {entry for each in patterns for entry in folder.rglob(each) if entry.is_file()}
+    is_inside = folder.resolve() in output.parents
+    return sorted(each for each in found if not (is_inside and each.resolve().is_relative_to(output)))
 
 
 def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
@@ -152,7 +159,7 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="JSON Lines, one document a line; compressed and - as for --text",
+        help="JSON Lines or folders of them, one document a line; compressed and - as for --text",
     )
     inputs.add_argument(
         "--wikiextractor", type=Path, nargs="+", metavar="DIR", help="WikiExtractor's output, also its --json"
@@ -209,15 +216,15 @@ def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
         return Source((options.dump,), read, {"kind": "dump"})
     if options.text:
         settings = {"whole_file": options.document_per_file, "join_lines": options.join_lines}
-        return _of_files(options, "text", "*.txt", read_text, **settings)
+        return _of_files(options, "text", ["*.txt"], read_text, **settings)
     if options.jsonl:
-        return _of_files(options, "jsonl", "*.jsonl", read_json_lines, field=options.jsonl_field)
+        return _of_files(options, "jsonl", JSON_LINES, read_json_lines, field=options.jsonl_field)
     if options.wikiextractor:
-        return _of_files(options, "wikiextractor", "wiki_*", read_wikiextractor)
+        return _of_files(options, "wikiextractor", ["wiki_*"], read_wikiextractor)
     if options.wikitext:
-        return _of_files(options, "wikitext", "*", read_wikitext)
+        return _of_files(options, "wikitext", ["*"], read_wikitext)
     if options.parquet:
-        files, column = _existing_files(options, "parquet", "*.parquet"), options.parquet_column
+        files, column = _existing_files(options, "parquet", ["*.parquet"]), options.parquet_column
         check_parquet(files, column)
         total = sum(path.stat().st_size for path in files)
         return Source(

@@ -65,6 +65,31 @@ def questions(data: Path) -> list[dict[str, str]]:
     ]
 
 
+def test_version_2_learns_which_questions_have_no_answer(
+    config: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("train-v1.1.json", "dev-v1.1.json"):
+        document = read_json(data / name)
+        for article in document["data"]:
+            for paragraph in article["paragraphs"]:
+                for entry in paragraph["qas"][1::2]:
+                    entry.update(question="nobody?", answers=[], is_impossible=True)
+                paragraph["qas"] = [{**entry, "id": f"{entry['id']}!"} for entry in paragraph["qas"]]
+        write_json(tmp_path / name, document)
+    flags = ["--dataset-dir", str(tmp_path), "--output-dir", str(tmp_path / "runs"), "--name", "second"]
+    assert "set squad.no_answer_threshold to 0" in run_command("squad", config, *flags, status=2).error
+    run(config, *PACKED, *flags, "--squad.no-answer-threshold", "0")
+    folder = tmp_path / "runs" / "second"
+    scores, predictions = read_json(folder / "scores.json"), read_json(folder / "predictions.json")
+    assert scores["NoAns_f1"] > 90 and scores["best_f1"] >= scores["f1"] > 50
+    assert set(read_json(folder / "null_odds.json")) == set(predictions) and "" in predictions.values()
+    capsys.readouterr()
+    assert score_command([str(tmp_path / "dev-v1.1.json"), str(folder / "predictions.json")]) == 0
+    assert json.loads(capsys.readouterr().out)["f1"] == pytest.approx(scores["f1"])
+    assert classify(["--checkpoint", str(folder), "nobody?", "anna lives in oslo"]) == 0
+    assert "no answer" in capsys.readouterr().out
+
+
 def test_questions_of_a_table_get_the_answers_of_the_evaluation(
     trained: tuple[Path, str], questions: list[dict[str, str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,6 +63,36 @@ def test_an_evaluation_without_packs_says_the_same_and_one_text_has_its_entities
     assert "takes 1 text, not 2" in capsys.readouterr().err
 
 
+def test_tags_without_a_prefix_are_scored_by_word(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = root / "plain"
+    data.mkdir()
+    for name in ("train.txt", "valid.txt", "test.txt"):
+        lines = (root / name).read_text(encoding="utf-8").replace("B-", "").replace("I-", "").splitlines()
+        counted = [f"{number} {line}" if line else "" for number, line in enumerate(lines)]
+        (data / name).write_text("\n".join(counted), encoding="utf-8")
+    other = [f"{line} X" if line else "" for line in (data / "test.txt").read_text(encoding="utf-8").splitlines()]
+    (data / "test.txt").write_text("\n".join(other), encoding="utf-8")  # its last column has no tags
+    settings = {"dataset_dir": str(data), "token_data": {"word_column": 2}, "evaluation": {"every": "epoch"}}
+    trained = run(root, "words", **settings)
+    scores = read_json(trained / "scores.json")
+    assert (
+        set(scores) == {"f1", "precision", "recall", "accuracy"} and 0.9 < scores["f1"] <= 1 >= scores["accuracy"] > 0.9
+    )
+    words, output = root / "words.txt", root / "words_tagged.txt"
+    start = ["--checkpoint", str(trained)]
+    words.write_text("1\tanna\n2\tsaw\n", encoding="utf-8")
+    assert classify([*start, "--file", str(words), "--output", str(output)]) == 2  # the numbers would be tagged
+    assert classify([*start, "--file", str(words), "--output", str(output), "--word-column", "2"]) == 0
+    assert output.read_text(encoding="utf-8") == "1\tanna\tPER\n2\tsaw\tO\n"
+    capsys.readouterr()
+    assert classify([*start, "Anna vandam saw Paris"]) == 0
+    result = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [[kind, word] for kind, _, word in result] == [["PER", "Anna"], ["PER", "vandam"], ["LOC", "Paris"]]
+    (data / "valid.txt").write_text("1 anna NOUN\n", encoding="utf-8")
+    refused = write_config(root, "refused", **{**SETTINGS, **settings})
+    assert "has the tags NOUN, and none of the model's" in run_command("token_classification", refused, status=2).error
+
+
 def test_a_warning_about_the_data_is_in_the_log(root: Path) -> None:
     cut = run(root, "cut", max_seq_length=5, num_epochs=1, packing={})
     assert "words are lost" in (cut / "train.log").read_text(encoding="utf-8")

@@ -1,22 +1,21 @@
-"""Tagged sentences: entities and their scores, both file formats, and tags of word pieces."""
+"""Tagged sentences: entities and scores in all schemes, the file formats, and tags of word pieces."""
 
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from data_utils.tagged_sentences import CLUENER, TEST, TRAIN, VALIDATION, are_entity_tags, read_sentences
 from data_utils.token_classification import (
-    TEST,
-    TRAIN,
-    VALIDATION,
     encode_words,
     entity_scores,
     find_entities,
     prediction_lines,
-    read_sentences,
+    word_scores,
 )
 from data_utils.tokenizer import load_tokenizer
 from tests.support.fine_tuning_runs import TAGGED_PIECES as PIECES
@@ -68,6 +67,93 @@ def test_scores_are_those_of_seqeval(expected: list[str], predicted: list[str], 
     assert sum(part["entities"] for kind, part in result.items() if kind) == result[""]["entities"]
 
 
+SCHEMES = {  # letters of: an entity's only word, first, middle, last
+    "IOB2": "BBII", "IOE2": "EIIE", "BIOES": "SBIE", "BMES": "SBME", "BILOU": "UBIL"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES, "IOB1"])
+@pytest.mark.parametrize("typed", [True, False])
+def test_entities_of_every_scheme_are_found(scheme: str, typed: bool) -> None:
+    chance = random.Random(scheme)
+    for _ in range(200):
+        tags: list[str] = []
+        entities = []
+        while len(tags) < 12:
+            kind = chance.choice(["PER", "LOC"]) if typed else "_"
+            length = chance.choice([0, 1, 1, 2, 4])
+            follows = bool(entities) and entities[-1][2] == len(tags) - 1 and entities[-1][0] == kind
+            only, first, middle, last = SCHEMES.get(scheme, "BBII" if follows else "IIII")
+            marks = [first, *[middle] * (length - 2), last] if length > 1 else [only]
+            if length:
+                entities.append((kind, len(tags), len(tags) + length - 1))
+            tags += [f"{mark}-{kind}" if typed else mark for mark in marks] if length else ["O"]
+        assert are_entity_tags(tags)
+        assert find_entities(tags) == entities
+
+
+def test_tags_without_a_prefix_are_scored_by_word() -> None:
+    expected, predicted = [["DET", "NOUN", "VERB"], ["NOUN", "X"]], [["DET", "NOUN", "NOUN"], ["DET", "ADJ"]]
+    result = word_scores(expected, predicted)  # compared with the definitions, by hand
+    assert result[""]["accuracy"] == 2 / 5
+    assert [result[tag]["f1"] for tag in ("DET", "NOUN", "VERB", "X", "ADJ")] == pytest.approx([2 / 3, 1 / 2, 0, 0, 0])
+    assert result[""]["f1"] == pytest.approx((2 / 3 + 1 / 2) / 5)
+    assert (result[""]["precision"], result[""]["recall"]) == pytest.approx(((1 / 2 + 1 / 2) / 5, (1 + 1 / 2) / 5))
+    assert not are_entity_tags({"O", "PER"}) and are_entity_tags({"O"}) and are_entity_tags({"B", "I"})
+
+
+CONLL_U = """# sent_id = 1
+# text = Vámonos al mar
+1-2\tVámonos\t_\t_
+1\tVamos\tir\tVERB
+2\tnos\tnosotros\tPRON
+2.1\tya\tya\tADV
+3\t#\t#\tSYM
+"""
+COLUMN_FILES = [  # text, columns, words, tags
+    (CONLL_U, (2, 4), [["Vamos", "nos", "#"]], [["VERB", "PRON", "SYM"]]),
+    ("# id 7\tdomain=en\nEU _ _ B-ORG\n", (None, None), [["EU"]], [["B-ORG"]]),
+    ("#EU B-ORG\n# O\n\n# O\n", (None, None), [["#EU", "#"], ["#"]], [["B-ORG", "O"], ["O"]]),
+    ("1 EU B-ORG\n2 acts O\n", (2, None), [["EU", "acts"]], [["B-ORG", "O"]]),
+    ("O EU\nB-X acts\n", (2, 1), [["EU", "acts"]], [["O", "B-X"]]),
+    ("2019 O\n2020 B-X\n", (1, None), [["2019", "2020"]], [["O", "B-X"]]),
+    ("the DET\nking NOUN\n", (None, None), [["the", "king"]], [["DET", "NOUN"]]),
+    ("中 B\n国 E\n人 S\n", (None, None), [["中", "国", "人"]], [["B", "E", "S"]]),
+]
+
+
+@pytest.mark.parametrize(("text", "columns", "words", "tags"), COLUMN_FILES)
+def test_columns_are_chosen_and_comments_are_read(
+    tmp_path: Path, text: str, columns: tuple[int | None, int | None], words: list[list[str]], tags: list[list[str]]
+) -> None:
+    (tmp_path / "train.txt").write_text(text, encoding="utf-8")
+    sentences = read_sentences(str(tmp_path), TRAIN, *columns)
+    assert (sentences.words, sentences.tags) == (words, tags)
+
+
+def test_a_test_file_may_have_words_only(tmp_path: Path) -> None:
+    (tmp_path / "test.txt").write_text("EU\nacts\n\nBonn\n", encoding="utf-8")
+    sentences = read_sentences(str(tmp_path), TEST)
+    assert (sentences.words, sentences.tags) == ([["EU", "acts"], ["Bonn"]], None)
+    (tmp_path / "test.txt").write_text("1\tEU\n2\tacts\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"test\.txt: all words are numbers"):
+        read_sentences(str(tmp_path), TEST)
+    assert read_sentences(str(tmp_path), TEST, 2, 3).words == [["EU", "acts"]]
+
+
+@pytest.mark.parametrize("fields", [("tokens", "ner_tags"), ("words", "labels")])
+def test_hugging_face_s_json_lines(tmp_path: Path, fields: tuple[str, str]) -> None:
+    rows = [(["New York", "#"], ["B-LOC", "O"]), ([], [])]
+    lines = [json.dumps(dict(zip(fields, row))) + "\n" for row in rows]
+    (tmp_path / "validation.jsonl").write_text("".join(lines), encoding="utf-8")
+    sentences = read_sentences(str(tmp_path), VALIDATION)
+    assert (sentences.words, sentences.tags) == ([["New York", "#"], []], [["B-LOC", "O"], []])
+    written = [json.loads(line) for line in prediction_lines(sentences, sentences.tags)]
+    assert [(row["tokens"], row["ner_tags"]) for row in written] == rows
+    (tmp_path / "test.json").write_text('{"tokens": ["a"]}\n', encoding="utf-8")
+    assert read_sentences(str(tmp_path), TEST).tags is None
+
+
 def test_columns_of_conll(tmp_path: Path) -> None:
     text = "-DOCSTART- -X- -X- O\r\n\r\nEU NNP B-NP B-ORG\r\nrejects VBZ B-VP O\r\n\r\n\r\nBonn\tB-LOC\r\n"
     (tmp_path / "eng.train").write_text(text, encoding="utf-8")
@@ -84,7 +170,7 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
     (tmp_path / "dev.json").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     sentences = read_sentences(str(tmp_path), VALIDATION)
     assert sentences.tags == [["B-name", "I-name", "O", "B-address", "I-address"], ["O", "O"]]
-    assert sentences.overlapping == 1 and sentences.is_cluener
+    assert sentences.overlapping == 1 and sentences.form == CLUENER
     lines = list(prediction_lines(sentences, sentences.tags))
     assert json.loads(lines[0]) == {"id": 0, "label": {"name": {"叶老": [[0, 1]]}, "address": {"北京": [[3, 4]]}}}
     (tmp_path / "test.json").write_text('{"id": 7, "text": "北京"}\n', encoding="utf-8")
@@ -95,7 +181,8 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("train.txt", "EU B-ORG\nrejects\n", "train.txt: line 2: does not end with a tag"),
+        ("train.txt", "EU B-ORG\nrejects\n", "train.txt: line 2: has 1 columns, the words before it 2"),
+        ("train.txt", "EU\n", "train.txt: line 1: does not end with a tag"),
         ("train.txt", "New York B-LOC\nEU B-ORG\n", "train.txt: line 2: has 2 columns, the words before it 3"),
         ("train.json", '{"text": "x", "label": {"a": {"x": [[0.5, 0.5]]}}}\n', "train.json: line 1: is not"),
         ("train.json", '{"text": "x", "label": {"a": {"x": [[Infinity, 0]]}}}\n', "train.json: line 1: is not"),
@@ -103,7 +190,13 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
         ("train.json", '{"text": "x\\ud800", "label": {}}\n', "line 1: is not JSON (it has half a character"),
         ("train.txt", "E\0U B-ORG\n", "train.txt: line 1: has a NUL character"),
         ("train.json", "[" * 100_000, "train.json: line 1: is not JSON"),
-        ("train.txt", "EU organisation\n", "train.txt: line 1: does not end with a tag"),
+        ("train.txt", "EU organisation\n", "train.txt: all words have the tag 'organisation'"),
+        ("train.txt", "EU B-ORG\nacts 0\n", "train.txt: line 2: '0' is not a tag such as O"),
+        ("train.txt", "1 EU B-ORG\n2 acts O\n", "train.txt: all words are numbers"),
+        ("train.txt", "1-2\tEU\tB-ORG\n1\tacts\tO\n", "train.txt: all words are numbers"),
+        ("train.json", '{"tokens": ["a"], "ner_tags": [3]}\n', "write the names of the tags"),
+        ("train.json", '{"tokens": ["a"], "ner_tags": []}\n', "line 1: has 1 tokens and 0 ner_tags"),
+        ("train.json", '{"tokens": ["a"], "ner_tags": ["O"]}\n{"tokens": null}\n', "line 2: tokens is None"),
         ("train.txt", "\n\n", "contains no sentences"),
         ("train.json", '{"text": "x", "label": {"name": {"y": [[0, 1]]}}}\n', "train.json: line 1: is not"),
         ("train.json", "no json\n", "train.json: line 1: is not"),

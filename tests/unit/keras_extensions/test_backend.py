@@ -29,3 +29,10 @@ def test_log_level_of_the_user_is_kept() -> None:
     code = "from keras_extensions.backend import tf; tf.constant(1) + 1"
     lines = stderr_of(code, TF_CPP_MIN_LOG_LEVEL="0")
     assert any("optimized to use available CPU instructions" in line for line in lines)
+
+
+def test_too_little_address_space_is_one_line() -> None:
+    command = f'ulimit -v 900000; "{sys.executable}" -m tasks.classify --checkpoint nowhere text'
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: TensorFlow cannot be loaded")]
+    assert result.returncode == 2 and len(errors) == 1 and "Traceback" not in result.stderr

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from utilities.errors import UserError
-from utilities.tables import read_table, unwritable, write_table
+from utilities.tables import LARGEST_CELL, read_table, unwritable, write_table
 
 ROWS = [
     {"text": 'a, "b"', "number": 0.5, "list": [1, "é"], "none": None},
@@ -29,6 +30,63 @@ def test_what_is_written_is_read_by_python(tmp_path: Path) -> None:
     lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line) for line in lines] == ROWS
     assert [dict(row or {}) for _, row in read_table(tmp_path / "out.jsonl")] == ROWS
+
+
+MARKS = ["a", "é", "中", " ", ",", '"', ";", "\t", "\n", "\r", "\0", "\ufeff", "\u2028", "\x85", "\x1f", "\\", "="]
+
+
+def random_rows(chance: random.Random) -> list[dict[str, object]]:
+    def text(most: int) -> str:
+        return "".join(chance.choice(MARKS if chance.random() < 0.2 else "ab ") for _ in range(chance.randint(0, most)))
+
+    def value() -> object:
+        return chance.choice([text(6), text(6), text(0), None, True, -3, 0.5, [text(3), {}], {text(2): None}])
+
+    names = [text(3) if chance.random() < 0.3 else f"n{n}" for n in range(chance.randint(0, 3))]
+    other = [{**dict.fromkeys(names), "more": 1}] if chance.random() < 0.1 else []
+    return [{name: value() for name in names} for _ in range(chance.randint(1, 4))] + other
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
+def test_whatever_is_written_is_read_back(suffix: str, tmp_path: Path) -> None:
+    chance = random.Random(f"tables{suffix}")
+    path, written, refused = tmp_path / f"table{suffix}", 0, 0
+    for _ in range(1500):
+        rows = random_rows(chance)
+        path.unlink(missing_ok=True)
+        if any(unwritable(row, rows[0], suffix) for row in rows):
+            with pytest.raises(UserError, match="name an output"):
+                write_table(path, rows)
+            assert not path.exists()
+            refused += 1
+            continue
+        write_table(path, rows)
+        written += 1
+        cells = [
+            {
+                name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                for name, value in row.items()
+            }
+            for row in rows
+        ]
+        expected = (
+            rows if suffix == ".jsonl" else [{k: "" if v == "null" else v for k, v in row.items()} for row in cells]
+        )
+        assert [row for _, row in read_table(path)] == expected
+    assert written > 500 and (refused > 200 or suffix == ".jsonl")
+
+
+def test_a_long_cell_and_columns_without_a_name(tmp_path: Path) -> None:
+    rows = [{"text": "x" * 131_073, "": "y"}]
+    for suffix in (".csv", ".tsv"):
+        write_table(tmp_path / f"long{suffix}", rows)
+        assert [row for _, row in read_table(tmp_path / f"long{suffix}")] == rows
+    (tmp_path / "unnamed.csv").write_text(",text,,\n1,2,3,4\n", encoding="utf-8")
+    read = [row for _, row in read_table(tmp_path / "unnamed.csv")]
+    assert read == [{"": "1", "text": "2", "column 3": "3", "column 4": "4"}]
+    (tmp_path / "open.csv").write_text('text\n"' + "x" * (LARGEST_CELL + 1), encoding="utf-8")
+    with pytest.raises(UserError, match=r"line 2: .*close the quotation marks"):
+        list(read_table(tmp_path / "open.csv"))
 
 
 def test_rows_without_a_place_in_a_format() -> None:

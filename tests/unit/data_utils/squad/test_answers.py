@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from data_utils.squad.answers import Candidate, best_answers
+from data_utils.squad.answers import Candidate, best_answers, no_answer_odds
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.windows import Geometry, Windows, make_windows
 from data_utils.tokenizer import Vocabulary
@@ -140,7 +141,10 @@ def test_scores_that_are_not_finite_are_refused(tokenizer: Tokenizer) -> None:
         best_answers(squad, windows, start, end, 3, 3)
 
 
-def test_answers_are_hugging_faces(tmp_path: Path, vocabulary: Vocabulary, tokenizer: Tokenizer) -> None:
+@pytest.mark.parametrize("threshold", [None, -1.0, 0.5])
+def test_answers_are_hugging_faces(
+    threshold: float | None, tmp_path: Path, vocabulary: Vocabulary, tokenizer: Tokenizer
+) -> None:
     """All spans are allowed; words have one piece, because Hugging Face extends spans to whole words."""
     theirs = pytest.importorskip("transformers.data.metrics.squad_metrics")
     from transformers import BertTokenizer
@@ -160,6 +164,7 @@ def test_answers_are_hugging_faces(tmp_path: Path, vocabulary: Vocabulary, token
     squad = read_squad(path)
     windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
     start, end = random_logits(windows, GEOMETRY, 3)
+    start[:, 0] += 5.0  # otherwise no answer would never be the best
     features = hugging_face_features(path, vocabulary.path, GEOMETRY, training=False)
     results = [
         SimpleNamespace(unique_id=feature.unique_id, start_logits=a.tolist(), end_logits=b.tolist())
@@ -167,14 +172,22 @@ def test_answers_are_hugging_faces(tmp_path: Path, vocabulary: Vocabulary, token
     ]
     examples = SquadV1Processor().get_dev_examples(str(tmp_path), path.name)
     bert = BertTokenizer(str(vocabulary.path), do_lower_case=True)
-    nbest = tmp_path / "nbest.json"
-    every = 40  # of 32 columns, all
-    theirs.compute_predictions_logits(
-        examples, features, results, every, 6, True, None, str(nbest), None, False, False, 0.0, bert
+    nbest, odds = tmp_path / "nbest.json", tmp_path / "odds.json"
+    every = 400  # candidates, all
+    files = [None, str(nbest), str(odds) if threshold is not None else None]
+    predictions = theirs.compute_predictions_logits(
+        examples, features, results, every, 6, True, *files, False, threshold is not None, threshold or 0.0, bert
     )
     expected = json.loads(nbest.read_text(encoding="utf-8"))
-    ours = best_answers(squad, windows, start, end, every, 6)
+    ours = best_answers(squad, windows, start, end, every, 6, threshold)
     assert list(expected) == list(ours)
+    assert {identity: candidates[0].text for identity, candidates in ours.items()} == predictions
+    if threshold is not None:
+        differences = json.loads(odds.read_text(encoding="utf-8"))
+        assert {identity: no_answer_odds(each) for identity, each in ours.items()} == pytest.approx(differences)
+        assert 0 < sum(not text for text in predictions.values()) < len(predictions)
+        score = operator.attrgetter("start_logit", "end_logit")
+        ours = {identity: sorted(each, key=lambda one: -sum(score(one))) for identity, each in ours.items()}
     for identity, candidates in expected.items():
         assert [(each.text, each.start_logit, each.end_logit) for each in ours[identity]] == [
             (each["text"], each["start_logit"], each["end_logit"]) for each in candidates

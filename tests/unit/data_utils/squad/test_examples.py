@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,24 +56,26 @@ WRONG = [
     (("data",), [], "no questions"),
     (ARTICLE, 3, "data[1] is 3"),
     ((*ARTICLE, "paragraphs"), MISSING, "data[1].paragraphs is missing"),
-    ((*ARTICLE, "title"), 7, "data[1].title is 7"),
+    ((*ARTICLE, "title"), ["T"], "data[1].title is ['T']"),
     (PARAGRAPH, None, "data[1].paragraphs[1] is None"),
     ((*PARAGRAPH, "context"), MISSING, "paragraphs[1].context is missing"),
     ((*PARAGRAPH, "context"), " \n", "paragraphs[1].context is ' \\n'"),
     ((*PARAGRAPH, "context"), "half \ud83d", "paragraphs[1].context is 'half \\ud83d'"),
     ((*PARAGRAPH, "qas"), "none", "paragraphs[1].qas is 'none'"),
     ((*QUESTION, "id"), MISSING, "qas[1].id is missing"),
-    ((*QUESTION, "id"), 3, "qas[1].id is 3"),
+    ((*QUESTION, "id"), 2, "data[1].paragraphs[1].qas[1].id is '2', as data[1].paragraphs[1].qas[0].id is"),
+    ((*QUESTION, "id"), None, "qas[1].id is None"),
     ((*QUESTION, "id"), "", "qas[1].id is ''"),
     ((*QUESTION, "id"), "2", "data[1].paragraphs[1].qas[1].id is '2', as data[1].paragraphs[1].qas[0].id is"),
     ((*QUESTION, "question"), ["What?"], "qas[1].question is ['What?']"),
     ((*QUESTION, "answers"), {"text": "city"}, "qas[1].answers is {"),
-    ((*QUESTION, "is_impossible"), True, "qas[1].is_impossible is True, but questions of SQuAD 2.0"),
+    ((*QUESTION, "is_impossible"), "maybe", "qas[1].is_impossible is 'maybe'"),
     (ANSWER, "city", "qas[1].answers[0] is 'city'"),
     ((*ANSWER, "text"), MISSING, "answers[0].text is missing"),
     ((*ANSWER, "text"), "", "answers[0].text is ''"),
     ((*ANSWER, "answer_start"), MISSING, "answers[0].answer_start is missing"),
-    ((*ANSWER, "answer_start"), "10", "answers[0].answer_start is '10'"),
+    ((*ANSWER, "answer_start"), "ten", "answers[0].answer_start is 'ten'"),
+    ((*ANSWER, "answer_start"), 10.5, "answers[0].answer_start is 10.5"),
     ((*ANSWER, "answer_start"), True, "answers[0].answer_start is True"),
     ((*ANSWER, "answer_start"), -1, "answers[0].answer_start is -1"),
 ]
@@ -104,7 +107,7 @@ def test_a_broken_document_is_refused_with_its_place(path: tuple[Any, ...], valu
         (b"", "line 1 column 1"),
         (b"[" * 100_000, "not valid JSON"),
         (b'{"data": "\xff"}', "line 1: is not UTF-8"),
-        (b"[]", "the whole is []"),
+        (b"[]", "contains no questions"),
     ],
 )
 def test_a_file_that_is_not_a_data_set(tmp_path: Path, content: bytes, part: str) -> None:
@@ -131,6 +134,52 @@ def test_everything_is_kept_in_order(tmp_path: Path) -> None:
     ]
     seen = [(squad.paragraphs[q.paragraph].title, squad.context(q), q.id, q.text) for q in squad.questions]
     assert seen == expected
+
+
+def forms() -> dict[str, Any]:
+    """Return the same three questions in the forms that people have."""
+    context, other = "Oslo is a city of 1048 people.", "x y"
+    answers = [{"text": "Oslo", "answer_start": 0}], [{"text": "1048", "answer_start": 18}]
+    questions = [{"id": str(n + 7), "question": q, "answers": a} for n, (q, a) in enumerate(zip("ab", answers))]
+    last = {"id": "9", "question": "c", "answers": []}
+    paragraphs = [{"context": context, "qas": questions}, {"context": other, "qas": [last]}]
+    tool = json.loads(json.dumps(paragraphs).replace('"7"', "7").replace('"1048"', "1048").replace("18}", '"18"}'))
+    tool[0]["document_id"] = 12
+    tool[0]["qas"][0].update(is_impossible=False)
+    tool[0]["qas"][0]["answers"][0].update(answer_id=1, answer_category=None, answer_start=0.0)
+    tool[1]["qas"][0].update(answers=None, is_impossible=None)
+    lists = [{"text": [a[0]["text"]], "answer_start": [a[0]["answer_start"]]} for a in answers]
+    rows = [{**q, "title": None, "context": context, "answers": a} for q, a in zip(questions, lists)]
+    rows.append({**last, "context": other, "answers": {"text": [], "answer_start": []}})
+    return {
+        "official": {"data": [{"title": "untitled", "paragraphs": paragraphs}]},
+        "annotation tool": {"data": [{"title": None, "paragraphs": tool}]},
+        "paragraphs": paragraphs,
+        "rows": {"version": "0.1", "data": rows},
+        "list of rows": rows,
+        "JSON Lines": "".join(json.dumps(row) + "\n" for row in rows),
+    }
+
+
+@pytest.mark.parametrize("form", forms())
+def test_every_form_is_the_same_data_set(form: str, tmp_path: Path) -> None:
+    content, path = forms()[form], tmp_path / "dev.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    squad, official = read_squad(path), parsed(forms()["official"])
+    assert (squad.paragraphs, squad.questions) == (official.paragraphs, official.questions)
+    assert len(squad.questions) == 3 and squad.questions[1].answers == (Answer("1048", 18),)
+
+
+def test_places_of_other_forms_and_impossible_questions() -> None:
+    rows = forms()["list of rows"]
+    for row, place in ((0, "data[0].id"), (1, "data[1].answers[0].text")):
+        broken = copy.deepcopy(rows)
+        broken[row].update({"id": None} if row == 0 else {"answers": {"text": [""], "answer_start": [0]}})
+        with pytest.raises(UserError, match=f"{re.escape(place)} is "):
+            parsed(broken)
+    rows[2].update(is_impossible=True, answers=[{"text": "", "answer_start": 0}])
+    squad = parsed(rows)
+    assert squad.impossible == 1 and squad.questions[2].answers == () and squad.questions[2].is_impossible
 
 
 @pytest.mark.parametrize(("start", "position"), [(0, 0), (4, 0), (9, 14), (14, 14), (500, 14)])

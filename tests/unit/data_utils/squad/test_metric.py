@@ -6,12 +6,14 @@ import json
 import logging
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from transformers.data.metrics import squad_metrics
 from transformers.data.metrics.squad_metrics import compute_exact, compute_f1, normalize_answer
 
 from data_utils.squad.__main__ import main
-from data_utils.squad.metric import best_scores, normalized_words, score
+from data_utils.squad.metric import best_scores, normalized_words, score, score_with_no_answers
 from tests.support.squad_files import parsed, random_document
 
 
@@ -146,3 +148,46 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         predictions.write_text(content, encoding="utf-8")
         assert main([str(data), str(predictions)]) == 2
         assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_scores_of_version_2(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def text() -> str:
+        return " ".join(chance.choice(["the", "Oslo", "city", "of", "U.S."]) for _ in range(chance.randint(1, 3)))
+
+    gold = {
+        str(n): [] if n % 3 == 0 else ["Oslo city", *(text() for _ in range(chance.randint(0, 2)))] for n in range(30)
+    }
+    predictions = {question: f"Oslo {text()}" for question in gold}
+    odds = {question: chance.uniform(-5, 5) for question in gold}
+    result, each = score_with_no_answers(gold, predictions, odds, 0.5)
+    examples = [SimpleNamespace(qas_id=q, answers=[{"text": a} for a in answers]) for q, answers in gold.items()]
+    has_answer = {question: bool(answers) for question, answers in gold.items()}
+    for name, raw in zip(("exact_match", "f1"), squad_metrics.get_raw_scores(examples, predictions)):
+        official = squad_metrics.apply_no_ans_threshold(raw, odds, has_answer, 0.5)
+        assert {question: getattr(scores, name) for question, scores in each.items()} == pytest.approx(official)
+        for kind, kept in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
+            part = [official[question] for question in gold if has_answer[question] in kept]
+            assert result[kind + name] == pytest.approx(100 * sum(part) / len(part))
+        best = squad_metrics.find_best_thresh(predictions, raw, odds, has_answer)
+        assert (result[f"best_{name}"], result[f"best_{name}_threshold"]) == pytest.approx(best)
+
+
+def test_the_command_scores_version_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    questions = [
+        {"id": "1", "question": "?", "answers": [{"text": "Oslo", "answer_start": 0}], "is_impossible": False},
+        {"id": "2", "question": "?", "answers": [], "is_impossible": True},
+        {"id": "3", "question": "?", "answers": [], "is_impossible": True},
+    ]
+    document = {"data": [{"paragraphs": [{"context": "Oslo is", "qas": questions}]}]}
+    data, predictions = tmp_path / "dev.json", tmp_path / "predictions.json"
+    data.write_text(json.dumps(document))
+    predictions.write_text(json.dumps({"1": "oslo", "2": "", "3": "Oslo"}))
+    assert main([str(data), str(predictions)]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    wanted = {"exact_match": 200 / 3, "f1": 200 / 3, "HasAns_f1": 100, "HasAns_exact_match": 100}
+    assert scores == pytest.approx({**wanted, "NoAns_f1": 50, "NoAns_exact_match": 50})
+    predictions.write_text("{}")
+    assert main([str(data), str(predictions)]) == 2

@@ -70,7 +70,7 @@ def test_wikiextractor_and_wikitext(tmp_path: Path) -> None:
         '<doc id="2" url="u" title="C">\nC.\n</doc>\n'
     )
     assert documents("--wikiextractor", tmp_path) == [("A & B", "\nOne < two."), ("C", "C.")]
-    lines = [{"id": "1", "title": "A & B", "text": "One &lt; two."}, {"id": "2", "title": "C", "text": "C."}]
+    lines = [{"id": "1", "title": "A &amp; B", "text": "One &lt; two."}, {"id": "2", "title": "C", "text": "C."}]
     (tmp_path / "AA" / "wiki_00").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert documents("--wikiextractor", tmp_path) == [("A & B", "One < two."), ("C", "C.")]
     (tmp_path / "wiki.raw").write_text(
@@ -112,7 +112,8 @@ def test_broken_inputs(tmp_path: Path, option: str, content: bytes, message: str
         ("--jsonl", b'{"text": "a"}\n{"n": %s}\n{"text": "b"}' % (b"1" * 5000), "", "line 2: not JSON .*digits"),
         ("--jsonl", b'{"text": "a"}\n{"text": "\\ud800"}\n{"text": "b"}', "", "line 2: not JSON .*half a character"),
         ("--jsonl", b'{"text": "a"}\n["c"]\n{"text": "b"}', "", "line 2: .*not an object"),
-        ("--jsonl", b'{"text": "a"}\n{"text": 5}\n{"text": "b"}', "", "line 2: no text"),
+        ("--jsonl", b'{"text": "a"}\n{"text": 5}\n{"text": "b"}', "", "line 2: no text in field 'text', but '5'"),
+        ("--jsonl", b'{"text": "a"}\n{"text": null}\n{"text": "b"}', "", "line 2: no text in field 'text', but 'null'"),
         (
             "--wikiextractor",
             b'<doc title="A">\na\n</doc>\n<doc title="B &amp; C">\n\xff\n</doc>\n<doc title="D">\nb\n</doc>\n',

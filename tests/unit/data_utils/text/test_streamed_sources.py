@@ -81,6 +81,17 @@ def test_folders_have_compressed_files(tmp_path: Path) -> None:
     assert documents("--jsonl", tmp_path) == [("", "One."), ("", "Two.")]
 
 
+@pytest.mark.parametrize("name", ["a.ndjson", "a.json", "a.json.gz", "AA/wiki_00", "part-00000"])
+def test_folders_of_json_lines_of_other_names(tmp_path: Path, name: str) -> None:
+    (tmp_path / "AA").mkdir()
+    text = b'{"text": "One."}\n'
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    (tmp_path / "notes.txt").write_text("no JSON\n")
+    assert documents("--jsonl", tmp_path) == [("", "One.")]
+    (tmp_path / "b.jsonl").write_text('{"text": "Two."}\n')
+    assert documents("--jsonl", tmp_path) == [("", "Two.")]
+
+
 def test_lines_of_compressed_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl.xz"
     path.write_bytes(lzma.compress(b'{"text": "a"}\n' * 50 + b"{oops\n" + b'{"text": "b"}\n' * 50))
@@ -119,13 +130,15 @@ def write_parquet(path: Path, columns: dict[str, list], row_group: int = 7, **ki
     return path
 
 
-@pytest.mark.parametrize("kind", ["string", "large_string", "binary", "large_binary"])
+@pytest.mark.parametrize("kind", ["string", "large_string", "binary", "large_binary", "dictionary"])
 @pytest.mark.parametrize("shard_bytes", [1, 50, 10**6])
 def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, shard_bytes: int) -> None:
     texts = [f"Über document {number}.\nIt has two lines." for number in range(60)]
     many = {"id": list(range(60)), "body": texts}
-    first = write_parquet(tmp_path / "0.parquet", {n: v[:37] for n, v in many.items()}, body=getattr(pyarrow, kind)())
-    second = write_parquet(tmp_path / "1.parquet", {n: v[37:] for n, v in many.items()}, body=getattr(pyarrow, kind)())
+    categories = [pyarrow.int32(), pyarrow.string()] if kind == "dictionary" else []  # as pandas writes categories
+    of_text = getattr(pyarrow, kind)(*categories)
+    first = write_parquet(tmp_path / "0.parquet", {n: v[:37] for n, v in many.items()}, body=of_text)
+    second = write_parquet(tmp_path / "1.parquet", {n: v[37:] for n, v in many.items()}, body=of_text)
     monkeypatch.setattr(sources, "SMALLEST_SHARD", shard_bytes)
     monkeypatch.setattr(sources, "LARGEST_SHARD", shard_bytes)
     expected = [("", text) for text in texts]
