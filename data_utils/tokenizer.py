@@ -22,6 +22,7 @@ from utilities.files import read_json_object
 PADDING, UNKNOWN, CLASSIFIER, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PADDING, UNKNOWN, CLASSIFIER, SEPARATOR, MASK)
 VOCABULARY_NAME, TOKENIZER_NAME, SETTINGS_NAME = "vocab.txt", "tokenizer.json", "tokenizer_config.json"
+ADDED_NAME = "added_tokens.json"
 CONTINUATION = "##"
 LONGEST_WORD = 100  # characters; a longer word is [UNK]
 
@@ -140,6 +141,8 @@ def find_lower_case(folder: Path, prefix: str = "") -> Optional[bool]:
     path = folder / SETTINGS_NAME
     settings = read_json_object(path, prefix) if path.is_file() else {}
     vocabulary = find_vocabulary(folder)
+    if vocabulary is not None and vocabulary.name == VOCABULARY_NAME:
+        _refuse_added_tokens(folder, vocabulary, settings, prefix)
     lower_case = True if path.is_file() else None
     if "do_lower_case" in settings:
         lower_case = bool(settings["do_lower_case"])
@@ -149,6 +152,22 @@ def find_lower_case(folder: Path, prefix: str = "") -> Optional[bool]:
     given = {name: settings[name] for name in expected if settings.get(name) is not None}
     _refuse_other(f"{prefix}{path}", {name: (value, expected[name]) for name, value in given.items()})
     return lower_case
+
+
+def _refuse_added_tokens(folder: Path, vocabulary: Path, settings: Mapping[str, Any], prefix: str) -> None:
+    """Refuse a tokenizer that finds tokens in texts which its ``vocab.txt`` does not have."""
+    path = folder / ADDED_NAME
+    added = set(read_json_object(path, prefix)) if path.is_file() else set()
+    described = settings.get("added_tokens_decoder")
+    for token in described.values() if isinstance(described, dict) else ():
+        added.add(str(token.get("content") if isinstance(token, dict) else token))
+    pieces = vocabulary.read_bytes().decode("utf-8", "replace").splitlines()
+    others = sorted(added - set(pieces))
+    if others:
+        raise UserError(
+            f"{prefix}{folder}: the tokenizer has {len(others)} added tokens that {vocabulary.name} lacks (first:"
+            f" {others[0]}), which are not read here; name a model without added tokens"
+        )
 
 
 def _refuse_other(origin: str, properties: Mapping[str, Tuple[Any, Any]]) -> None:
@@ -230,22 +249,26 @@ def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
     return make_tokenizer(read_vocabulary(Path(path)), lower_case)
 
 
-def make_tokenizer(vocabulary: Vocabulary, lower_case: bool) -> Tokenizer:
+def make_tokenizer(vocabulary: Vocabulary, lower_case: bool, special_tokens: bool = False) -> Tokenizer:
     """Return BERT's tokenizer, cached by its pieces; it splits text like Hugging Face's ``BertTokenizer``.
 
     Args:
         vocabulary: its pieces.
         lower_case: lower-case text and strip its accents, as BERT "uncased".
+        special_tokens: whether ``[SEP]`` and the like in a text are the tokens, as for Hugging Face; they are split if
+            not, as in the published preparation of corpora.
     """
-    return _tokenizer(tuple(vocabulary.pieces), lower_case)
+    return _tokenizer(tuple(vocabulary.pieces), lower_case, special_tokens)
 
 
 @functools.lru_cache(maxsize=2)
-def _tokenizer(pieces: Tuple[str, ...], lower_case: bool) -> Tokenizer:
+def _tokenizer(pieces: Tuple[str, ...], lower_case: bool, special_tokens: bool) -> Tokenizer:
     ids = {piece: number for number, piece in enumerate(pieces)}
     tokenizer = Tokenizer(WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD))
     tokenizer.normalizer = bert_normalizer(lower_case)
     tokenizer.pre_tokenizer = BertPreTokenizer()
+    if special_tokens:
+        tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 
 

@@ -131,7 +131,7 @@ class FineTuning:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of data that is not generated."""
-        return make_tokenizer(*self.required_tokenizer_settings)
+        return make_tokenizer(*self.required_tokenizer_settings, special_tokens=True)
 
     def vocabulary_facts(self) -> Dict[str, Any]:
         """Return the facts about the vocabulary for the report."""

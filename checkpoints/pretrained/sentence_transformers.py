@@ -15,6 +15,8 @@ from utilities.tables import read_text
 
 MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
 POOLING_MODES = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
+PROMPTS = "config_sentence_transformers.json"
+SHORTEST = 3  # tokens: [CLS], one of the text, [SEP]
 _MODE = "pooling_mode_"
 _FOLDERS = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}  # of the modules
 
@@ -48,6 +50,7 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
     if start.folder is None or not (start.folder / MODULES).is_file():
         return None
     modules = _read_modules(start.folder / MODULES)
+    _refuse_prompt(start.folder / PROMPTS)
     pooling, path = EmbeddingSettings().pooling, start.folder / LENGTH
     if "Pooling" in modules:
         pooling = _read_pooling(start.folder / modules["Pooling"] / "config.json")
@@ -55,7 +58,21 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
     places = ((path, "max_seq_length"), (start.folder / SETTINGS_NAME, "model_max_length"))
     found = [read_json_object(file).get(name) for file, name in places if file.is_file()]
     lengths = [min(length, start.architecture["max_position_embeddings"]) for length in found if type(length) is int]
+    if lengths and lengths[0] < SHORTEST:
+        raise UserError(f"{path}: texts have at most {lengths[0]} tokens, but {SHORTEST} are needed; download it again")
     return EmbeddingSettings(pooling, "Normalize" in modules, lengths[0] if lengths else None)
+
+
+def _refuse_prompt(path: Path) -> None:
+    """Refuse a model that puts a prompt before each text unless the user says otherwise."""
+    settings = read_json_object(path) if path.is_file() else {}
+    name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
+    prompt = prompts.get(name) if isinstance(prompts, dict) else None
+    if name is not None and prompt != "":
+        raise UserError(
+            f"{path}: default_prompt_name {name} puts {prompt!r} before each text, which is not done here; put it into"
+            " your texts, and set default_prompt_name to null"
+        )
 
 
 def _read_modules(path: Path) -> Dict[str, str]:
@@ -64,6 +81,8 @@ def _read_modules(path: Path) -> Dict[str, str]:
         modules = {module["type"].rsplit(".", 1)[-1]: str(module["path"]) for module in parse_json(read_text(path))}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: is not a list of modules ({error}); download it again") from error
+    if "Transformer" not in modules:
+        raise UserError(f"{path}: has no module Transformer; download it again")
     unknown = [kind for kind in modules if kind not in _FOLDERS]
     if unknown:
         raise UserError(f"{path}: has a module {unknown[0]}, known are {', '.join(_FOLDERS)}; name another model")

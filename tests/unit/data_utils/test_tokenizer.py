@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, BertTokenizerFast
 
-from data_utils.tokenizer import SPECIAL_TOKENS, bert_normalizer, extended, load_tokenizer, read_vocabulary
+from data_utils.tokenizer import (
+    SPECIAL_TOKENS,
+    bert_normalizer,
+    extended,
+    load_tokenizer,
+    make_tokenizer,
+    read_vocabulary,
+)
 from utilities.errors import UserError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZé"
@@ -49,6 +56,28 @@ def test_a_tokenizer_json_is_read_as_its_vocab_txt(name: str, lower_case: bool, 
     expected = theirs.convert_tokens_to_ids(theirs.tokenize(TEXT.replace("[MASK]", "")))
     tokenizer = load_tokenizer(str(path), lower_case)
     assert tokenizer.encode(TEXT.replace("[MASK]", ""), add_special_tokens=False).ids == expected
+
+
+def test_special_tokens_in_a_text_are_those_of_hugging_face_unless_it_is_a_corpus(tmp_path: Path) -> None:
+    vocabulary, theirs = read_vocabulary(write_text(tmp_path)), BertTokenizerFast(str(tmp_path / "vocab.txt"))
+    text = "the [SEP] thing [MASK]. [sep] [PAD][CLS]"
+    read = make_tokenizer(vocabulary, True, special_tokens=True).encode(text, add_special_tokens=False).ids
+    assert read == theirs(text, add_special_tokens=False)["input_ids"]
+    split = make_tokenizer(vocabulary, True).encode(text, add_special_tokens=False).ids
+    assert not {vocabulary.piece_id(token) for token in SPECIAL_TOKENS[2:]} & set(split)
+
+
+@pytest.mark.parametrize("file", ["added_tokens.json", "tokenizer_config.json"])
+def test_added_tokens_are_refused_if_the_vocabulary_lacks_them(file: str, tmp_path: Path) -> None:
+    write_text(tmp_path)
+    for token, is_refused in (("[SEP]", False), ("covid19", True)):
+        described = {"added_tokens_decoder": {"9": {"content": token}}} if "config" in file else {token: 9}
+        (tmp_path / file).write_text(json.dumps(described))
+        if is_refused:
+            with pytest.raises(UserError, match=f"1 added tokens .*{token}"):
+                read_vocabulary(tmp_path)
+        else:
+            read_vocabulary(tmp_path)
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:

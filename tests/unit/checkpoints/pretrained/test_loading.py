@@ -272,3 +272,26 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
     write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 64, "pooling_mode": ["cls", "mean"]})
     with pytest.raises(UserError, match=r"config\.json: pools by .*'cls', 'mean'.*, known are mean and cls"):
         embedding_settings(open_pretrained(str(folder), "k"))
+
+
+@pytest.mark.parametrize(
+    "name, content, named",
+    [
+        ("modules.json", [], "no module Transformer"),
+        ("sentence_bert_config.json", {"max_seq_length": -5}, "at most -5 tokens"),
+        ("sentence_bert_config.json", {"max_seq_length": 2}, "at most 2 tokens"),
+        ("config_sentence_transformers.json", {"prompts": {"q": "ask: "}, "default_prompt_name": "q"}, "'ask: '"),
+        ("config_sentence_transformers.json", {"prompts": {"q": "ask: "}, "default_prompt_name": None}, None),
+        ("config_sentence_transformers.json", {"prompts": {"q": ""}, "default_prompt_name": "q"}, None),
+    ],
+)
+def test_settings_of_sentence_transformers_are_followed_or_refused(name, content, named, source, tmp_path):
+    folder = safetensors(source, tmp_path / "m")
+    write_json(folder / "modules.json", [{"path": "", "type": "sentence_transformers.models.Transformer"}])
+    write_json(folder / name, content)
+    if named is None:
+        assert embedding_settings(open_pretrained(str(folder), "k")) == ("mean", False, None)
+        return
+    with pytest.raises(UserError, match=named) as caught:
+        embedding_settings(open_pretrained(str(folder), "k"))
+    assert name in str(caught.value)
