@@ -85,10 +85,9 @@ def read_sentences(
     if split != TEST and sentences.tags is None:
         raise UserError(f"{path}: contains no tags; copy the data set's own file again")
     names = set(chain.from_iterable(sentences.tags or ()))
-    if split == TRAIN and not are_entity_tags(names):
-        if len(names) == 1 or ("_" in names and tag_column is None):
-            what = f"all words have the tag {short(*names)}" if len(names) == 1 else "words have the tag _, no value"
-            raise UserError(f"{path}: {what}; name the column of tags with {TAG_COLUMN}")
+    if split == TRAIN and not are_entity_tags(names) and (len(names) == 1 or ("_" in names and tag_column is None)):
+        what = f"all words have the tag {short(*names)}" if len(names) == 1 else "words have the tag _, no value"
+        raise UserError(f"{path}: {what}; name the column of tags with {TAG_COLUMN}")
     return sentences
 
 
@@ -156,7 +155,9 @@ def column_sentences(path: Path, word_column: Optional[int] = None) -> Iterator[
                 words += bool(each.columns)
                 are_numbers = are_numbers and (not each.columns or _is_counted(each.columns))
             if words > 1 and not line and are_numbers:
-                fix = "choose another with token_data.word_column (in tasks.classify --word-column), or 1 if they are meant"
+                fix = (
+                    "choose another with token_data.word_column (tasks.classify: --word-column), or 1 if they are meant"
+                )
                 raise UserError(f"{path}: all words are numbers, as if its first column counts the words; {fix}")
             if sentence:
                 yield sentence
