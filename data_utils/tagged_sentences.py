@@ -85,8 +85,9 @@ def read_sentences(
     if split != TEST and sentences.tags is None:
         raise UserError(f"{path}: contains no tags; copy the data set's own file again")
     names = set(chain.from_iterable(sentences.tags or ()))
-    if split == TRAIN and len(names) == 1 and not are_entity_tags(names):
-        raise UserError(f"{path}: all words have the tag {short(*names)}; name the column of tags with {TAG_COLUMN}")
+    if split == TRAIN and not are_entity_tags(names) and (len(names) == 1 or ("_" in names and tag_column is None)):
+        what = f"all words have the tag {short(*names)}" if len(names) == 1 else "words have the tag _, no value"
+        raise UserError(f"{path}: {what}; name the column of tags with {TAG_COLUMN}")
     return sentences
 
 
@@ -154,7 +155,9 @@ def column_sentences(path: Path, word_column: Optional[int] = None) -> Iterator[
                 words += bool(each.columns)
                 are_numbers = are_numbers and (not each.columns or _is_counted(each.columns))
             if words > 1 and not line and are_numbers:
-                fix = "choose the second with token_data.word_column 2 (in tasks.classify --word-column 2)"
+                fix = (
+                    "choose another with token_data.word_column (tasks.classify: --word-column), or 1 if they are meant"
+                )
                 raise UserError(f"{path}: all words are numbers, as if its first column counts the words; {fix}")
             if sentence:
                 yield sentence
@@ -173,7 +176,8 @@ def _sentence(path: Path, lines: Sequence[Tuple[int, str]], word_column: Optiona
     sentence: List[ColumnLine] = []
     is_above = True
     for number, text, columns in split:
-        is_comment = text.startswith("#") and (len(columns) != width > 0 or (columns[0] == "#" and "=" in text))
+        sets_value = columns[:1] == ["#"] and "=" in text and not _ENTITY_TAG.fullmatch(columns[-1])
+        is_comment = text.startswith("#") and (sets_value or len(columns) != width > 0)
         is_above = is_above and (not columns or is_comment)
         width = width or len(columns)
         if is_above or ((word_column or 1) > 1 and columns and _NOT_IN_TEXT.fullmatch(columns[0])):

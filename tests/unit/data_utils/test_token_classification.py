@@ -191,6 +191,7 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
         ("train.txt", "E\0U B-ORG\n", "train.txt: line 1: has a NUL character"),
         ("train.json", "[" * 100_000, "train.json: line 1: is not JSON"),
         ("train.txt", "EU organisation\n", "train.txt: all words have the tag 'organisation'"),
+        ("train.txt", "EU _\nacts SpaceAfter=No\n", "train.txt: words have the tag _, no value"),
         ("train.txt", "EU B-ORG\nacts 0\n", "train.txt: line 2: '0' is not a tag such as O"),
         ("train.txt", "1 EU B-ORG\n2 acts O\n", "train.txt: all words are numbers"),
         ("train.txt", "1-2\tEU\tB-ORG\n1\tacts\tO\n", "train.txt: all words are numbers"),
