@@ -14,7 +14,6 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 import numpy as np
 
 from keras_extensions.backend import keras, tf
-from utilities.tables import aligned
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,8 @@ class Conversion:
         >>> pooler = conversion.replace(bert.pooler)
         >>> pooler(hidden)  # builds its weights
         >>> conversion.transfer_weights(bert)
-        >>> print(conversion.table())
+        >>> [(row.source, row.target) for row in conversion.rows]
+        [('TFBertPooler', 'Pooler')]
     """
 
     def __init__(self, rules: Iterable[Rule]):
@@ -132,15 +132,6 @@ class Conversion:
         new.count = 1
         self.rows.append(new)
 
-    def table(self) -> str:
-        """Return a table of what was replaced, kept and dropped, with one line per layer class."""
-        header = ("replaced", "by", "count", "weights kept", "weights dropped")
-        lines = [header] + [
-            (row.source, row.target, str(row.count), listed(row.weights_kept), listed(row.weights_dropped))
-            for row in self.rows
-        ]
-        return "\n".join(aligned(lines))
-
 
 def resolved_mappings(
     source: keras.layers.Layer, target: Optional[keras.layers.Layer], mappings: Iterable[WeightMapping]
@@ -168,7 +159,3 @@ def joined(variables: Sequence[tf.Variable]) -> np.ndarray:
     """Concatenate the values of ``variables`` along the last axis."""
     values = [variable.numpy() for variable in variables]
     return values[0] if len(values) == 1 else np.concatenate(values, axis=-1)
-
-
-def listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "-"

@@ -59,6 +59,8 @@ from utilities.history import END
 
 logger = logging.getLogger(__name__)
 
+CONVERSION = "conversion.json"  # in the run's folder: the layers that were replaced, and what became of their weights
+
 
 @dataclasses.dataclass(frozen=True)
 class Result:
@@ -123,6 +125,8 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
                     log_new_name(loaded, run)
                 describe_run(run, loaded, task.name, architecture, data)
                 logger.info("version %s; run folder %s; %s", version, run.path, platform.describe())
+                if data is not None:
+                    logger.info(length_line(config, data))
                 if processes.is_chief:
                     warn_of_ignored_settings(loaded, platform, processes)
                 listeners = make_listeners(config, run, reference) if processes.is_chief else []
@@ -188,6 +192,15 @@ def open_log(run: RunFolder, config: TrainingConfig, processes: Processes, early
     return process_log(processes.index)
 
 
+def length_line(config: TrainingConfig, data: TrainingData) -> str:
+    """Return the samples to train on, those that are held out, and how often the training reads the former."""
+    plan, held_out = data.plan, data.facts.get("records_held_out")
+    samples, each = data.reader.count * plan.packing_factor, config.samples_per_update * plan.packing_factor
+    others = "" if held_out is None else f" ({held_out:,} more are held out)"
+    updates = f"{plan.updates:,} updates of {each:,.0f}, {plan.updates * each / samples:.2f} epochs"
+    return f"training on {samples:,.0f} samples{others}: {updates}"
+
+
 def describe_run(
     run: RunFolder, loaded: LoadedConfig, task: str, architecture: Architecture, data: Optional[TrainingData]
 ) -> None:
@@ -203,12 +216,10 @@ def initial_model(context: RunContext, data: Optional[TrainingData], start: Opti
     if built.conversion is None:
         logger.info("Hugging Face's BERT with its own layers, %s", parameters)
     else:
-        logger.info("Hugging Face's BERT, converted, %s:", parameters)
-        for line in built.conversion.table().splitlines():
-            logger.info("  %s", line)
+        logger.info("Hugging Face's BERT, converted, %s (the layers: %s)", parameters, CONVERSION)
         for line in sparse_lines(built.blocks):
             logger.info(line)
-        context.run.write("conversion.json", [dataclasses.asdict(row) for row in built.conversion.rows])
+        context.run.write(CONVERSION, [dataclasses.asdict(row) for row in built.conversion.rows])
     if start is not None:
         if not context.config.do_training:
             refuse_random_weights(start, context.config.allow_missing_weights)

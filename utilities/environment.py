@@ -67,9 +67,9 @@ def start_facts() -> Dict[str, Any]:
 
 
 def program_version() -> str:
-    """Return the version of this project, with the commit if there is a git folder: ``1.0.0 (commit 12ab…)``."""
-    commit = project_commit()
-    return f"{VERSION} (commit {commit})" if commit else VERSION
+    """Return the version of this project, with the commit if there is a git folder: ``1.0.0 (commit 12ab34cd56ef)``."""
+    commit, _, changed = (project_commit() or "").partition("-")
+    return f"{VERSION} (commit {commit[:12]}{'-' * bool(changed)}{changed})" if commit else VERSION
 
 
 @functools.lru_cache(maxsize=None)
