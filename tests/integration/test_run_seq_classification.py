@@ -144,7 +144,7 @@ def test_missing_seeds_are_trained_by_a_resume(root: Path, printed: str) -> None
     summary = read_json(folder / "seeds.json")
     assert list(summary["seeds"]) == ["3", "7", "8"]
     other = run(root / "sst2.json", "--resume", "--seeds", "3", "--num-epochs", "6", status=2)
-    assert "cannot be resumed with another config: num_epochs" in other.error
+    assert "num_epochs is 6 and was 5" in other.error
     nobody = run(root / "sst2.json", "--name", "nobody", "--resume", "--seeds", "1", "2", status=2)
     assert "there is no run" in nobody.error
     for content, words in (("{", "scores.json cannot be read"), ('{"f1": 1.0}', "do not have the same scores")):
@@ -225,6 +225,15 @@ def test_own_pairs_from_csv_to_a_classified_sentence(root: Path, capsys: pytest.
     again = ["--do-training", "false", "--pretrained-ckpt-path", str(root / "exported-own"), "--name", "again"]
     run(config, *again, "--classification-data.classes", '["so, so", "hot", "cold"]')
     assert scores(root / "runs" / "again") == pytest.approx(result)  # outputs are matched by their names
+
+
+@pytest.mark.parametrize("packed", [[], PACKED])
+def test_pairs_are_refused_for_weights_of_one_segment(root: Path, packed: list[str]) -> None:
+    write_own_pairs(root)
+    files = {"train_file": "own.csv", "text": ["the film", "what of it"], "label": "mood"}
+    config = write_config(root, "one-segment", glue_task=None, classification_data=files)
+    refused = run(config, "--bert-config.type-vocab-size", "1", *packed, status=2)
+    assert "type_vocab_size is 1" in refused.error
 
 
 def test_any_number_of_labels(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
