@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
 
@@ -119,13 +120,14 @@ def vocabulary_file(path: Path) -> Path:
 
 
 def vocab_txt(path: Path) -> bytes:
-    """Return the content of a ``vocab.txt``, or the equivalent content for a ``tokenizer.json``.
+    """Return the content of a ``vocab.txt`` without a byte order mark, or the equivalent for a ``tokenizer.json``.
 
     Raises:
         UserError: ``path`` is a file of a tokenizer that is not BERT's.
     """
     if path.suffix != ".json":
-        return path.read_bytes()
+        content = path.read_bytes()
+        return content[len(BOM_UTF8) :] if content.startswith(BOM_UTF8) else content
     return "".join(piece + "\n" for piece in _read_tokenizer(path)[0]).encode("utf-8")
 
 
@@ -161,7 +163,7 @@ def _refuse_added_tokens(folder: Path, vocabulary: Path, settings: Mapping[str, 
     described = settings.get("added_tokens_decoder")
     for token in described.values() if isinstance(described, dict) else ():
         added.add(str(token.get("content") if isinstance(token, dict) else token))
-    pieces = vocabulary.read_bytes().decode("utf-8", "replace").splitlines()
+    pieces = vocab_txt(vocabulary).decode("utf-8", "replace").splitlines()
     others = sorted(added - set(pieces))
     if others:
         raise UserError(

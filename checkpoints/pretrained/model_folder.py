@@ -42,7 +42,7 @@ class _Settings(BaseModel):
     num_hidden_layers: _Size
     intermediate_size: _Size
     max_position_embeddings: _Size
-    type_vocab_size: _Size
+    type_vocab_size: _Size = 2
     hidden_dropout_prob: _Share = 0.1
     attention_probs_dropout_prob: _Share = 0.1
     initializer_range: _Share = 0.02

@@ -58,6 +58,13 @@ def test_a_tokenizer_json_is_read_as_its_vocab_txt(name: str, lower_case: bool, 
     assert tokenizer.encode(TEXT.replace("[MASK]", ""), add_special_tokens=False).ids == expected
 
 
+def test_a_vocabulary_with_a_byte_order_mark_is_read_like_one_without(tmp_path: Path) -> None:
+    path = write_text(tmp_path)
+    without = read_vocabulary(path)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_vocabulary(path) == without
+
+
 def test_special_tokens_in_a_text_are_those_of_hugging_face_unless_it_is_a_corpus(tmp_path: Path) -> None:
     vocabulary, theirs = read_vocabulary(write_text(tmp_path)), BertTokenizerFast(str(tmp_path / "vocab.txt"))
     text = "the [SEP] thing [MASK]. [sep] [PAD][CLS]"
