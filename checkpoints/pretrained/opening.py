@@ -18,6 +18,7 @@ from checkpoints.pretrained.formats import (
 from checkpoints.pretrained.model_folder import find_lower_case, read_architecture, read_config
 from checkpoints.pretrained.own_checkpoint import neutral_weights, open_own
 from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.sentence_transformers import ENCODER_FOLDER, MODULES
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from data_utils.tokenizer import find_vocabulary
 from model.tasks import PRETRAINING
@@ -75,6 +76,9 @@ def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
     weights_file = find_weights_file(folder)
     if weights_file is not None:
         return _complete_bert(open_weights_file(weights_file, key), folder, origin, key)
+    encoder = folder / ENCODER_FOLDER
+    if (folder / MODULES).is_file() and encoder.is_dir():
+        return dataclasses.replace(_open_folder(encoder, origin, key), folder=folder)
     prefix = newest_tensorflow(folder, key)
     if prefix is not None:
         return _open_tensorflow(Checkpoint(prefix, None), key)

@@ -17,6 +17,7 @@ MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
 POOLING_MODES = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 PROMPTS = "config_sentence_transformers.json"
 SHORTEST = 3  # tokens: [CLS], one of the text, [SEP]
+ENCODER_FOLDER = "0_Transformer"  # of the module Transformer in models of earlier versions
 _MODE = "pooling_mode_"
 _FOLDERS = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}  # of the modules
 
@@ -51,11 +52,12 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
         return None
     modules = _read_modules(start.folder / MODULES)
     _refuse_prompt(start.folder / PROMPTS)
-    pooling, path = EmbeddingSettings().pooling, start.folder / LENGTH
+    encoder = start.folder / modules["Transformer"]
+    pooling, path = EmbeddingSettings().pooling, encoder / LENGTH
     if "Pooling" in modules:
         pooling = _read_pooling(start.folder / modules["Pooling"] / "config.json")
     # Newer versions of sentence-transformers leave the length to the tokenizer, whose number may be huge.
-    places = ((path, "max_seq_length"), (start.folder / SETTINGS_NAME, "model_max_length"))
+    places = ((path, "max_seq_length"), (encoder / SETTINGS_NAME, "model_max_length"))
     found = [read_json_object(file).get(name) for file, name in places if file.is_file()]
     lengths = [min(length, start.architecture["max_position_embeddings"]) for length in found if type(length) is int]
     if lengths and lengths[0] < SHORTEST:

@@ -295,3 +295,17 @@ def test_settings_of_sentence_transformers_are_followed_or_refused(name, content
     with pytest.raises(UserError, match=named) as caught:
         embedding_settings(open_pretrained(str(folder), "k"))
     assert name in str(caught.value)
+
+
+def test_an_encoder_in_a_folder_of_its_own_is_read(source, tmp_path):
+    folder = tmp_path / "m"
+    encoder = safetensors(source, folder / "0_Transformer")
+    modules = {"0_Transformer": "Transformer", "1_Pooling": "Pooling"}
+    types = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in modules.items()]
+    write_json(folder / "modules.json", types)
+    (folder / "1_Pooling").mkdir()
+    write_json(folder / "1_Pooling" / "config.json", {"pooling_mode_cls_token": True})
+    write_json(encoder / "sentence_bert_config.json", {"max_seq_length": 24})
+    start = open_pretrained(str(folder), "k")
+    assert start.weights.keys() == open_pretrained(str(encoder), "k").weights.keys()
+    assert embedding_settings(start) == ("cls", False, 24)
