@@ -59,6 +59,9 @@ class Tensor(NamedTuple):
     strides: Tuple[int, ...]
 
 
+_MOST_COMPRESSED = 4  # times; PyTorch does not compress, and weights shrink by a tenth
+
+
 class _RefusedError(Exception):
     """The pickle asks for something that is not part of a tensor."""
 
@@ -172,6 +175,8 @@ def open_pytorch_file(path: Path) -> Weights:
             f" {_conversion_command(path)}"
         )
     with readable(str(path)), zipfile.ZipFile(path) as file:
+        if sum(info.file_size for info in file.infolist()) > _MOST_COMPRESSED * path.stat().st_size:
+            raise ValueError("it unpacks to many times its size, which weights do not")
         (entry,) = [name for name in file.namelist() if name == "data.pkl" or name.endswith("/data.pkl")]
         folder = entry[: -len("data.pkl")]
         order = file.read(f"{folder}byteorder").decode() if f"{folder}byteorder" in file.namelist() else "little"

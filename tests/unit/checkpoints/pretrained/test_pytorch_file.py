@@ -164,6 +164,16 @@ def test_a_pickle_gets_hold_of_nothing_but_plain_values():
     assert all(function.__module__ == pytorch_file.__name__ and not vars(function) for function in functions)
 
 
+def test_a_small_file_of_large_entries_is_refused_before_they_are_read(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.bin"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("archive/data.pkl", b"\x80\x02}.")
+        file.writestr("archive/data/0", bytes(2**22))
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("an entry is read"))
+    with pytest.raises(UserError, match=r"bomb\.bin.*many times its size"):
+        open_pytorch_file(path)
+
+
 def test_another_file_is_refused_with_the_command_that_converts_it(tmp_path):
     (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.")  # before PyTorch 1.6
     with pytest.raises(UserError, match=r"PyTorch is installed: python -c .*weights_only=True.*model\.safetensors"):
