@@ -186,7 +186,7 @@ def _own_classes(config: TrainingConfig, own: ClassificationData, section: str) 
     if own.label_separator is not None and own.regression:
         fields = [f"{section}.label_separator", f"{section}.regression"]
         yield SettingError(fields, "a number has no labels", "remove one of them")
-    changed = [name for name in ("class_weights", "label_smoothing") if name in own.model_fields_set]
+    changed = ["class_weights"] * (own.class_weights != "equal") + ["label_smoothing"] * bool(own.label_smoothing)
     if changed and (own.regression or own.label_separator is not None):
         fields = [f"{section}.{changed[0]}", f"{section}.{'regression' if own.regression else 'label_separator'}"]
         yield SettingError(fields, "this is about samples of one class each", "remove one of them")

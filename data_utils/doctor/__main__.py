@@ -21,7 +21,14 @@ from data_utils.doctor.records import ANY_VOCABULARY, PROBLEMS_SHOWN, Checker, F
 from data_utils.recipe import clear_work, identify_files, prepare_folder
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, FeatureSpec
 from data_utils.records.files import list_record_files
-from data_utils.records.manifest import VALIDATION_FOLDER, Manifest, check_files, load_manifest, write_manifest
+from data_utils.records.manifest import (
+    RANDOM_NEXT,
+    VALIDATION_FOLDER,
+    Manifest,
+    check_files,
+    load_manifest,
+    write_manifest,
+)
 from data_utils.shards import Shard, Step, Workers, add_worker_options, open_workers, run_shards, with_absolute_paths
 from data_utils.text.masking import MASK_SHARE
 from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
@@ -211,6 +218,8 @@ def finish_repair(data: DataSet, output: Path, files: Sequence[FileFindings], co
         write_atomically(output / VOCABULARY_NAME, data.vocabulary.content)
         vocabulary = {"file": VOCABULARY_NAME, "sha256": data.vocabulary.sha256, "size": len(data.vocabulary.pieces)}
     totals = {**totals, "records": counts["records"]}
+    if RANDOM_NEXT in totals:
+        totals[RANDOM_NEXT] = counts["random next"]
     if data.spec.packed:
         totals["sequences"] = counts["sequences"]
     write_manifest(output, settings, vocabulary, entries, totals, entropy, kind, context_free)

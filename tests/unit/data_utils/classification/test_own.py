@@ -132,6 +132,8 @@ ROWS = "text,label\na,x\na,y\n"
         (ROWS, {**CSV, "label": "text"}, [], r'classes = \["a"\] \(derived\).*set label to the column'),
         (ROWS, {**CSV, "classes": ["a", "b"], "regression": True}, [], r"a number has no classes"),
         (ROWS, {**CSV, "label_separator": ";", "regression": True}, [], r"a number has no labels"),
+        (ROWS, {**CSV, "class_weights": "balanced", "regression": True}, [], r"samples of one class each"),
+        (ROWS, {**CSV, "label_smoothing": 0.1, "label_separator": ";"}, [], r"samples of one class each"),
         (ROWS, {**CSV, "text": ["a", "b", "c"]}, [], r"expected a list of one or two texts"),
         (ROWS, {**CSV, "label": "mood"}, [], r"train.csv: has no column mood; name one of its columns, text, label"),
         (ROWS, {**CSV, "label": "mood"}, ["--do-validation", "false"], r"train.csv: has no column mood; name one of"),
@@ -149,6 +151,12 @@ def test_broken_sections(content: str, section: dict[str, Any], flags: list[str]
     if section == CSV:
         with pytest.raises(UserError, match="squad has no such data"):
             load(tmp_path, section, task="squad")
+
+
+def test_a_whole_config_of_numbers_names_the_defaults_of_classes(tmp_path: Path) -> None:
+    """As the configs do that a search or a run writes."""
+    (tmp_path / "train.csv").write_text("text,label\na,1\nb,2\n")
+    load(tmp_path, {**CSV, "regression": True, "class_weights": "equal", "label_smoothing": 0.0})
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,11 @@ def test_damaged_records_are_bad_and_a_repair_keeps_all_others(
     if not indexed:  # a damaged header is then the end of what can be found
         (folder / "part_0.index").unlink()
         bad, found = bad[:2], bad[1] + 1
+    labels = features()["next_sentence_labels"][:found]
+    if with_manifest:
+        described = json.loads((folder / "manifest.json").read_text())
+        described["totals"]["random_next_sentences"] = int(labels.sum())
+        (folder / "manifest.json").write_text(json.dumps(described))
     status, lines = examine(folder, "--fix", tmp_path / "fixed")
     assert (status, counted(lines)) == (1, (found - len(bad), len(bad)))
     reasons = {int(problem.split()[2]): problem for problem in after(lines, "bad records:")}
@@ -206,6 +211,8 @@ def test_damaged_records_are_bad_and_a_repair_keeps_all_others(
     assert status == 0, lines
     manifest = json.loads((tmp_path / "fixed" / "manifest.json").read_text())
     assert manifest["totals"]["records"] == found - len(bad)
+    random_next = manifest["totals"].get("random_next_sentences")
+    assert random_next == (int(np.delete(labels, bad).sum()) if with_manifest else None)
     assert main([str(folder), "--workers", "1", "--fix", str(folder)]) == 2
     assert "is the data set itself" in capsys.readouterr().err
 
