@@ -147,28 +147,28 @@ class ClassificationObjective(PackObjective):
             label_smoothing: ε.
         """
         self.terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
-        self.class_weights, self._smoothing = tuple(class_weights), label_smoothing
+        self._class_weights, self._smoothing = tuple(class_weights), label_smoothing
 
     def term_counts(self, batch: Tensors) -> Tensors:
         real, labels = sequence_weights_and_labels(batch, "labels")
         samples = tf.reduce_sum(real)
-        weight = tf.reduce_sum(real * self._weights_of(labels)) if self.class_weights else samples
+        weight = tf.reduce_sum(real * self._weights_of(labels)) if self._class_weights else samples
         return {LOSS: weight, ACCURACY: samples}
 
     def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         real, labels = sequence_weights_and_labels(batch, "labels")  # (B,) or (B, N)
         scores = outputs["logits"]  # (B, C) or (B, N, C)
         loss = cross_entropy(scores, labels)
-        if self.class_weights:
+        if self._class_weights:
             loss *= self._weights_of(labels)
         if self._smoothing:
             surprise = -tf.nn.log_softmax(tf.cast(scores, tf.float32), axis=-1)
-            surprise *= tf.constant(self.class_weights or 1.0, tf.float32)
+            surprise *= tf.constant(self._class_weights or 1.0, tf.float32)
             loss = (1 - self._smoothing) * loss + self._smoothing * tf.reduce_mean(surprise, axis=-1)
         return {LOSS: tf.reduce_sum(real * loss), ACCURACY: tf.reduce_sum(real * correct(scores, labels))}
 
     def _weights_of(self, labels: tf.Tensor) -> tf.Tensor:
-        return tf.gather(tf.constant(self.class_weights, tf.float32), labels)
+        return tf.gather(tf.constant(self._class_weights, tf.float32), labels)
 
 
 class MultiLabelObjective(PackObjective):

@@ -108,8 +108,7 @@ class Comparison(NamedTuple):
 
 def _masked_words(run: RunData) -> Optional[Comparison]:
     """Return the masked-LM loss and what the frequencies of the pieces reach, on held-out text if it was evaluated."""
-    scores = run.scores or (run.evaluations[-1]["evaluation"] if run.evaluations else {})
-    held_out, baseline = scores.get(MLM_LOSS), run.context_free(held_out=True)
+    held_out, baseline = run.last_scores().get(MLM_LOSS), run.context_free(held_out=True)
     if is_number(held_out) and baseline is not None:
         return Comparison("on held-out text", held_out, baseline, True)
     training, baseline, entropy = final_value(run, MLM_LOSS), run.context_free(held_out=False), run.unigram_entropy()
@@ -151,8 +150,7 @@ def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Points:
 
 
 def _cards(run: RunData) -> List[Card]:
-    scores = run.scores or (run.evaluations[-1]["evaluation"] if run.evaluations else {})
-    cards = [Card(name.replace("_", " "), number(value), "evaluation") for name, value in scores.items()]
+    cards = [Card(name.replace("_", " "), number(value), "evaluation") for name, value in run.last_scores().items()]
     for name in run.metric_names():
         final = final_value(run, name)
         if final is None or name in (OVERFLOWS, LOSS_SCALE):

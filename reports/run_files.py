@@ -75,6 +75,10 @@ class RunData:
         """Return the names of all scores of evaluations while training, in the order of their first appearance."""
         return list(dict.fromkeys(name for record in self.evaluations for name in record["evaluation"]))
 
+    def last_scores(self) -> Dict[str, Any]:
+        """Return the scores of the final evaluation, or else those of the last one while training."""
+        return self.scores or (self.evaluations[-1]["evaluation"] if self.evaluations else {})
+
     def metric_names(self) -> List[str]:
         """Return the names of all metrics, in the order of their first appearance."""
         return list(dict.fromkeys(name for period in self.periods for name in period["metrics"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import FeatureSpec, packed_pretraining_features, pretraining_features
@@ -97,7 +97,7 @@ class Pretraining:
         baseline = context_free(self._held_out.manifest)
         if folder is not None and baseline is not None:
             logger.info("%8.4f nats: the masked-LM loss on held-out text, compared with", means[MLM_LOSS])
-            logger.info("%8.4f nats: context-free baseline (frequencies of the pieces alone)", baseline["loss_nats"])
+            logger.info(baseline_line(baseline))
         return {name: means[name] for name in self.objective.terms}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
@@ -105,7 +105,7 @@ class Pretraining:
         entropy, baseline = dataset.get("unigram_entropy_nats"), dataset.get("context_free")
         lines = [f"{metrics[MLM_LOSS]:8.4f} nats: the masked-LM loss of the last logging period, compared with"]
         if baseline is not None:
-            lines.append(f"{baseline['loss_nats']:8.4f} nats: context-free baseline (frequencies of the pieces alone)")
+            lines.append(baseline_line(baseline))
         if entropy is not None:
             lines.append(f"{entropy:8.4f} nats: unigram baseline (entropy of the word pieces)")
         return [*lines, f"{math.log(self._vocabulary):8.4f} nats: uniform baseline, ln({self._vocabulary:,})"]
@@ -167,6 +167,10 @@ class Pretraining:
 def context_free(manifest: Optional[Manifest]) -> Optional[Dict[str, float]]:
     """Return what predictions without context reach on a data set; None if it is not known."""
     return manifest.context_free._asdict() if manifest is not None and manifest.context_free is not None else None
+
+
+def baseline_line(baseline: Mapping[str, float]) -> str:
+    return f"{baseline['loss_nats']:8.4f} nats: context-free baseline (frequencies of the pieces alone)"
 
 
 def refuse_other_vocabulary(training: Optional[Manifest], held_out: Optional[Manifest]) -> None:

@@ -22,8 +22,8 @@ from settings.schema import TrainingConfig
 from training.chief import shared_run_folder
 from training.failures import process_failures
 from training.machine import configured_platform, configured_processes
-from training.resume import check_same_config
 from training.run_folder import RESTORE, RunFolder
+from training.same_config import check_same_config
 from training.task import MakeTask
 from training.trainer import Result, train_run
 from utilities.errors import Stopped, UserError

@@ -25,8 +25,8 @@ from tasks import task_class
 from tasks.own_data import read_classes
 from tasks.search.space import SET_BY_SEARCH, check_space, flag, plain, read_space
 from tasks.search.trials import FailedTrialError, Search
-from training.resume import differences
 from training.run_folder import config_for_files
+from training.same_config import differences_by_field
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import is_loss
@@ -158,7 +158,8 @@ def check_same_search(search: Search, study: optuna.Study) -> None:
         if own[name] != begun[name]
     ]
     varied = (*search.space, *SET_BY_SEARCH)
-    changed += [text for text in differences(search.config, begun["config"]) if text.split()[0] not in varied]
+    fields = differences_by_field(search.config, begun["config"])
+    changed += [text for name, text in fields.items() if name not in varied]
     if changed:
         raise UserError(f"{changed[0]} when the search began; set it back, or name a new --output")
     known = {search.path(trial) for trial in study.trials}

@@ -20,8 +20,9 @@ from settings.schema import leaves
 from tasks.cli import resume_command
 from tests import ROOT
 from tests.support.run_folders import write_step
-from training.resume import Position, changed_fields, differences, missing_metrics, run_to_resume
+from training.resume import Position, missing_metrics, run_to_resume
 from training.run_folder import RESOLVED, FolderLocks, RunFolder, config_for_files
+from training.same_config import changed_fields, differences
 from training.seeds import finished_scores, seed_config, seeds_folder
 from utilities.errors import UserError
 from utilities.history import END, History

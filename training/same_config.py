@@ -1,0 +1,123 @@
+"""Which configs may resume a run: those that would not change its outcome."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Mapping
+
+from settings.fields import Equivalent, ResumePolicy, value_at
+from settings.schema import TrainingConfig, leaves
+from training.run_folder import config_for_files
+from utilities.errors import UserError
+
+PERIOD = "global_batches_per_log"
+LENGTHS = {"num_epochs", "total_num_train_samples"}  # fields of the length of training
+_BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
+_DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str]:
+    """Describe each difference between two configs; see :func:`differences_by_field`."""
+    return list(differences_by_field(config, recorded).values())
+
+
+def differences_by_field(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, str]:
+    """Describe, by its field, each difference between two configs that would change the outcome of a resumed run.
+
+    The global batch may be split differently if the update stays the same: over another number of replicas, and into
+    micro batches of another size unless something depends on them: dropout's masks, the wrong answers of sentence
+    embeddings, and the gradients by which RigL grows blocks. The length of a logging period may change unless the
+    patterns of sparse matrices do, which change at the end of one.
+
+    Args:
+        recorded: the config with which the run was begun, from its files.
+    """
+    present = config_for_files(config)
+    described: Dict[str, str] = {}
+    for name, leaf in leaves().items():
+        is_fixed = leaf.resume_policy is ResumePolicy.FIXED or (name == PERIOD and _changes_patterns(present))
+        if not is_fixed or leaf.path[0] == "global_batch":
+            continue
+        new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
+        equivalent = leaf.annotation(Equivalent)
+        if new != old and not (equivalent is not None and new in equivalent.values and old in equivalent.values):
+            described[name] = _described(name, new, old)
+    return {**described, **_batch_differences(present, recorded)}
+
+
+def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
+    """Refuse to resume a run with another config.
+
+    Raises:
+        UserError: the config would change the outcome; the message names every field that does.
+    """
+    fields = differences_by_field(config, recorded)
+    changed = "; ".join(fields.values())
+    if changed and LENGTHS.issuperset(fields):
+        raise UserError(
+            f"resume: {changed}, which decides every learning rate of {run}. Set that back; to train longer,"
+            f" begin a new run from its weights: --pretrained-ckpt-path {run} --name ANOTHER"
+        )
+    if changed:
+        raise UserError(
+            f"resume: {run} cannot be resumed with another config: {changed}. Set that back, or begin"
+            " a new run under another --name"
+        )
+
+
+def changed_fields(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return all changed fields, which do not influence the outcome if :func:`check_same_config` passed.
+
+    Returns:
+        name → (before, now).
+    """
+    present = config_for_files(config)
+    changes = {}
+    for name, leaf in leaves().items():
+        new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
+        if new != old and name not in ("name", "resume"):
+            changes[name] = (old, new)
+    return changes
+
+
+def _changes_patterns(config: Mapping[str, Any]) -> bool:
+    return config["sparsity"]["ratio"] > 0 and config["sparsity"]["method"] != "static"
+
+
+def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any]) -> Dict[str, str]:
+    new, old = present["global_batch"], {key: _recorded(recorded, ("global_batch", key), 1) for key in _BATCH}
+    wrong = [key for key in _BATCH if type(old[key]) is not int]
+    if wrong:
+        return {f"global_batch.{key}": _described(f"global_batch.{key}", new[key], old[key]) for key in wrong}
+    samples, samples_before = (math.prod(batch[key] for key in _BATCH) for batch in (new, old))
+    if samples != samples_before:
+        return {"global_batch": f"global_batch is {samples:,} samples and was {samples_before:,}"}
+    changed = []
+    model, sparsity, own = present.get("bert_config"), present["sparsity"], present["embedding"]
+    has_dropout = model is None or any(model[key] for key in _DROPOUT)
+    uses_rigl = sparsity["ratio"] > 0 and sparsity["method"] == "rigl"
+    has_negatives = own["train_file"] is not None and own["label"] is None
+    if has_dropout or uses_rigl or has_negatives:
+        changed += [key for key in _BATCH[:1] if new[key] != old[key]]
+    if present["optimizer_opts"]["gradient_accumulation_reduction"] == "sum":
+        changed += [key for key in _BATCH[2:] if new[key] != old[key]]
+    return {f"global_batch.{key}": _described(f"global_batch.{key}", new[key], old[key]) for key in changed}
+
+
+def _recorded(recorded: Mapping[str, Any], path: Any, default: Any) -> Any:
+    """Return a value of the recorded config. A field that did not exist yet had the effect of its default."""
+    value: Any = recorded
+    for key in path:
+        if not isinstance(value, Mapping) or key not in value:
+            return default if value is not None else None
+        value = value[key]
+    return value
+
+
+def _described(name: str, new: Any, old: Any) -> str:
+    return f"{name} is {_short(new)} and was {_short(old)}"
+
+
+def _short(value: Any) -> str:
+    text = "unset" if value is None else str(value)
+    return text if len(text) <= 60 else text[:57] + "…"
