@@ -5,10 +5,15 @@ The tables have a row per quantity and a column per run; a cell is a text, or No
 
 from __future__ import annotations
 
+import os
+import sys
+
+if not __package__:  # started by its path, from any folder
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
 import argparse
 import datetime
 import statistics
-import sys
 from bisect import bisect_right
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple

@@ -6,8 +6,13 @@ answers questions.
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
+
+if not __package__:  # started by its path, from any folder
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+import argparse
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Optional, Sequence

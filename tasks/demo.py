@@ -7,12 +7,16 @@ demos use the prepared data again.
 
 from __future__ import annotations
 
+import os
+import sys
+
+if not __package__:  # started by its path, from any folder
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
 import argparse
 import math
-import os
 import shlex
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import List, NamedTuple, Optional, Sequence

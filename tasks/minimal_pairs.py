@@ -9,9 +9,14 @@ N sentences · S tokens of a row · R rows of a batch, each a sentence with one 
 
 from __future__ import annotations
 
+import os
+import sys
+
+if not __package__:  # started by its path, from any folder
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
