@@ -23,7 +23,7 @@ FILES: Mapping[str, Tuple[str, ...]] = {  # the first that exists is read
 OUTSIDE = "O"
 COLUMNS, CLUENER, TOKENS = "columns", "cluener", "tokens"  # the forms of files; the last is Hugging Face's
 TAG_COLUMN = "token_data.tag_column"
-_TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("ner_tags", "tags", "labels", "pos_tags")
+TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("ner_tags", "tags", "labels", "pos_tags")
 _DOCUMENT = "-DOCSTART-"
 _FIX = "correct it there, or copy the data set's own file again"
 _ENTITY_TAG = re.compile(r"O|[BIESMLU](?:[-_].+)?")
@@ -226,7 +226,7 @@ def _from_json(path: Path) -> Sentences:
     """Read a sentence from each line, in CLUENER's form or in Hugging Face's."""
     rows = list(json_rows(path))
     first = rows[0].row if rows else None
-    field = next((name for name in _TOKEN_FIELDS if first and isinstance(first.get(name), list)), None)
+    field = next((name for name in TOKEN_FIELDS if first and isinstance(first.get(name), list)), None)
     return _from_spans(path, rows) if field is None else _from_tokens(path, rows, field)
 
 

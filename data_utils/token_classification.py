@@ -8,6 +8,7 @@ N sentences · S max_seq_length
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import chain
 from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
@@ -19,6 +20,7 @@ from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_
 from data_utils.tagged_sentences import CLUENER, COLUMNS, OUTSIDE, Entity, Sentences
 from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 
+MACRO_F1 = "macro_f1"  # of tags that are not those of entities
 _SAME_AS = {"M": "I", "L": "E", "U": "S"}  # BMES and BILOU in letters of BIOES
 
 
@@ -146,7 +148,7 @@ def entity_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequenc
 def word_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Dict[str, Dict[str, float]]:
     """Return precision, recall, F1 and the number of words by tag; the tag ``""`` stands for the means over all tags.
 
-    The latter also has the share of words that have the right tag, ``accuracy``.
+    The mean of F1 is ``macro_f1``. There is also the share of words that have the right tag, ``accuracy``.
     """
     gold, own = (np.array(list(chain.from_iterable(tags))) for tags in (expected, predicted))
     scores = {}
@@ -159,9 +161,16 @@ def word_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[
             "words": float(np.sum(gold == tag)),
         }
     means = {
-        name: float(np.mean([values[name] for values in scores.values()])) for name in ("precision", "recall", "f1")
+        mean: float(np.mean([values[name] for values in scores.values()]))
+        for name, mean in (("precision", "precision"), ("recall", "recall"), ("f1", MACRO_F1))
     }
     return {"": {**means, "accuracy": accuracy(own, gold), "words": float(len(gold))}, **scores}
+
+
+def constant_tags(expected: Sequence[Sequence[str]]) -> List[List[str]]:
+    """Return the most frequent tag for each word, the best guess without reading the words, as a baseline."""
+    most = Counter(chain.from_iterable(expected)).most_common(1)
+    return [[most[0][0]] * len(tags) for tags in expected]
 
 
 def prediction_lines(sentences: Sentences, tags: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -150,7 +150,10 @@ def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Points:
 
 
 def _cards(run: RunData) -> List[Card]:
-    cards = [Card(name.replace("_", " "), number(value), "evaluation") for name, value in run.last_scores().items()]
+    cards = []
+    for name, value in run.last_scores().items():
+        without = f", baseline {number(run.baseline[name])}" if name in run.baseline else ""
+        cards.append(Card(name.replace("_", " "), number(value), f"evaluation{without}"))
     for name in run.metric_names():
         final = final_value(run, name)
         if final is None or name in (OVERFLOWS, LOSS_SCALE):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeGuard
 
 Points = Tuple[List[float], List[float]]  # positions and values
+BASELINE = "baseline.json"  # next to scores.json: what predictions without reading the texts score
 STARTED = ("command", "folder", "variables")  # how the program was started
 _RUN_FILES = (HISTORY_NAME, "metrics.jsonl", "scores.json", "resolved_config.json")  # a run has at least one of them
 
@@ -34,6 +35,7 @@ class RunData:
         environment: facts of the machine, by dotted key.
         dataset: facts of the data set.
         scores: scores of the evaluation.
+        baseline: what predictions without reading the texts score, for some or none of these names.
         conversion: rows of the conversion table.
         checkpoints: rows of the checkpoint list.
         start: how the run was last started: ``command``, ``folder`` and ``variables`` of the environment.
@@ -51,6 +53,7 @@ class RunData:
     environment: Dict[str, Any]
     dataset: Dict[str, Any]
     scores: Dict[str, Any]
+    baseline: Dict[str, Any]
     conversion: List[Dict[str, Any]]
     checkpoints: List[Dict[str, Any]]
     start: Dict[str, Any]
@@ -152,6 +155,7 @@ def read_run_folder(folder: Path) -> RunData:
         environment=flatten(mask_value(_read_object(folder / "environment.json", notes))),
         dataset=flatten(mask_value(_read_object(folder / "dataset.json", notes))),
         scores=flatten(_read_object(folder / "scores.json", notes)),
+        baseline=flatten(_read_object(folder / BASELINE, notes)),
         conversion=_rows(conversion),
         checkpoints=_rows(checkpoints),
         start=mask_value({name: starts[-1].get(name) for name in STARTED}) if starts else {},

@@ -10,16 +10,20 @@ add a row to the registry, and write a script like ``run_squad.py`` and a config
 from __future__ import annotations
 
 import importlib
+import json
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Sequence, Union
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 from execution.software.cluster.membership import read_membership
 from model.tasks import TASKS
+from reports.run_files import BASELINE
 from settings.config_files import Source
 from settings.loading import LoadedConfig, resolve_call
 from settings.schema import TrainingConfig
 from tasks.own_data import read_classes
 from utilities.errors import UserError
+from utilities.files import write_atomically
 
 if TYPE_CHECKING:  # imports TensorFlow
     from execution.interface import Platform
@@ -107,6 +111,12 @@ def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
     from training.seeds import train_with_seeds
 
     return train_with_seeds(loaded, task_class(loaded.task), started)
+
+
+def write_baseline(folder: Path, scores: Mapping[str, float]) -> None:
+    """Write what predictions that do not read the texts score into a run's folder; no file if there are no scores."""
+    if scores:
+        write_atomically(folder / BASELINE, json.dumps(scores, indent=2) + "\n")
 
 
 class RestoredTask(NamedTuple):

@@ -16,7 +16,13 @@ from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import Features, classification_features, text_features
 from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
-from data_utils.classification.scoring import METRICS, decode_predictions, joined_labels, write_submission
+from data_utils.classification.scoring import (
+    METRICS,
+    constant_predictions,
+    decode_predictions,
+    joined_labels,
+    write_submission,
+)
 from data_utils.classification.tasks import BenchmarkTask, Split
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
@@ -27,6 +33,7 @@ from model.losses import ClassificationObjective, MultiLabelObjective, Regressio
 from model.tasks import CLASSIFICATION, MULTI_LABEL
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
+from tasks import write_baseline
 from tasks.fine_tuning import FineTuning
 from training.initial_weights import InitialWeights
 from training.prediction import Predictor
@@ -117,6 +124,7 @@ class Classification(FineTuning):
     def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
         """Score every validation set, and write predictions for every test set in the leaderboard's format."""
         scores: Dict[str, float] = {}
+        baseline: Dict[str, float] = {}
         for split, examples in self._validation:
             predictions = self._predictions(predict, examples)
             assert examples.labels is not None, "validation data has labels"
@@ -125,10 +133,15 @@ class Classification(FineTuning):
             if folder is None:
                 continue
             logger.info("validation on %s samples of %s", f"{len(examples.texts):,}", examples.origin)
+            constant = constant_predictions(self.benchmark, examples.labels)
+            values = compute_scores(self.benchmark, constant, examples.labels)
+            baseline.update({score_name(metric, split): value for metric, value in values.items()})
             if not (self.benchmark.is_regression or self.benchmark.is_multi_label):
-                logger.info("  %s", majority_line(self.benchmark, examples.labels))
+                shown = ", ".join(f"{metric} {value:.4f}" for metric, value in values.items())
+                logger.info("  always %s, the most frequent class: %s", self.benchmark.labels[constant[0]].name, shown)
         if folder is None:
             return scores
+        write_baseline(folder, baseline)
         for split, examples in self._test:
             path = folder / SUBMISSION_FOLDER / split.submission
             write_submission(path, self.benchmark, examples.ids, self._predictions(predict, examples))
@@ -257,14 +270,6 @@ def score_name(metric: str, split: Split) -> str:
 def compute_scores(benchmark: BenchmarkTask, predictions: np.ndarray, labels: np.ndarray) -> Dict[str, float]:
     """Return the task's metrics by name."""
     return {metric: METRICS[metric](predictions, labels) for metric in benchmark.metrics}
-
-
-def majority_line(benchmark: BenchmarkTask, labels: np.ndarray) -> str:
-    """Return a log line with the scores of always predicting the most frequent class."""
-    majority = int(np.bincount(labels).argmax())
-    scores = compute_scores(benchmark, np.full_like(labels, majority), labels)
-    shown = ", ".join(f"{metric} {value:.4f}" for metric, value in scores.items())
-    return f"always {benchmark.labels[majority].name}, the most frequent class: {shown}"
 
 
 def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:

@@ -15,9 +15,10 @@ if not __package__:  # started by its path, from any folder
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
+from data_utils.classification.own import filled
 from model.tasks import CLASSIFICATION, SQUAD, TASKS
 from tasks import RestoredTask, prediction_config, restore_task, task_class
 from tasks.file_predictions import (
@@ -26,6 +27,7 @@ from tasks.file_predictions import (
     OUTPUT,
     TEXT,
     WORD_COLUMN,
+    Sample,
     add_model_flags,
     check_files,
     check_rows,
@@ -33,17 +35,20 @@ from tasks.file_predictions import (
     column_number,
     is_table,
     sequence_length,
+    token_field,
+    words_in,
     write_predictions,
     write_tags,
 )
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
-from utilities.tables import FORMATS
+from utilities.tables import FORMATS, check_columns
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
     from checkpoints.pretrained.pretrained import Pretrained
 
 USUAL_LENGTH, USUAL_SQUAD_LENGTH = 128, 384
+PREDICTED_TAGS = "prediction"  # the field of the tags in Hugging Face's JSON lines
 FILE_PACKING = {"max_sequences_per_pack": 3}  # as in configs/packed.json: short texts share a row
 
 
@@ -94,19 +99,32 @@ def predict_file(options: argparse.Namespace, restored: RestoredTask) -> str:
 
     task, built, platform = restored
     source, output = options.file, options.output
+    tags_words = hasattr(task, "tags")
     if is_table(source):
-        columns = options.text or task.text_columns
-        task.check_texts(len(columns))
-        count = check_rows(source, columns, output, task.predicted_columns)
+        read: Sample
+        field = token_field(source) if tags_words and not options.text else None
+        if field is None:
+            columns = options.text or task.text_columns
+            task.check_texts(len(columns))
+            check_columns(source, columns)
+            read, added, predict = filled(*columns), task.predicted_columns, task.predicted_rows
+        else:
+            read, added, predict = words_in(field), (PREDICTED_TAGS,), partial(tag_rows, task, origin=str(source))
+        count = check_rows(source, read, output, added)
         predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
-        write_predictions(source, columns, output, partial(task.predicted_rows, predictor))
+        write_predictions(source, read, output, partial(predict, predictor))
         return f"predictions for {count:,} rows: {output}"
-    if options.text or not hasattr(task, "tags"):
+    if options.text or not tags_words:
         raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {task.name} need")
     count = check_sentences(source, options.word_column)
     predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
     write_tags(source, output, partial(task.tags, predictor, origin=str(source)), options.word_column)
     return f"tags for {count:,} sentences: {output}"
+
+
+def tag_rows(task: Any, predict: Any, sentences: Sequence[Sequence[str]], origin: str) -> List[Dict[str, Any]]:
+    """Return the tags of the words of each row as its new column."""
+    return [{PREDICTED_TAGS: tags} for tags in task.tags(predict, sentences, origin=origin)]
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -146,7 +164,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         FILE,
         type=Path,
         metavar="TABLE",
-        help="predict the rows of a table instead (.csv, .tsv, .jsonl), or tag a file with a word on each line",
+        help="predict the rows of a table instead (.csv, .tsv, .jsonl), or tag a file with a word on each line or"
+        ' JSON Lines such as {"tokens": ["EU", "acts"]}',
     )
     what = "its column of texts, or two for pairs [as in training, else text; question context]"
     parser.add_argument(TEXT, nargs="+", metavar="COLUMN", help=what)

@@ -1,6 +1,7 @@
 """Adds a trained model's predictions to a table of texts: CSV, TSV or JSON Lines in, any of these out.
 
-Files of other kinds have CoNLL's columns, a word on each line, and get a column of tags.
+Files of other kinds have CoNLL's columns, a word on each line, and get a column of tags. Rows of JSON Lines may also
+have lists of words, as in Hugging Face's data sets.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
-from data_utils.classification.own import filled
 from data_utils.classification.tasks import FieldError
-from data_utils.tagged_sentences import column_sentences, tagged_columns, words_of_columns
+from data_utils.tagged_sentences import TOKEN_FIELDS, column_sentences, tagged_columns, words_of_columns
 from settings.rules import SHORTEST_SEQUENCE
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.tables import FORMATS, REPAIR, Row, check_columns, read_table, unwritable, write_table
+from utilities.tables import FORMATS, REPAIR, Row, read_table, short, unwritable, write_table
 
 CHECKPOINT, FILE, TEXT, OUTPUT, WORD_COLUMN = "--checkpoint", "--file", "--text", "--output", "--word-column"
 SUFFIXES = (".csv", ".tsv", ".jsonl")
@@ -25,8 +25,11 @@ ROWS = 4096  # of a part, which is predicted at once
 
 Item = TypeVar("Item")
 
-# Returns the columns to add for each sample of one or two texts.
-Columns = Callable[[Sequence[Tuple[str, ...]]], List[Dict[str, Any]]]
+# Returns one or two texts, or a list of words, of a row; raises FieldError.
+Sample = Callable[[Row], Sequence[str]]
+
+# Returns the columns to add for each sample.
+Columns = Callable[[Sequence[Any]], List[Dict[str, Any]]]
 
 # Returns the tags of the words of each sentence.
 Tags = Callable[[Sequence[Sequence[str]]], List[List[str]]]
@@ -84,18 +87,39 @@ def check_new_file(output: Path) -> None:
         raise UserError(f"{OUTPUT}: there is no folder {output.parent}; create it, or correct the path")
 
 
-def check_rows(source: Path, columns: Sequence[str], output: Path, added: Sequence[str]) -> int:
+def token_field(source: Path) -> Optional[str]:
+    """Return the field of JSON Lines that has a list of words, ``{"tokens": ["EU", "acts"]}``; None if there is none.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    _, row = next(read_rows(source), (0, {}))
+    return next((name for name in TOKEN_FIELDS if isinstance(row.get(name), list)), None)
+
+
+def words_in(field: str) -> Sample:
+    """Return a function that reads the list of words in a field."""
+
+    def words(row: Row) -> List[str]:
+        values = row.get(field)
+        if not isinstance(values, list) or not all(isinstance(value, str) and value.strip() for value in values):
+            raise FieldError(field, f"is {short(values)}, not a list of words")
+        return values
+
+    return words
+
+
+def check_rows(source: Path, read: Sample, output: Path, added: Sequence[str]) -> int:
     """Check every row before the first prediction, and return their number.
 
     Args:
-        columns: the columns of the texts.
+        read: returns the sample of a row.
         added: the columns that predictions add.
 
     Raises:
         UserError: the file cannot be read, a text is missing, or a row cannot be written in the format of ``output``.
     """
-    check_columns(source, columns)
-    read, header, count = filled(*columns), None, 0
+    header, count = None, 0
     for number, row in read_rows(source):
         header, count = header or list(row), count + 1
         try:
@@ -111,13 +135,13 @@ def check_rows(source: Path, columns: Sequence[str], output: Path, added: Sequen
     return count
 
 
-def write_predictions(source: Path, columns: Sequence[str], output: Path, predict: Columns) -> None:
+def write_predictions(source: Path, read: Sample, output: Path, predict: Columns) -> None:
     """Write the rows of a file that :func:`check_rows` has checked, with the columns of their predictions."""
-    write_table(output, _with_predictions(source, columns, predict))
+    write_table(output, _with_predictions(source, read, predict))
 
 
-def _with_predictions(source: Path, columns: Sequence[str], predict: Columns) -> Iterator[Row]:
-    read, rows = filled(*columns), (row for _, row in read_rows(source))
+def _with_predictions(source: Path, read: Sample, predict: Columns) -> Iterator[Row]:
+    rows = (row for _, row in read_rows(source))
     for part in _parts(rows):
         for row, prediction in zip(part, predict([read(row) for row in part])):
             yield {**row, **prediction}

@@ -18,6 +18,7 @@ from model.architecture import Architecture
 from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
 from settings.schema import TrainingConfig
+from tasks import write_baseline
 from training.building import build_model
 from training.initial_weights import InitialWeights
 from training.prediction import Predictor
@@ -98,6 +99,7 @@ class Pretraining:
         if folder is not None and baseline is not None:
             logger.info("%8.4f nats: the masked-LM loss on held-out text, compared with", means[MLM_LOSS])
             logger.info(baseline_line(baseline))
+            write_baseline(folder, {MLM_LOSS: baseline["loss_nats"]})
         return {name: means[name] for name in self.objective.terms}
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:

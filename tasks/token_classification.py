@@ -30,7 +30,9 @@ from data_utils.tagged_sentences import (
     read_sentences,
 )
 from data_utils.token_classification import (
+    MACRO_F1,
     Encoded,
+    constant_tags,
     encode_words,
     entity_scores,
     find_entities,
@@ -44,6 +46,7 @@ from model.architecture import Architecture
 from model.losses import ACCURACY, PackObjective, correct
 from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
+from tasks import write_baseline
 from tasks.classification import class_names
 from tasks.fine_tuning import FineTuning
 from training.initial_weights import InitialWeights
@@ -56,6 +59,7 @@ from utilities.tables import listed
 logger = logging.getLogger(__name__)
 
 METRICS = ("f1", "precision", "recall")
+METRICS_OF_WORDS = (MACRO_F1, "precision", "recall", ACCURACY)  # of tags that are not those of entities
 PREDICTIONS = {CLUENER: "cluener_predict.json", COLUMNS: "test_predictions.txt", TOKENS: "test_predictions.json"}
 GENERATED_LABELS = (OUTSIDE, "B-PER", "I-PER", "B-LOC", "I-LOC")  # of random data
 _WORDS = re.compile(r"\w+|[^\w\s]")
@@ -120,7 +124,12 @@ class TokenClassification(FineTuning):
 
     @staticmethod
     def metrics(config: TrainingConfig) -> Sequence[str]:
-        return METRICS
+        """Return the scores of entities, or of words if the data have other tags."""
+        if config.generated_dataset or config.dataset_dir is None:
+            return METRICS
+        columns, split = config.token_data, TRAIN if config.do_training else VALIDATION
+        sentences = read_sentences(config.dataset_dir, split, columns.word_column, columns.tag_column)
+        return METRICS if are_entity_tags(set(chain.from_iterable(sentences.tags or ()))) else METRICS_OF_WORDS
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a sentence."""
@@ -140,6 +149,7 @@ class TokenClassification(FineTuning):
     def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
         """Score validation and test data by entity, or by word, and write predictions for the test data."""
         scores: Dict[str, float] = {}
+        baseline: Dict[str, float] = {}
         for sentences, suffix in ((self._validation, ""), (self._test if folder is not None else None, "_test")):
             if sentences is None:
                 continue
@@ -151,14 +161,19 @@ class TokenClassification(FineTuning):
                 logger.info("predictions for %s sentences of %s: %s", f"{len(tags):,}", sentences.origin, path)
             if sentences.tags is None:
                 continue
-            results = (entity_scores if self._has_entities else word_scores)(sentences.tags, tags)
+            scored, names = (entity_scores, METRICS) if self._has_entities else (word_scores, METRICS_OF_WORDS)
+            results = scored(sentences.tags, tags)
+            if folder is not None:
+                constant = scored(sentences.tags, constant_tags(sentences.tags))[""]
+                baseline.update({f"{name}{suffix}": constant[name] for name in names})
             for kind, values in results.items():
                 if folder is not None:
                     shown = " ".join(f"{name} {value:.4g}" for name, value in values.items())
                     logger.info("  %s %s", kind or ("all entities" if self._has_entities else "all tags"), shown)
                 if not kind:
-                    names = METRICS if self._has_entities else (*METRICS, ACCURACY)
                     scores.update({f"{name}{suffix}": values[name] for name in names})
+        if folder is not None:
+            write_baseline(folder, baseline)
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:

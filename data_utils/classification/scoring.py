@@ -84,6 +84,16 @@ def decode_predictions(task: BenchmarkTask, logits: np.ndarray) -> np.ndarray:
     return logits[:, 0] if task.is_regression else np.argmax(logits, axis=1)
 
 
+def constant_predictions(task: BenchmarkTask, labels: np.ndarray) -> np.ndarray:
+    """Return the best guess without the text for each sample, as a baseline, in the form of the labels.
+
+    It is the most frequent class, all labels that more than half of the samples have, or the mean score.
+    """
+    if task.is_multi_label:
+        return np.broadcast_to(labels.mean(axis=0) > 0.5, labels.shape).astype(np.int32)
+    return np.full_like(labels, np.mean(labels) if task.is_regression else np.bincount(labels).argmax())
+
+
 def joined_labels(task: BenchmarkTask, prediction: np.ndarray) -> str:
     """Return the labels of a sample, ``(C,)``, as texts with the task's separator between them."""
     assert task.separator is not None

@@ -118,13 +118,23 @@ def read_squad(path: Path) -> SquadSet:
         'Which NFL team represented the AFC at Super Bowl 50?'
     """
     text = read_text(path)
-    try:
-        document = parse_json(text)
-    except (ValueError, RecursionError) as error:
-        if "Extra data" not in str(error):
+    if _is_json_lines(text):
+        document: Any = [row for _, row in json_rows(path)]
+    else:
+        try:
+            document = parse_json(text)
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{path}: is not valid JSON ({error}); download the file again") from error
-        document = [row for _, row in json_rows(path)]
     return parse_squad(document, str(path), file_digest(path))
+
+
+def _is_json_lines(text: str) -> bool:
+    """Return whether the first line is a whole JSON object, and others follow."""
+    first, _, others = text.lstrip().partition("\n")
+    try:
+        return bool(others.strip()) and isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 class _Part(BaseModel):

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 ID_FILE = "wandb_run_id"
 START_SECONDS = 60.0  # timeout for the server, after which the run is kept offline
 FINISH_SECONDS = 900.0  # timeout for uploads at the end; the rest stays on disk for `wandb sync`
+FINAL = "final"  # of the scores of the evaluation in the summary
 ARTIFACT_TYPES = {"checkpoint": "model", "report": "report"}
 
 
@@ -74,9 +75,12 @@ class WandbRun(Listener):
         self._attempt(lambda run: run.log(evaluation.scalars(), step=evaluation.step))
 
     def scored(self, scores: Dict[str, float]) -> None:
-        """Add the scores to the W&B run's summary; also in runs that only evaluate."""
+        """Add the scores to the W&B run's summary as ``final/…``; also in runs that only evaluate.
+
+        The summary has the last values of the curves besides, some of the same names, which are those of training.
+        """
         self._start()
-        self._attempt(lambda run: run.summary.update(scores))
+        self._attempt(lambda run: run.summary.update({f"{FINAL}/{name}": value for name, value in scores.items()}))
 
     def wrote(self, kind: str, path: Path) -> None:
         """Remember files to upload at the end, when older checkpoints may have been removed."""

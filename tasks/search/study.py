@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from execution.software.cluster.lifeline import SECONDS_TO_STOP
 from reports.compare import Row, Table, text_lines
+from reports.run_files import is_number, read_run_folder
 from reports.templating import number
 from settings.loading import load_config
 from settings.problems import show
@@ -189,4 +190,17 @@ def results(search: Search, task: str, study: optuna.Study) -> List[str]:
     config = config_for_files(load_config(task, [*search.command[1:], *values]).config)
     kept = {name: value for name, value in config.items() if name not in ("name", "resume")}
     path = write_atomically(search.folder / BEST, json.dumps({**kept, "about": about}, indent=2) + "\n")
-    return [*lines, f"best: {about}", f"its config: {path}"]
+    return [*lines, f"best: {about}", *baseline_lines(search, best), f"its config: {path}"]
+
+
+def baseline_lines(search: Search, best: FrozenTrial) -> List[str]:
+    """Return the score of predictions that do not read the texts, if the best trial's run has it, and what it means."""
+    folder = search.path(best)
+    baseline = read_run_folder(folder).baseline.get(search.metric) if folder.is_dir() else None
+    if not is_number(baseline):
+        return []
+    about = f"baseline: {search.metric} {number(baseline)} without reading the texts (most frequent class, or mean)"
+    assert best.value is not None, "it is complete"
+    if (best.value < baseline) if is_loss(search.metric) else (best.value > baseline):
+        return [about]
+    return [f"{about}; no trial is better: train longer, or search other fields or wider ranges"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -119,6 +120,14 @@ def test_a_wrong_value_is_refused_in_one_line(run: Run) -> None:
     assert not (run.folder.parent / "wrong").exists()
 
 
+OTHER_COMMANDS = sorted(
+    path
+    for folder in ("checkpoints", "data_utils", "execution", "reports", "tasks")
+    for path in (ROOT / folder).rglob("*.py")
+    if {"= make_parser(", "__main__"} <= set(re.findall(r"= make_parser\(|__main__", path.read_text(encoding="utf-8")))
+)
+
+
 @pytest.mark.parametrize("script", sorted(ROOT.glob("run_*.py")), ids=lambda path: path.stem)
 def test_a_script_is_a_command_in_any_folder(script: Path, tmp_path: Path) -> None:
     helped = subprocess.run([sys.executable, script, "--help"], cwd=tmp_path, capture_output=True, text=True)
@@ -126,3 +135,10 @@ def test_a_script_is_a_command_in_any_folder(script: Path, tmp_path: Path) -> No
     missing = [sys.executable, script, "--config", "missing.json"]
     refused = subprocess.run(missing, cwd=tmp_path, capture_output=True, text=True)
     assert refused.returncode == 2 and refused.stderr.startswith("error: --config: cannot read missing.json")
+
+
+@pytest.mark.parametrize("module", OTHER_COMMANDS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_other_command_starts_by_its_path_in_any_folder(module: Path, tmp_path: Path) -> None:
+    path = module.parent if module.name == "__main__.py" else module
+    helped = subprocess.run([sys.executable, path, "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert helped.returncode == 0 and "usage: " in helped.stdout and not helped.stderr

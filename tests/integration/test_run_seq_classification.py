@@ -96,6 +96,8 @@ def test_scores_are_printed_with_those_of_the_most_frequent_class(root: Path, pr
     assert f"the most frequent class: accuracy {max(positive, 1 - positive):.4f}" in printed
     assert "\naccuracy: " in printed
     assert "uniform baseline, ln(2)" in printed
+    baseline = read_json(root / "runs" / "sst2" / "sst2-seed-3" / "baseline.json")
+    assert baseline == {"accuracy": pytest.approx(max(positive, 1 - positive))}
 
 
 def test_the_submission_has_the_leaderboards_format(root: Path, printed: str, secret: list[int]) -> None:

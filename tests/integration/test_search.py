@@ -133,6 +133,17 @@ def test_the_best_trial_is_found_and_its_config_kept(files: Files, capsys: pytes
     assert files.search("found", SPACE, 5) == 0 and len(files.started()) == 5
 
 
+@pytest.mark.parametrize("baseline, is_better", [(0.0, True), (1.0, False)])
+def test_the_best_score_stands_beside_the_baseline(
+    files: Files, capsys: pytest.CaptureFixture[str], baseline: float, is_better: bool
+) -> None:
+    program = PROGRAM + f'(folder / "baseline.json").write_text(json.dumps({{"accuracy": {baseline}}}))\n'
+    files.program.write_text(program, encoding="utf-8")
+    assert files.search("baseline", SPACE, 2) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("baseline: ")]
+    assert f"accuracy {baseline:g} " in line and ("no trial is better" in line) is not is_better
+
+
 def test_the_trial_of_a_killed_search_is_repeated(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     space = {"seed": SPACE["seed"], "num_epochs": [2], "global_batch.micro_batch_size": [5, 8]}
     # The first trial of these with a micro batch of 5 waits until it is killed, and so does its search.

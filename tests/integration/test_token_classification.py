@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from transformers import BertConfig
 from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.opening import open_pretrained
 from tasks.classify import main as classify
+from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import TAGGED_PIECES, write_config, write_pieces, write_tagged
-from tests.support.runs import read_json, run_command
+from tests.support.runs import evaluations, read_json, read_lines, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +65,22 @@ def test_an_evaluation_without_packs_says_the_same_and_one_text_has_its_entities
     assert "takes 1 text, not 2" in capsys.readouterr().err
 
 
+def test_lists_of_words_are_tagged(root: Path, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, output, start = root / "in.jsonl", root / "out.jsonl", ["--checkpoint", str(trained)]
+    rows = [{"id": 7, "tokens": ["Anna", "vandam", "saw", "Paris"]}, {"id": 8, "tokens": []}]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert classify([*start, "--file", str(source), "--output", str(output)]) == 0
+    assert read_lines(output) == [
+        {**rows[0], "prediction": ["B-PER", "I-PER", "O", "B-LOC"]},
+        {**rows[1], "prediction": []},
+    ]
+    with open(source, "a", encoding="utf-8") as file:
+        file.write('{"id": 9, "tokens": ["Anna", 5]}\n')
+    capsys.readouterr()
+    refused = classify([*start, "--file", str(source), "--output", str(root / "none.jsonl")])
+    assert_refused(refused, capsys.readouterr(), "line 3: tokens is")
+
+
 def test_tags_without_a_prefix_are_scored_by_word(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = root / "plain"
     data.mkdir()
@@ -75,9 +93,14 @@ def test_tags_without_a_prefix_are_scored_by_word(root: Path, capsys: pytest.Cap
     settings = {"dataset_dir": str(data), "token_data": {"word_column": 2}, "evaluation": {"every": "epoch"}}
     trained = run(root, "words", **settings)
     scores = read_json(trained / "scores.json")
-    assert (
-        set(scores) == {"f1", "precision", "recall", "accuracy"} and 0.9 < scores["f1"] <= 1 >= scores["accuracy"] > 0.9
-    )
+    assert set(scores) == {"macro_f1", "precision", "recall", "accuracy"}
+    assert 0.9 < scores["macro_f1"] <= 1 >= scores["accuracy"] > 0.9
+    tags = [line.split()[-1] for line in (data / "valid.txt").read_text(encoding="utf-8").splitlines() if line]
+    outside = tags.count("O") / len(tags)  # the most frequent tag
+    means = {"accuracy": outside, "macro_f1": 2 * outside / (1 + outside) / len(set(tags))}
+    baseline = read_json(trained / "baseline.json")
+    assert {name: baseline[name] for name in means} == pytest.approx(means)
+    assert [set(scored) for _, scored in evaluations(trained)] == [set(scores)] * 12
     words, output = root / "words.txt", root / "words_tagged.txt"
     start = ["--checkpoint", str(trained)]
     words.write_text("1\tanna\n2\tsaw\n", encoding="utf-8")

@@ -97,7 +97,7 @@ def test_tags_without_a_prefix_are_scored_by_word() -> None:
     result = word_scores(expected, predicted)  # compared with the definitions, by hand
     assert result[""]["accuracy"] == 2 / 5
     assert [result[tag]["f1"] for tag in ("DET", "NOUN", "VERB", "X", "ADJ")] == pytest.approx([2 / 3, 1 / 2, 0, 0, 0])
-    assert result[""]["f1"] == pytest.approx((2 / 3 + 1 / 2) / 5)
+    assert result[""]["macro_f1"] == pytest.approx((2 / 3 + 1 / 2) / 5)
     assert (result[""]["precision"], result[""]["recall"]) == pytest.approx(((1 / 2 + 1 / 2) / 5, (1 + 1 / 2) / 5))
     assert not are_entity_tags({"O", "PER"}) and are_entity_tags({"O"}) and are_entity_tags({"B", "I"})
 

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.scoring import METRICS, decode_predictions, write_submission
+from data_utils.classification.own import own_task
+from data_utils.classification.scoring import METRICS, constant_predictions, decode_predictions, write_submission
 from tests.support.benchmark_folders import GLUE_FOLDERS
 
 
@@ -40,6 +41,16 @@ def test_classes(seed: int) -> None:
     assert METRICS["accuracy"](predictions, labels) == pytest.approx(sum(a == b for a, b in zip(p, t)) / size)
     assert METRICS["f1"](predictions, labels) == pytest.approx(f1_by_hand(p, t))
     assert METRICS["matthews"](predictions, labels) == pytest.approx(matthews_by_hand(p, t), abs=1e-12)
+
+
+def test_a_baseline_guesses_the_most_frequent_class_the_frequent_labels_or_the_mean() -> None:
+    classes = constant_predictions(TASKS["mnli"], np.array([2, 1, 2, 0, 2], np.int32))
+    assert classes.tolist() == [2] * 5 and METRICS["accuracy"](classes, np.array([2, 1, 2, 0, 2])) == 3 / 5
+    scores = constant_predictions(TASKS["stsb"], np.array([1, 2, 4.5], np.float32))
+    assert scores.tolist() == [2.5] * 3
+    labels = np.array([[1, 0], [1, 0], [0, 1]], np.int32)
+    task = own_task("train.csv", None, None, 0.1, 1, ["text"], "label", ["a", "b"], False, ";")
+    assert constant_predictions(task, labels).tolist() == [[1, 0]] * 3
 
 
 @pytest.mark.parametrize("seed", range(20))

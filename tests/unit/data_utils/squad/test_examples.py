@@ -170,6 +170,19 @@ def test_every_form_is_the_same_data_set(form: str, tmp_path: Path) -> None:
     assert len(squad.questions) == 3 and squad.questions[1].answers == (Answer("1048", 18),)
 
 
+def test_a_document_of_several_lines_is_not_taken_for_json_lines(tmp_path: Path) -> None:
+    path = tmp_path / "dev.json"
+    document = json.dumps(forms()["official"], indent=1)
+    path.write_text(f"{document}\n\n", encoding="utf-8")
+    assert len(read_squad(path).questions) == 3
+    path.write_text(f"{document}\n}}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"dev\.json: is not valid JSON"):
+        read_squad(path)
+    path.write_text('{"id": 1, "id": 2}\n{}\n', encoding="utf-8")
+    with pytest.raises(UserError, match=r"dev\.json: line 1: "):
+        read_squad(path)
+
+
 def test_places_of_other_forms_and_impossible_questions() -> None:
     rows = forms()["list of rows"]
     for row, place in ((0, "data[0].id"), (1, "data[1].answers[0].text")):

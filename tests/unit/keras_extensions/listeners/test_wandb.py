@@ -29,7 +29,7 @@ def test_scores_are_in_the_summary_of_the_real_client(tmp_path, monkeypatch):
     run.scored({"f1": 80.0})
     run.close(True)
     (recorded,) = offline_runs(tmp_path)
-    assert recorded.summary["f1"] == 80.0
+    assert recorded.summary["final/f1"] == 80.0
 
 
 @pytest.mark.parametrize("content", [b"", b"../x", b"\xff", b"a b", b"x" * 70])
@@ -91,7 +91,7 @@ def test_server_without_an_answer_is_a_warning(monkeypatch, tmp_path, caplog):
     run.begin(0, 6)
     run.period(PERIOD)
     run.scored({"f1": 80.0})
-    assert client.modes == [None, "offline"] and (client.logged, client.summary) == ([1], {"f1": 80.0})
+    assert client.modes == [None, "offline"] and (client.logged, client.summary) == ([1], {"final/f1": 80.0})
     assert "does not answer (no answer)" in caplog.text
 
 
