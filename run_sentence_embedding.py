@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# PYTHON_ARGCOMPLETE_OK
 """Train BERT to embed sentences: ``python run_sentence_embedding.py --config configs/…``; see ``--help``."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# PYTHON_ARGCOMPLETE_OK
 """Fine-tune BERT on texts: ``python run_seq_classification.py --config configs/… --glue-task mrpc``; see ``--help``."""
 
 from __future__ import annotations

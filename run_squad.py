@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# PYTHON_ARGCOMPLETE_OK
 """Fine-tune BERT on SQuAD 1.1 and score its answers: ``python run_squad.py --config configs/… [--dataset-dir …]``."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# PYTHON_ARGCOMPLETE_OK
 """Fine-tune BERT on named entities: ``python run_token_classification.py --config configs/… --dataset-dir …``."""
 
 from __future__ import annotations

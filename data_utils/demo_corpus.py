@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Makes the demo's corpus of real prose, offline, from the documentation that comes with every Python.
 
 It contains Python's help topics and the docstrings of the standard library and of the installed requirements, as text

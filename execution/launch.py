@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Starts the processes of a run on this machine.
 
     python -m execution.launch --processes 2 -- run_pretraining.py --config … --dataset-dir …

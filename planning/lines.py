@@ -35,6 +35,7 @@ def planner_lines(
     throughput: Optional[float] = None,
     ipus: Optional[int] = None,
     limit_megabytes: Optional[float] = None,
+    everything: bool = True,
 ) -> Iterator[str]:
     """Yield memory, balance and duration of a run, line by line.
 
@@ -43,13 +44,14 @@ def planner_lines(
         throughput: samples per second, from which the duration follows.
         ipus: number of IPUs to suggest a partition for.
         limit_megabytes: memory of one IPU for weights, gradients and moments in the suggestion; None: all of it.
+        everything: whether to show the figures of IPUs also if the run is not on IPUs.
     """
     run = planned(loaded.config, loaded.task)
     if run is None:
         return
-    yield from host_memory_lines(run)
-    yield from memory_table(run)
-    yield from titled("Pipeline", (), pipeline_rows(run))
+    if everything or ipus is not None or runs_on_ipus(run.config):
+        yield from memory_table(run)
+        yield from titled("Pipeline", (), pipeline_rows(run))
     if throughput is not None:
         yield from titled("Duration", (), duration_rows(run, throughput))
     if ipus is not None:
@@ -57,12 +59,14 @@ def planner_lines(
         yield from suggestion_lines(run, ipus, limit)
 
 
-def host_memory_lines(run: Planned) -> Iterator[str]:
+def host_memory_lines(loaded: LoadedConfig) -> Iterator[str]:
     """Yield a warning if the memory of this machine is too small for the run on its CPU."""
+    run = planned(loaded.config, loaded.task)
+    if run is None:
+        return
     needed, available = host_memory(run), memory_bytes()
     if runs_on_ipus(run.config) or run.config.execution.device == "gpu" or available is None or needed <= available:
         return
-    yield ""
     yield (
         f"warning: on a CPU this run needs at least {needed / 2**30:,.1f} GiB of memory, and this machine has "
         f"{available / 2**30:,.1f} GiB; {LESS_MEMORY}"

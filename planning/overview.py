@@ -39,31 +39,53 @@ UNKNOWN = "unknown until the data set is read"
 Row = Tuple[str, ...]
 
 
-def plan_lines(loaded: LoadedConfig, processes: int = 1) -> Iterator[str]:
+def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True) -> Iterator[str]:
     """Yield the plan, line by line. Of the data, only the manifest is read.
 
     Args:
         loaded: the config.
         processes: number of processes that share each update.
+        everything: whether to show all fields and tables, not only what was set and what follows from it on this
+            machine.
     """
     config, task = loaded.config, loaded.task
     yield f"Plan of {config.name} ({task})"
-    yield from titled("Config", ("field", "value", "from"), _config_rows(loaded))
-    yield from titled("Run", (), _run_rows(config, task, processes))
+    fields = list(leaves()) if everything else _set_fields(loaded, processes)
+    yield from titled("Config", ("field", "value", "from"), _config_rows(loaded, fields))
     run = planned(config, task)
+    rows = [*_run_rows(config, task, processes, everything), *_parameter_rows(run)]
+    yield from titled("Run", (), rows)
     if run is None:
         source = weights_key(config)
         assert source is not None, "the sizes are unknown only if weights determine them"
         yield ""
         yield f"Parameters are unknown until {getattr(config, source)} is loaded."
-    else:
+    elif everything or runs_on_ipus(config):
         yield from _parameter_tables(run)
+    if not everything:
+        yield ""
+        yield f"{len(leaves()) - len(fields)} more fields have their defaults, or no effect here; --plan all shows them"
+        return
     unused = list(_effect_rows(config, loaded.origins, processes))
     if unused and not runs_on_ipus(config):
         header = ("field (from)", "on an IPU it", "here")
         yield from titled("Without effect on stock TensorFlow (on one CPU, or as execution says)", header, unused)
-    for note in [*loaded.notes, *_missing_data(loaded)]:
-        yield f"warning: {note}"
+
+
+def plan_warnings(loaded: LoadedConfig) -> List[str]:
+    """Return what the user may want to mend before the run."""
+    return [f"warning: {note}" for note in [*loaded.notes, *_missing_data(loaded)]]
+
+
+def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:
+    """Return the names of the fields that were given a value, or derived one, and have an effect on this machine."""
+    config, ignored = loaded.config, set()
+    if not runs_on_ipus(config):
+        machine = _planned_machine(config, processes)
+        ignored = {field.name for field in ignored_fields(config, loaded.origins, machine)}
+        if not machine.pipelined:
+            ignored |= {name for name in leaves() if name.startswith("ipu_config.")}
+    return [name for name in leaves() if loaded.origins[name] != DEFAULT and name not in ignored]
 
 
 def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
@@ -87,9 +109,10 @@ def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
             yield f"{field}: {path} does not exist; correct it, or give {leaves()[name].flag} PATH"
 
 
-def _config_rows(loaded: LoadedConfig) -> Iterator[Row]:
-    for name, leaf in leaves().items():
-        yield name, _text(mask_value(value_at(loaded.config, leaf.path), name)), loaded.origins[name]
+def _config_rows(loaded: LoadedConfig, names: Sequence[str]) -> Iterator[Row]:
+    for name in names:
+        value = value_at(loaded.config, leaves()[name].path)
+        yield name, _text(mask_value(value, name)), loaded.origins[name]
 
 
 def _text(value: object) -> str:
@@ -110,7 +133,7 @@ def _counted(blocks: Sequence[str]) -> str:
     return " ".join(block if count == 1 else f"{block}×{count}" for block, count in counted)
 
 
-def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row]:
+def _run_rows(config: TrainingConfig, task: str, processes: int, everything: bool) -> Iterator[Row]:
     batch, row, factor = config.global_batch, "packs" if is_packed(config) else "samples", packing_factor(config)
     yield (
         "global batch",
@@ -135,7 +158,8 @@ def _run_rows(config: TrainingConfig, task: str, processes: int) -> Iterator[Row
         tokens = steps * config.samples_per_update * config.max_seq_length
         yield "tokens to train on", f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)"
     ipus = number_of_ipus(config)
-    yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
+    if everything or runs_on_ipus(config):
+        yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
     architecture = derive_architecture(config)
     if architecture is not None and derive_blocks(config, task) is not None:
         yield from _flops_rows(config, task, architecture, steps)
@@ -171,6 +195,11 @@ def _flops_rows(config: TrainingConfig, task: str, architecture: Architecture, s
         )
     if steps is not None:
         yield "model FLOPs of the run", f"{flops * steps * config.samples_per_update:.3g}"
+
+
+def _parameter_rows(run: Optional[Planned]) -> Iterator[Row]:
+    if run is not None:
+        yield "parameters", f"{run.parameters([block for stage in run.stages for block in stage]):,}"
 
 
 def _parameter_tables(run: Planned) -> Iterator[str]:

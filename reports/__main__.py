@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m reports RUN_FOLDER`` writes the report of a run and prints its path."""
 
 from __future__ import annotations

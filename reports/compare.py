@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m reports.compare RUN RUN…`` prints tables of runs side by side, and writes a page with their curves.
 
 The tables have a row per quantity and a column per run; a cell is a text, or None if the run lacks the value.

@@ -7,11 +7,18 @@ import json
 import re
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
-from model.tasks import TASKS
+from model.tasks import (
+    CLASSIFICATION,
+    PRETRAINING,
+    SENTENCE_EMBEDDING,
+    SQUAD,
+    TASKS,
+    TOKEN_CLASSIFICATION,
+)
 from settings.fields import Leaf, OtherFlag
 from settings.problems import expand_abbreviation, nearest, show
 from settings.schema import leaves, sections
-from utilities.commands import ShowVersion
+from utilities.commands import ShowVersion, complete, completes
 from utilities.errors import UserError
 
 TRUE_WORDS = ("true", "yes", "on", "1")
@@ -24,7 +31,7 @@ _EPILOG = (
     "BOOL is one of true/false, yes/no, on/off, 1/0; a BOOL flag alone means true. "
     "Lists take '0.2 0.2', '0.2,0.2' or '[0.2, 0.2]'. 'none' unsets a value that may be unset. "
     "Flags take precedence over config files, a later file over an earlier one, a file over what it extends, all over "
-    "the defaults."
+    "the defaults. --help-all lists all fields."
 )
 
 
@@ -37,15 +44,54 @@ _NEEDS = {
 }
 
 
+# Flag, type, name of the value and help of further options of --plan.
+_OF_PLANS_FOR_IPUS: Sequence[Tuple[str, Any, str, str]] = (
+    ("--suggest", int, "IPUS", "with --plan: partition the layers over this number of IPUs"),
+    (
+        "--memory-limit",
+        float,
+        "MB",
+        "with --suggest: memory of an IPU for weights, gradients, moments (default 900)",
+    ),
+    ("--picture", str, "FILE", "with --plan: draw schedule and memory (.svg, .png, .pdf)"),
+)
+EVERYTHING = "all"  # of --plan: also defaults, and what has no effect
+
+# The fields that --help shows: the most used ones, and those of the task, also whole sections. --help-all shows all.
+_MOST_USED = (
+    "dataset_dir", "name", "output_dir", "resume", "pretrained_ckpt_path", "max_seq_length", "num_epochs", "seed",
+    "global_batch.micro_batch_size", "global_batch.grad_acc_steps_per_replica",
+    "optimizer_opts.learning_rate.max_learning_rate", "evaluation.every", "evaluation.patience", "do_training",
+    "execution.device", "execution.precision", "execution.threads", "enable_wandb",
+)  # fmt: skip
+_OF_FINE_TUNING = ("bert_model_name", "vocab_file", "lower_case", "packing.max_sequences_per_pack")
+_OF_TASKS = {
+    PRETRAINING: (
+        "total_num_train_samples", "validation_dir", "max_predictions_per_seq", "use_next_sentence", "packing",
+        "bert_config.hidden_size", "bert_config.num_hidden_layers", "bert_config.num_attention_heads",
+        "bert_config.vocab_size",
+    ),
+    SQUAD: ("squad", *_OF_FINE_TUNING),
+    CLASSIFICATION: ("glue_task", "classification_data", "do_test", "seeds", *_OF_FINE_TUNING),
+    TOKEN_CLASSIFICATION: ("token_data", "do_test", "seeds", *_OF_FINE_TUNING),
+    SENTENCE_EMBEDDING: ("embedding", *_OF_FINE_TUNING),
+}  # fmt: skip
+
+
 class _Parser(argparse.ArgumentParser):
     """An argument parser whose errors are UserErrors of one line."""
 
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; {self.prog} --help lists the flags")
+        raise UserError(f"{message}; {self.prog} --help-all lists the flags")
 
 
-def build_parser(task: str) -> argparse.ArgumentParser:
-    """Return the parser of a task's command, with one flag for every field of the schema."""
+def build_parser(task: str, shows_all: bool = True) -> argparse.ArgumentParser:
+    """Return the parser of a task's command, with one flag for every field of the schema.
+
+    Args:
+        task: a name in ``model.tasks.TASKS``.
+        shows_all: whether its help lists all flags; if not, the task's own and the most used ones.
+    """
     program, description = TASKS[task].program, TASKS[task].description
     usage = "%(prog)s --config FILE [OVERLAY ...] [--plan] [--FIELD VALUE ...]"
     parser = _Parser(prog=program, usage=usage, description=description, epilog=_EPILOG, allow_abbrev=False)
@@ -58,21 +104,50 @@ def build_parser(task: str) -> argparse.ArgumentParser:
         help="JSON config to run (required), and overlays to merge over it in order, such as configs/systems/cpu.json; "
         "looked for in the current folder, then in the project's",
     )
-    run.add_argument("--plan", action="store_true", help="print the resolved config and derived figures, then exit")
     run.add_argument(
-        "--suggest", type=int, metavar="IPUS", help="with --plan: partition the layers over this number of IPUs"
-    )
-    run.add_argument(
-        "--memory-limit",
-        type=float,
-        metavar="MB",
-        help="with --suggest: memory of an IPU for weights, gradients and moments (default 900)",
+        "--plan",
+        nargs="?",
+        const="set",
+        choices=["set", EVERYTHING],
+        metavar=EVERYTHING,
+        help="print what was set and what follows from it, then exit; with the word all, every field and every table",
     )
     run.add_argument("--throughput", type=float, metavar="N", help="with --plan: samples per second, for the duration")
-    run.add_argument("--picture", metavar="FILE", help="with --plan: draw schedule and memory (.svg, .png, .pdf)")
+    of_ipus = run if shows_all else parser.add_argument_group()
+    for flag, kind, value, about in _OF_PLANS_FOR_IPUS:
+        shown = about if shows_all else argparse.SUPPRESS
+        of_ipus.add_argument(flag, type=kind, metavar=value, help=shown)
+    run.add_argument("--help-all", action="help", help="list every flag, then exit")
     run.add_argument("--schema", action="store_true", help="print the config's JSON Schema, then exit")
     run.add_argument("--debug", action="store_true", help="show every problem, and tracebacks")
     run.add_argument("--version", action=ShowVersion, nargs=0, help="print the version, then exit")
+    if shows_all:
+        _add_sections(parser)
+        return parser
+    own = [name for name in leaves() if _is_in(name, _OF_TASKS[task])]
+    own_fields = parser.add_argument_group(f"fields of {task}")
+    most_used = parser.add_argument_group("fields used most")
+    others = parser.add_argument_group()
+    for name, leaf in leaves().items():
+        if name in own:
+            _add_field(own_fields, leaf)
+        elif name in _MOST_USED:
+            _add_field(most_used, leaf)
+        else:
+            _add_field(others, leaf, help=argparse.SUPPRESS)
+    for section, info in sections().items():
+        if section and info.optional:
+            _add_unset(others, section, argparse.SUPPRESS)
+    return parser
+
+
+def _is_in(name: str, chosen: Sequence[str]) -> bool:
+    """Return whether a field is one of the chosen ones, or in a section that is."""
+    return any(name == each or name.startswith(f"{each}.") for each in chosen)
+
+
+def _add_sections(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of all fields, in a group for each section of the config."""
     groups: Dict[str, Any] = {}
     for leaf in leaves().values():
         section = ".".join(leaf.path[:-1])
@@ -81,20 +156,25 @@ def build_parser(task: str) -> argparse.ArgumentParser:
             about = sections()[section].description if section else "Top-level keys of the config."
             groups[section] = parser.add_argument_group(title, about.replace("%", "%%"))
             if section and sections()[section].optional:
-                flag, unset = "--" + section.replace("_", "-"), "leave out the whole section that a config file has"
-                groups[section].add_argument(
-                    flag,
-                    dest=section,
-                    type=str.lower,
-                    choices=NONE_WORDS,
-                    default=argparse.SUPPRESS,
-                    metavar="none",
-                    help=unset,
-                )
-        other = leaf.annotation(OtherFlag)
-        names = [leaf.flag] if other is None else [leaf.flag, other.flag]
-        groups[section].add_argument(*names, dest=leaf.name, default=argparse.SUPPRESS, **_arguments(leaf))
-    return parser
+                _add_unset(groups[section], section, "leave out the whole section that a config file has")
+        _add_field(groups[section], leaf)
+
+
+def _add_unset(group: Any, section: str, about: str) -> None:
+    """Add the flag that leaves out a section."""
+    flag, default = "--" + section.replace("_", "-"), argparse.SUPPRESS
+    group.add_argument(
+        flag, dest=section, type=str.lower, choices=NONE_WORDS, default=default, metavar="none", help=about
+    )
+
+
+def _add_field(group: Any, leaf: Leaf, **changes: Any) -> None:
+    """Add the flag of a field."""
+    other = leaf.annotation(OtherFlag)
+    names = [leaf.flag] if other is None else [leaf.flag, other.flag]
+    action = group.add_argument(*names, dest=leaf.name, default=argparse.SUPPRESS, **{**_arguments(leaf), **changes})
+    if leaf.choices:
+        action.completer = lambda **_: leaf.choices  # for argcomplete
 
 
 def _arguments(leaf: Leaf) -> Dict[str, Any]:
@@ -117,7 +197,8 @@ def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dic
         UserError: a flag is unknown, or lacks its value or another flag that it needs.
         SystemExit: after ``--help``.
     """
-    parser = build_parser(task)
+    parser = build_parser(task, shows_all="--help-all" in argv or completes())
+    complete(parser)
     parsed, unknown = parser.parse_known_args(list(argv))
     if unknown:
         raise UserError(_unknown_flag(unknown[0]))
@@ -142,13 +223,13 @@ def _unknown_flag(argument: str) -> str:
     word = argument.split("=")[0]
     by_key = {leaf.path[-1].replace("_", "-"): leaf.flag for leaf in reversed(list(leaves().values()))}
     known = [*(leaf.flag for leaf in leaves().values()), *_NEEDS]
-    known += ["--config", "--plan", "--schema", "--debug", "--version", "--help"]
+    known += ["--config", "--plan", "--schema", "--debug", "--version", "--help", "--help-all"]
     plain = word.lower().replace("_", "-").lstrip("-")
     section, _, key = plain.replace("-", "_").rpartition(".")
     short = leaves().get(expand_abbreviation(key, section))
     guess = by_key.get(plain) or (short.flag if short else nearest("--" + plain, known))
     guess = guess or by_key.get(nearest(plain, list(by_key)), "")
-    hint = f"did you mean {guess}?" if guess else "--help lists the flags"
+    hint = f"did you mean {guess}?" if guess else "--help-all lists the flags"
     return f"{word}: unknown flag; {hint}"
 
 

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m tasks.classify --checkpoint RUN "a sentence" ["another"]`` classifies with a trained model.
 
 With ``--file reviews.csv --output predictions.csv`` it classifies the rows of a table. A model of ``run_squad.py``

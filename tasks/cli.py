@@ -15,10 +15,10 @@ from typing import Callable, List, Optional, Sequence
 from execution.software.cluster.lifeline import watch_lifeline
 from execution.software.cluster.membership import read_membership
 from model.tasks import TASKS
-from planning.lines import planner_lines
-from planning.overview import plan_lines
+from planning.lines import host_memory_lines, planner_lines
+from planning.overview import plan_lines, plan_warnings
 from planning.picture import draw
-from settings.flags import FALSE_WORDS, TRUE_WORDS, parse_flags
+from settings.flags import EVERYTHING, FALSE_WORDS, TRUE_WORDS, parse_flags
 from settings.loading import LoadedConfig, resolve
 from settings.problems import ConfigError
 from settings.schema import TrainingConfig
@@ -81,8 +81,11 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     check_metric(loaded.config, task)
     processes = read_membership()
     if options.plan:
-        print("\n".join(plan_lines(loaded, processes.count)))
+        print("\n".join(plan_lines(loaded, processes.count, options.plan == EVERYTHING)))
         print_estimates(loaded, options)
+        warnings = [*plan_warnings(loaded), *host_memory_lines(loaded)]
+        for line in ["", *warnings] if warnings else []:
+            print(line)
         sys.stdout.flush()
         return 0
     handler = logging.StreamHandler()
@@ -99,7 +102,8 @@ def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
         raise UserError(f"--suggest {options.suggest}: give a number of IPUs, 1 or more")
     if options.throughput is not None and not options.throughput > 0:
         raise UserError(f"--throughput {options.throughput}: give samples per second, more than 0")
-    for line in planner_lines(loaded, options.throughput, options.suggest, options.memory_limit):
+    everything = options.plan == EVERYTHING
+    for line in planner_lines(loaded, options.throughput, options.suggest, options.memory_limit, everything):
         print(line)
     if options.picture:
         draw(loaded, Path(options.picture))

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The demo: trains a BERT-tiny on ever longer sequences of a corpus made from Python's documentation.
 
 ``python -m tasks.demo`` runs the commands that a user would type, and prints each before it runs: a dump of

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m tasks.embed --checkpoint RUN --file texts.csv --output embeddings.npy`` embeds the texts of a file.
 
 The output is a NumPy array with a row for each text, float32.

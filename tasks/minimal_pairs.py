@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m tasks.minimal_pairs --checkpoint RUN --data FILES`` scores a masked language model on minimal pairs.
 
 A minimal pair is a good sentence and a bad one that differ in little else (BLiMP: Warstadt et al. 2020, arXiv

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Any, Callable, Optional, Sequence
@@ -31,6 +34,18 @@ def make_parser(module: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def completes() -> bool:
+    """Return whether a shell asks for completions of the command line, which argcomplete does by a variable."""
+    return "_ARGCOMPLETE" in os.environ
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Answer a shell that asks for completions, and exit; argcomplete is optional, and imported only then."""
+    if completes():
+        with contextlib.suppress(ImportError):
+            importlib.import_module("argcomplete").autocomplete(parser)
+
+
 def run_main(
     parser: argparse.ArgumentParser,
     action: Callable[[argparse.Namespace], Optional[int]],
@@ -46,6 +61,7 @@ def run_main(
     Returns:
         The exit status: 2 for an error that the user can fix, 130 after Ctrl-C.
     """
+    complete(parser)
     options = parser.parse_args(arguments)
     try:
         return action(options) or 0

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m checkpoints.export --checkpoint RUN_OR_CHECKPOINT --output FOLDER``: a folder for users of PyTorch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """``python -m data_utils.doctor FOLDER`` reads every record of a data set before days are spent on it.
 
 It reports what is wrong; ``--fix OTHER`` writes the good records into a new data set.

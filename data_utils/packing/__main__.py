@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Packs a data set: ``python -m data_utils.packing --input data/512 --output data/512-packed``.
 
 Reads pre-training TFRecords; writes packed TFRecords, index files, manifest, plan and a picture, and prints a table. A

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Scores predictions of any origin: ``python -m data_utils.squad dev-v1.1.json predictions.json``."""
 
 from __future__ import annotations

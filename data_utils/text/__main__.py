@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Runs all steps in one command, from text to pre-training TFRecords.
 
 ``python -m data_utils.text --dump FILE --output FOLDER`` reads a dump (or text, JSON Lines, …), writes sentences to

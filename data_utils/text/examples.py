@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Step ``examples``: makes pre-training TFRecords, with vocabulary, index files and manifest, from sentence files.
 
 Each shard of the corpus becomes one file, with its records in random order; training shuffles the whole data set. A

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Step ``sentences``: writes any input as plain text, with one sentence per line and a blank line after each document.
 
 Each shard of the input becomes a file, ``sentences_000.txt``, ``sentences_001.txt``, …. The folder also has the

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Step ``vocabulary``: trains a WordPiece vocabulary on the corpus.
 
 WordPiece as in BERT: pieces that continue a word begin with ``##``; special tokens come first.

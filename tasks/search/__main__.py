@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """Searches for better settings: ``python -m tasks.search --space FILE --trials N --output FOLDER -- run_….py …``."""
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from planning.overview import plan_lines
+from planning.overview import plan_lines, plan_warnings
 from settings.derived import derive_architecture
 from settings.loading import LoadedConfig, load_config
 from tasks.cli import main
@@ -71,7 +71,7 @@ def test_epochs_are_counted_with_the_manifest(tmp_path: Path) -> None:
 def test_vocabulary_larger_than_padding_is_noted(pieces: int, factor: int, is_noted: bool, tmp_path: Path) -> None:
     path = write(tmp_path, {**TINY, "dataset_dir": str(tmp_path), "embedding_serialization_factor": factor})
     write(tmp_path, {"vocabulary": {"size": pieces}}, "manifest.json")
-    lines = list(plan_lines(load_config("pretraining", ["--config", str(path)])))
+    lines = plan_warnings(load_config("pretraining", ["--config", str(path)]))
     line = f"warning: the model's vocabulary has 1,000 rows, that of the data set {pieces:,} pieces: "
     assert any(shown.startswith(line) for shown in lines) == is_noted
 
@@ -145,6 +145,26 @@ def test_plan_knows_the_vocabularies_of_released_models(name: str, rows: int, tm
     loaded = load_config("squad", ["--config", str(write(tmp_path, changed(FINE_TUNING, {"bert_model_name": name})))])
     architecture = derive_architecture(loaded.config)
     assert architecture is not None and architecture.vocab_size == rows
+
+
+def test_the_plan_shows_what_was_set_and_ends_with_warnings(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    line = ["--config", str(CONFIG), "--dataset-dir", str(tmp_path / "none"), "--plan"]
+    assert run_command("pretraining", line) == 0
+    shown = capsys.readouterr().out
+    rows = shown.split("\n\n")[1].splitlines()[2:]
+    given = {name for name, origin in load_config("pretraining", line[:4]).origins.items() if origin != "default"}
+    of_ipus = {"embedding_serialization_factor", "optimizer_opts.loss_scaling"}
+    of_ipus |= {name for name in given if name.startswith("ipu_config.")}
+    assert {row.split()[0] for row in rows} == given - of_ipus and of_ipus < given
+    assert "IPU" not in shown and len(shown.splitlines()) < 60
+    assert "steps                    7,065 weight updates" in shown
+    assert shown.splitlines()[-1].startswith("warning: dataset_dir")
+    assert run_command("pretraining", [*line, "all"]) == 0
+    everything = capsys.readouterr().out
+    assert "Memory by IPU" in everything and "use_outlining" in everything and "Parameters by block" in everything
+    assert everything.splitlines()[-1].startswith("warning: dataset_dir")
+    assert run_command("pretraining", [*line, "--execution.platform", "graphcore"]) == 0
+    assert "Memory by IPU" in capsys.readouterr().out
 
 
 def test_plan_warns_of_ignored_settings(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

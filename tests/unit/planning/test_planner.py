@@ -22,7 +22,7 @@ from planning.estimates import (
     stage_flops,
     streaming_memory,
 )
-from planning.lines import planner_lines
+from planning.lines import host_memory_lines, planner_lines
 from planning.picture import draw
 from planning.suggest import partitioned, suggest
 from settings.derived import derive_architecture
@@ -75,7 +75,7 @@ def test_memory_of_the_host_is_checked(monkeypatch):
     needed = 16 * pretraining_parameters(derive_architecture(config.config))  # weights, gradients, two moments
     for memory, warned in ((needed - 1, True), (needed, False), (None, False)):
         monkeypatch.setattr("planning.lines.memory_bytes", lambda memory=memory: memory)
-        shown = [line for line in planner_lines(config) if line.startswith("warning: on a CPU this run needs at least")]
+        shown = [line for line in host_memory_lines(config) if line.startswith("warning: on a CPU this run needs")]
         assert bool(shown) == warned
 
 

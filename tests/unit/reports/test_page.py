@@ -47,7 +47,7 @@ def test_evaluations_are_a_second_curve(tmp_path):
     assert texts.count("training") > 1 and texts.count("evaluation") > 1  # cards and legends
     assert "5.0000" in texts and "6.5" in texts and "scores" in texts
     (run / "baseline.json").write_text('{"mlm_loss": 7.25}')
-    assert "evaluation, baseline 7.25" in read_page(run).texts
+    assert "evaluation, baseline 7.2500" in read_page(run).texts
     data = read_run_folder(run)
     assert data.evaluation_series("mlm_loss") == ([10, 20], [7.5, 6.5])
     assert data.series("mlm_loss")[0] == [10, 20, 25] and not data.notes

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from settings.loading import load_config
 from settings.schema import leaves
 from tasks.cli import main
+from tests import ROOT
 from tests.support.config_files import TINY, run_command, write
 from utilities.environment import program_version
 from utilities.errors import UserError
@@ -74,11 +78,42 @@ def test_published_defaults() -> None:
 
 @pytest.mark.parametrize("task", ["pretraining", "squad", "classification"])
 def test_help_documents_every_field(task: str, capsys: pytest.CaptureFixture) -> None:
-    assert run_command(task, ["--help"]) == 0
+    assert run_command(task, ["--help-all"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for leaf in leaves().values():
         assert leaf.flag in shown
         assert " ".join(leaf.description.split())[:20] in shown
+
+
+@pytest.mark.parametrize(
+    ("task", "own", "other"),
+    [
+        ("pretraining", "--max-predictions-per-seq", "--squad.dev-file"),
+        ("squad", "--squad.dev-file", "--glue-task"),
+        ("classification", "--classification-data.text", "--token-data.word-column"),
+        ("token_classification", "--token-data.word-column", "--embedding.pooling"),
+        ("sentence_embedding", "--embedding.pooling", "--squad.dev-file"),
+    ],
+)
+def test_help_begins_with_the_fields_of_the_task(
+    task: str, own: str, other: str, capsys: pytest.CaptureFixture
+) -> None:
+    assert run_command(task, ["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert 0 < shown.index(f"{own} ") < shown.index("--num-epochs ") and "--help-all" in shown
+    assert other not in shown and "--ipu-config" not in shown and len(shown.splitlines()) < 180
+
+
+def test_a_shell_completes_flags_and_words(tmp_path: Path) -> None:
+    pytest.importorskip("argcomplete")
+    for words, expected in (("--token-data.w", "--token-data.word-column"), ("--optimizer-opts.name LA", "LAMB")):
+        answer, line = tmp_path / "answer", f"run_squad.py {words}"
+        asked = {
+            "_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "_ARGCOMPLETE_IFS": "\n",
+            "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9",
+        }  # fmt: skip
+        done = subprocess.run([sys.executable, ROOT / "run_squad.py"], env={**os.environ, **asked}, check=False)
+        assert done.returncode == 0 and expected in answer.read_text()
 
 
 PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
