@@ -1,38 +1,14 @@
-"""Shared code of the data commands: a progress display, number types for options, and a check of an output file."""
+"""Shared code of the data commands: number types for options, and a check of an output file."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
-from typing import Iterable, Optional
-
-from tqdm import tqdm
+from typing import Iterable
 
 from utilities.errors import UserError
 
-BAR_SECONDS, LINE_SECONDS = 0.1, 10.0  # between two drawings, on a terminal and in a file
 LARGEST_COUNT = 10**9
-
-
-def progress_bar(total: Optional[int], label: str, unit: str = "B") -> tqdm:
-    """Return a bar with rate and remaining time on standard error, which is drawn rarely if that is no terminal.
-
-    Args:
-        total: Sum of all amounts that ``update`` gets; None if it is not known.
-        label: The name of the work, shown first.
-        unit: The unit of the total.
-
-    Example:
-        >>> with progress_bar(100, "reading", "B") as progress:
-        ...     _ = progress.update(40)
-    """
-    seconds = BAR_SECONDS if sys.stderr.isatty() else LINE_SECONDS
-    if unit != "B":
-        unit = f" {unit}"
-    return tqdm(
-        total=total, desc=label, unit=unit, unit_scale=unit == "B", dynamic_ncols=True, mininterval=seconds, miniters=1
-    )
 
 
 def make_parent(output: Path, inputs: Iterable[Path] = ()) -> None:

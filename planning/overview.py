@@ -29,7 +29,7 @@ from settings.derived import (
 )
 from settings.fields import IpuOnly, Machine, value_at
 from settings.loading import LoadedConfig
-from settings.problems import DEFAULT, DERIVED, with_origin
+from settings.problems import DEFAULT, TYPED, with_origin
 from settings.schema import TrainingConfig, leaves
 from utilities.secrets import mask_value
 from utilities.tables import aligned
@@ -265,15 +265,15 @@ def ignored_fields(config: TrainingConfig, origins: Dict[str, str], machine: Mac
 
 
 def warning_line(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> Optional[str]:
-    """Return one line for all fields without effect that were given a value; None if there are none.
+    """Return one line for all fields without effect that were given for this run alone; None if there are none.
 
-    Defaults are shown only in the plan, because nobody asked for them.
+    Defaults and those of config files, which are for IPUs too, are shown only in the plan.
     """
-    given = [field for field in ignored_fields(config, origins, machine) if field.origin not in (DEFAULT, DERIVED)]
+    given = [field for field in ignored_fields(config, origins, machine) if field.origin in TYPED]
     if not given:
         return None
     listed = ", ".join(f"{field.name} ({field.ipu_only.effect})" for field in given)
-    return f"without effect on this machine (effect on an IPU): {listed}; --plan says what happens instead"
+    return f"without effect on this machine (effect on an IPU): {listed}; --plan all says what happens instead"
 
 
 def _effect_rows(config: TrainingConfig, origins: Dict[str, str], processes: int) -> Iterator[Row]:

@@ -24,6 +24,7 @@ from settings.schema import TrainingConfig
 from tasks.own_data import read_classes
 from utilities.errors import UserError
 from utilities.files import write_atomically
+from utilities.progress import waiting
 
 if TYPE_CHECKING:  # imports TensorFlow
     from execution.interface import Platform
@@ -108,9 +109,11 @@ def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
         The result of the run; None with several seeds.
     """
     # TensorFlow is imported here, so that plans and errors of the config appear at once.
-    from training.seeds import train_with_seeds
+    with waiting("loading TensorFlow"):
+        from training.seeds import train_with_seeds
 
-    return train_with_seeds(loaded, task_class(loaded.task), started)
+        task = task_class(loaded.task)
+    return train_with_seeds(loaded, task, started)
 
 
 def write_baseline(folder: Path, scores: Mapping[str, float]) -> None:
@@ -150,11 +153,12 @@ def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> Re
     Raises:
         UserError: the checkpoint lacks weights of the model, whose predictions would be random.
     """
-    from training.initial_weights import refuse_random_weights, resolved_architecture
-    from training.machine import configured_platform
+    with waiting("reading the model"):
+        from training.initial_weights import refuse_random_weights, resolved_architecture
+        from training.machine import configured_platform
 
-    task = task_class(name)(config, resolved_architecture(config, start), start)
-    platform = configured_platform(config)
-    built = task.build(platform, start.set_initial_weights)
+        task = task_class(name)(config, resolved_architecture(config, start), start)
+        platform = configured_platform(config)
+        built = task.build(platform, start.set_initial_weights)
     refuse_random_weights(start, allowed=False)
     return RestoredTask(task, built, platform)

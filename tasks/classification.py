@@ -34,7 +34,7 @@ from model.tasks import CLASSIFICATION, MULTI_LABEL
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
 from tasks import write_baseline
-from tasks.fine_tuning import FineTuning
+from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
 from training.prediction import Predictor
 from utilities.errors import UserError
@@ -236,6 +236,7 @@ class Classification(FineTuning):
         assert examples.labels is not None
         return {
             "records": len(examples.texts),
+            **held_out_facts([len(held_out.examples.texts) for held_out in self._validation]),
             "source": examples.origin,
             "benchmark": f"{self.benchmark.benchmark.upper()} {self.benchmark.name}",
             **label_facts(self.benchmark, examples.labels),

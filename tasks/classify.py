@@ -43,6 +43,7 @@ from tasks.file_predictions import (
 )
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
+from utilities.progress import waiting
 from utilities.tables import FORMATS, check_columns
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
@@ -61,8 +62,9 @@ def classify(options: argparse.Namespace) -> List[str]:
             file cannot be used.
     """
     check_options(options)
-    from checkpoints.pretrained.opening import open_pretrained
-    from training.prediction import Predictor
+    with waiting("loading TensorFlow"):
+        from checkpoints.pretrained.opening import open_pretrained
+        from training.prediction import Predictor
 
     if options.glue_task not in (None, *BENCHMARK_TASKS):
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
@@ -112,13 +114,14 @@ def predict_file(options: argparse.Namespace, restored: RestoredTask) -> str:
         else:
             read, added, predict = words_in(field), (PREDICTED_TAGS,), partial(tag_rows, task, origin=str(source))
         count = check_rows(source, read, output, added)
-        predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
+        total = None if task.name == SQUAD else count  # a question may have several windows
+        predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform, total=total)
         write_predictions(source, read, output, partial(predict, predictor))
         return f"predictions for {count:,} rows: {output}"
     if options.text or not tags_words:
         raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {task.name} need")
     count = check_sentences(source, options.word_column)
-    predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform)
+    predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform, total=count)
     write_tags(source, output, partial(task.tags, predictor, origin=str(source)), options.word_column)
     return f"tags for {count:,} sentences: {output}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import shlex
 import sys
@@ -24,8 +23,9 @@ from settings.problems import ConfigError
 from settings.schema import TrainingConfig
 from tasks import check_metric
 from tasks.own_data import read_classes
+from utilities.commands import log_to_stderr
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
-from utilities.secrets import MaskingFormatter, mask, shown_line
+from utilities.secrets import mask, shown_line
 
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
@@ -88,10 +88,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
             print(line)
         sys.stdout.flush()
         return 0
-    handler = logging.StreamHandler()
-    handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(handlers=[handler])
-    logging.getLogger().setLevel(loaded.config.logging)
+    log_to_stderr(loaded.config.logging)
     run(loaded)
     return 0
 

@@ -35,6 +35,7 @@ from tasks.file_predictions import (
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
+from utilities.progress import waiting
 from utilities.tables import FORMATS, REPAIR, check_columns, read_text
 
 
@@ -50,10 +51,11 @@ def embed(options: argparse.Namespace) -> List[str]:
     check_new_file(output)
     texts = read_texts(source, options.text)
     # These import TensorFlow, which --help and errors of the command line do not need.
-    from checkpoints.pretrained.opening import open_pretrained
-    from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_settings
-    from tasks.sentence_embedding import normalized
-    from training.prediction import EVALUATION_BATCH_SIZE, Predictor
+    with waiting("loading TensorFlow"):
+        from checkpoints.pretrained.opening import open_pretrained
+        from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_settings
+        from tasks.sentence_embedding import normalized
+        from training.prediction import EVALUATION_BATCH_SIZE, Predictor
 
     start = open_pretrained(options.checkpoint, CHECKPOINT)
     known = embedding_settings(start) or EmbeddingSettings()
@@ -65,7 +67,7 @@ def embed(options: argparse.Namespace) -> List[str]:
         packing=FILE_PACKING,
     )
     task, built, platform = restore_task(start, SENTENCE_EMBEDDING, config)
-    predictor = Predictor(built.model, EVALUATION_BATCH_SIZE, platform)
+    predictor = Predictor(built.model, EVALUATION_BATCH_SIZE, platform, total=len(texts))
     parts = [task.embeddings(predictor, texts[begin : begin + ROWS]) for begin in range(0, len(texts), ROWS)]
     embeddings = np.concatenate(parts)  # (rows, H)
     if known.normalize or options.normalize:

@@ -140,3 +140,8 @@ class FineTuning:
             "vocabulary": {"file": str(vocabulary.path), "size": len(vocabulary.pieces), "sha256": vocabulary.sha256},
             "lower_case": lower_case,
         }
+
+
+def held_out_facts(counts: Sequence[int]) -> Dict[str, int]:
+    """Return the fact of how many samples are held out in all validation sets; empty without one."""
+    return {"records_held_out": sum(counts)} if counts else {}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optiona
 
 import numpy as np
 
-from data_utils.command_line import positive, progress_bar
+from data_utils.command_line import positive
 from data_utils.minimal_pairs import FIELD, PARADIGM, Pair, read_pairs, word_pieces
 from data_utils.tokenizer import CLASSIFIER, MASK, PADDING, SEPARATOR, load_tokenizer
 from model.tasks import PRETRAINING, TASKS
@@ -32,6 +32,7 @@ from tasks.file_predictions import CHECKPOINT, add_model_flags
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
+from utilities.progress import progress_bar
 from utilities.tables import FORMATS, aligned
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need

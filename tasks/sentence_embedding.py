@@ -35,7 +35,7 @@ from model.tasks import SENTENCE_EMBEDDING
 from settings.data_sections import Embedding
 from settings.schema import TrainingConfig
 from tasks.classification import label_facts, report_truncation
-from tasks.fine_tuning import FineTuning
+from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
 from training.prediction import Predictor
 from utilities.metric_names import LOSS
@@ -208,6 +208,7 @@ class SentenceEmbedding(FineTuning):
         """Return the facts about the training data for the report."""
         return {
             "records": len(examples.texts),
+            **held_out_facts([] if self._validation is None else [len(self._validation.texts)]),
             "source": examples.origin,
             **({} if examples.labels is None else label_facts(self._files, examples.labels)),
             "samples_cut": features.truncated,

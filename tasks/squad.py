@@ -30,7 +30,7 @@ from model.losses import SpanObjective
 from model.tasks import SQUAD
 from reports.answers import Answered, answers_page
 from settings.schema import TrainingConfig
-from tasks.fine_tuning import FineTuning
+from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
 from training.prediction import Predictor
 from utilities.errors import UserError
@@ -197,6 +197,7 @@ class Squad(FineTuning):
         alignment = check_alignment(squad)
         return {
             "windows": windows.count,
+            **held_out_facts([] if self._dev is None else [len(self._dev.questions)]),
             "source": squad.origin,
             "sha256": squad.sha256,
             "contexts": len(squad.paragraphs),

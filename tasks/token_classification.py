@@ -48,7 +48,7 @@ from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks import write_baseline
 from tasks.classification import class_names
-from tasks.fine_tuning import FineTuning
+from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
 from training.prediction import Predictor
 from utilities.errors import UserError
@@ -289,6 +289,7 @@ class TokenClassification(FineTuning):
         shares = np.array(list(counts.values())) / sum(counts.values())
         return {
             "records": len(sentences.words),
+            **held_out_facts([] if self._validation is None else [len(self._validation.words)]),
             "source": sentences.origin,
             "words": sum(counts.values()),
             "entities": dict(Counter(kind for tags in sentences.tags for kind, _, _ in self._entities(tags))),

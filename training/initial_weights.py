@@ -231,7 +231,7 @@ def check_stages(config: TrainingConfig, architecture: Architecture, platform: P
             f"ipu_config.pipeline_stages do not have the {layers} encoder layers of the weights; write {layers} hid"
             " there"
         )
-    logger.warning("ipu_config.pipeline_stages: the weights have %d encoder layers; the model is one stage", layers)
+    logger.info("ipu_config.pipeline_stages: the weights have %d encoder layers; the model is one stage", layers)
 
 
 def _layer_options(config: TrainingConfig, start: InitialWeights, architecture: Architecture) -> Dict[str, Any]:
@@ -260,7 +260,7 @@ def _serialization_factor(config: TrainingConfig, vocab_size: int) -> int:
     factor = config.embedding_serialization_factor
     if vocab_size % factor == 0:
         return factor
-    logger.warning("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
+    logger.info("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
     return 1
 
 

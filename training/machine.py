@@ -78,7 +78,7 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
 
 
 def warn_of_ignored_settings(loaded: LoadedConfig, platform: Platform, processes: Processes) -> None:
-    """Log one warning that names all settings of the config that have an effect only on IPUs."""
+    """Log one warning that names the flags that have an effect only on IPUs."""
     if platform.name != "software":
         return
     machine = Machine(platform.precision, platform.pipelined, platform.on_gpu, processes.count)

@@ -17,6 +17,7 @@ from keras_extensions.listeners.progress import EarlyRecords, early_log, run_log
 from keras_extensions.listeners.reporting import closing
 from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
+from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
 from planning.estimates import sparsity_figures
 from reports.page import write_report
 from reports.reference import load_reference
@@ -53,13 +54,24 @@ from training.run_context import RunContext, TrainingData, open_training_data
 from training.run_folder import FolderLocks, RunFolder
 from training.sparsity import sparse_lines
 from training.task import BuiltModel, MakeTask
+from utilities.commands import start_command
 from utilities.environment import program_version
 from utilities.errors import UserError
 from utilities.history import END
+from utilities.progress import waiting
 
 logger = logging.getLogger(__name__)
 
 CONVERSION = "conversion.json"  # in the run's folder: the layers that were replaced, and what became of their weights
+
+
+# The module and arguments of what comes after a training, by task; the model of another one can be exported.
+EXPORT = ("checkpoints.export", "--checkpoint", "{run}", "--output", "{run}-export")
+NEXT_COMMANDS = {
+    CLASSIFICATION: ("tasks.classify", "--checkpoint", "{run}", "a text"),
+    TOKEN_CLASSIFICATION: ("tasks.classify", "--checkpoint", "{run}", "a text"),
+    SQUAD: ("tasks.classify", "--checkpoint", "{run}", "a question?", "a text with the answer"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,11 +118,13 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         resumed = on_chief(processes, lambda: run_to_resume(loaded, locks))
         current.folder = resumed.run if resumed else None
         position = shared_position(processes, lambda: resumed.position if resumed else Position())
-        start, architecture = starting_weights(loaded, position, platform)
+        with waiting("reading the weights"):
+            start, architecture = starting_weights(loaded, position, platform)
 
         # Task and data
-        task = make_task(config, architecture, start)
-        data = open_training_data(config, task) if config.do_training else None
+        with waiting("reading the data"):
+            task = make_task(config, architecture, start)
+            data = open_training_data(config, task) if config.do_training else None
         if data is not None:
             check_same_data(position, data.identity, config.dataset_dir)
         check_processes(processes, config, data.identity if data else "", platform.precision)
@@ -125,6 +139,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
                     log_new_name(loaded, run)
                 describe_run(run, loaded, task.name, architecture, data)
                 logger.info("version %s; run folder %s; %s", version, run.path, platform.describe())
+                logger.info(model_line(architecture, config.max_seq_length))
                 if data is not None:
                     logger.info(length_line(config, data))
                 if processes.is_chief:
@@ -143,14 +158,18 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
                     started=started,
                     processes=processes,
                 )
-                return fit_and_evaluate(context, data, start)
+                result = fit_and_evaluate(context, data, start)
+                if processes.is_chief:
+                    log_next_command(context)
+                return result
 
 
 def fit_and_evaluate(context: RunContext, data: Optional[TrainingData], start: Optional[InitialWeights]) -> Result:
     """Build the model, train it, evaluate it, and write the report."""
     config, processes = context.config, context.processes
     with closing(context.listeners), final_report(context):
-        built = initial_model(context, data, start)
+        with waiting("building the model"):
+            built = initial_model(context, data, start)
         evaluates = processes.is_chief or context.platform.all_processes_predict
         if data is not None:
             last = TrainingLoop(context, data, built).run()
@@ -197,8 +216,26 @@ def length_line(config: TrainingConfig, data: TrainingData) -> str:
     plan, held_out = data.plan, data.facts.get("records_held_out")
     samples, each = data.reader.count * plan.packing_factor, config.samples_per_update * plan.packing_factor
     others = "" if held_out is None else f" ({held_out:,} more are held out)"
-    updates = f"{plan.updates:,} updates of {each:,.0f}, {plan.updates * each / samples:.2f} epochs"
+    updates = f"{plan.updates:,} updates, global batch {each:,.0f}, {plan.updates * each / samples:.2f} epochs"
     return f"training on {samples:,.0f} samples{others}: {updates}"
+
+
+def model_line(architecture: Architecture, tokens: int) -> str:
+    """Return the sizes of the model."""
+    sizes = f"{architecture.num_hidden_layers} layers of {architecture.hidden_size}"
+    heads, pieces = architecture.num_attention_heads, architecture.vocab_size
+    return f"model: {sizes}, {heads} heads, {pieces:,} word pieces; sequences of {tokens} tokens"
+
+
+def log_next_command(context: RunContext) -> None:
+    """Log a command that uses the trained model."""
+    config = context.config
+    words = NEXT_COMMANDS.get(context.task.name, EXPORT)
+    if config.do_training and not config.compile_only and not config.generated_dataset:
+        module, *arguments = [word.format(run=context.run.path) for word in words]
+        if getattr(context.task, "text_counts", None) == (2,) and context.task.name == CLASSIFICATION:
+            arguments.append("another text")
+        logger.info("next: %s", start_command(module, arguments))
 
 
 def describe_run(

@@ -5,17 +5,31 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import logging
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, Callable, Optional, Sequence
 
 from utilities.environment import program_version
 from utilities.errors import EXIT_USER_ERROR, UserError
-from utilities.files import DISK_FULL, failed_write
-from utilities.secrets import shown_line
+from utilities.files import DISK_FULL, PROJECT, failed_write
+from utilities.secrets import MaskingFormatter, shown_line
 
 RUN_AGAIN = "run the command again: it resumes where it stopped"
+
+
+def start_command(module: str, arguments: Sequence[str]) -> str:
+    """Return a shell command that starts a module of this project; outside the project's folder, by its path.
+
+    Example:
+        >>> start_command("tasks.classify", ["--checkpoint", "runs/a", "a text"])  # doctest: +SKIP
+        "python -m tasks.classify --checkpoint runs/a 'a text'"
+    """
+    path = PROJECT.joinpath(*module.split("."))
+    start = ["-m", module] if Path.cwd() == PROJECT else [str(path if path.is_dir() else path.with_suffix(".py"))]
+    return shlex.join(["python", *start, *arguments])
 
 
 class ShowVersion(argparse.Action):
@@ -28,7 +42,7 @@ class ShowVersion(argparse.Action):
 
 def make_parser(module: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every such command has."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser = argparse.ArgumentParser(prog=start_command(module, ()), description=description)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the version, then exit")
     return parser
@@ -44,6 +58,15 @@ def complete(parser: argparse.ArgumentParser) -> None:
     if completes():
         with contextlib.suppress(ImportError):
             importlib.import_module("argcomplete").autocomplete(parser)
+
+
+def log_to_stderr(level: str = "INFO") -> None:
+    """Send the log, and the warnings of Python and TensorFlow, to standard error in the form of a run's log."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(MaskingFormatter())
+    logging.basicConfig(handlers=[handler])
+    logging.captureWarnings(True)
+    logging.getLogger().setLevel(level)
 
 
 def run_main(
@@ -62,6 +85,7 @@ def run_main(
         The exit status: 2 for an error that the user can fix, 130 after Ctrl-C.
     """
     complete(parser)
+    log_to_stderr()
     options = parser.parse_args(arguments)
     try:
         return action(options) or 0

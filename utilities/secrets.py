@@ -6,6 +6,7 @@ A secret is recognised by its name (``WANDB_API_KEY``, ``--password``), by the f
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import re
@@ -57,6 +58,8 @@ _WHOLE = re.compile(
 _COMMIT = "git_commit"  # in the facts of the machine
 _SHORTEST = 8  # characters; shorter values of environment variables are not masked
 
+PYTHON_WARNINGS = "py.warnings"  # the logger of logging.captureWarnings
+
 
 def is_secret_name(name: str) -> bool:
     """Return whether a value with this name is secret.
@@ -102,9 +105,15 @@ def shown_line(text: str) -> str:
 
 
 class MaskingFormatter(logging.Formatter):
-    """Formats log records, including tracebacks, with their secrets masked."""
+    """Formats log records, including tracebacks, with their secrets masked; a warning of Python's is one line."""
+
+    def __init__(self, form: str = "%(asctime)s %(levelname)s %(message)s") -> None:
+        super().__init__(form)
 
     def format(self, record: logging.LogRecord) -> str:
+        if record.name == PYTHON_WARNINGS:  # the second line repeats the line of code
+            record = copy.copy(record)
+            record.msg, record.args = shown_line(record.getMessage().split("\n")[0]), None
         return mask(super().format(record))
 
 

@@ -31,6 +31,8 @@ from utilities.tables import (
 
 logger = logging.getLogger(__name__)
 
+UNDECIDED = "without an agreed label"
+
 LARGEST_SCORE = float(np.finfo(np.float32).max)
 
 
@@ -139,7 +141,7 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             continue
         try:
             if with_labels and task.undecided and _label_text(row, task) in task.undecided:
-                left_out.setdefault("without an agreed label", []).append(number)
+                left_out.setdefault(UNDECIDED, []).append(number)
                 continue
             texts.append(task.texts(row))
             if with_labels:
@@ -153,7 +155,8 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             repair = f"correct it there, or {fields}" if task.benchmark == OWN else REPAIR
             raise UserError(f"{origin}: line {number}: {problem}{columns}; {repair}") from None
     for kind, numbers in left_out.items():
-        logger.warning("%s: %s lines %s are left out (line %s first)", origin, f"{len(numbers):,}", kind, numbers[0])
+        level = logging.INFO if kind == UNDECIDED else logging.WARNING  # the former is a property of the benchmark
+        logger.log(level, "%s: %s lines %s are left out (line %s first)", origin, f"{len(numbers):,}", kind, numbers[0])
     if not texts:
         raise UserError(f"{origin}: contains no samples; copy the original file again")
     dtype = np.float32 if task.is_regression else np.int32

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_utils.command_line import progress_bar
 from data_utils.doctor.records import ANY_VOCABULARY, PROBLEMS_SHOWN, Checker, FileFindings, find_features
 from data_utils.recipe import clear_work, identify_files, prepare_folder
 from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, FeatureSpec
@@ -41,6 +40,7 @@ from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
+from utilities.progress import progress_bar
 
 SIGMAS = 5.0  # a share is wrong if chance alone would cause it in only one of a million data sets
 MASK_TOLERANCE = 0.01  # accepted deviation of a share, in addition to chance

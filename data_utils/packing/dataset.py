@@ -14,7 +14,6 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tup
 
 import numpy as np
 
-from data_utils.command_line import progress_bar
 from data_utils.packing.assignment import Packs, fill_packs, histogram
 from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
@@ -28,6 +27,7 @@ from data_utils.records.writer import encode_examples, write_record_file
 from data_utils.shards import ALONE, Shard, Step, Workers, run_shards
 from utilities.errors import UserError
 from utilities.files import json_digest, write_atomically
+from utilities.progress import progress_bar
 
 DEFAULT_SEQUENCES = 3
 DEFAULT_ALGORITHM = "optimal"

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from data_utils.command_line import fraction, natural, positive, progress_bar
+from data_utils.command_line import fraction, natural, positive
 from data_utils.recipe import clear_work, prepare_folder
 from data_utils.records.index import index_path
 from data_utils.records.manifest import (
@@ -59,6 +59,7 @@ from data_utils.tokenizer import UNKNOWN, VOCABULARY_NAME, Vocabulary, extended,
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
+from utilities.progress import progress_bar
 
 FILE_PREFIX = "wiki"
 UNBALANCED = 0.05  # a share of random next sentences that is further from a half is reported

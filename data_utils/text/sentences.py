@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from data_utils.command_line import natural, positive, progress_bar
+from data_utils.command_line import natural, positive
 from data_utils.recipe import clear_work, prepare_folder
 from data_utils.shards import (
     ALONE,
@@ -43,6 +43,7 @@ from data_utils.text.sources import Source, add_source_options, source_from_opti
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
+from utilities.progress import progress_bar
 
 PUNKT_NAME = "punkt.json"
 SENTENCE_FILES = "sentences_*.txt"

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from keras_extensions.listeners.reporting import Evaluation, Listener, Period
 from utilities.metric_names import LOSS_SCALE, OVERFLOWS, part_losses
+from utilities.progress import Waiting
 from utilities.secrets import MaskingFormatter
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Progress(Listener):
         self.stream = stream or sys.stderr
         self._bar: Optional[tqdm] = None
         self._last: Optional[Period] = None
+        self._waiting: Optional[Waiting] = None
 
     def begin(self, first_step: int, total_steps: int) -> None:
         if is_terminal(self.stream):
@@ -49,7 +51,11 @@ class Progress(Listener):
                 bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
             )
 
+        self._waiting = Waiting("compiling the model and computing the first updates")
+        self._waiting.start()
+
     def compiled(self, seconds: float, updates: int, note: str) -> None:
+        self._stop_waiting()
         steps = "first step" if updates == 1 else f"first {updates} steps"
         logger.info("%s after %.1f s, %s", steps, seconds, note)
         if self._bar is not None:
@@ -71,6 +77,7 @@ class Progress(Listener):
 
     def end(self) -> None:
         """Close the bar and log a summary."""
+        self._stop_waiting()
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -82,6 +89,11 @@ class Progress(Listener):
                 format_duration(self._last.seconds),
             )
             self._last = None
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.stop()
+            self._waiting = None
 
 
 def log_line(period: Period) -> str:
@@ -147,7 +159,7 @@ def run_log(
     stream = stream or sys.stderr
     terminal = is_terminal(stream)
     file_handler = _LogFile(log_file, encoding="utf-8")
-    file_handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(message)s"))
+    file_handler.setFormatter(MaskingFormatter())
     console: logging.Handler = _AboveTheBar(stream) if terminal else logging.StreamHandler(stream)
     console.setFormatter(MaskingFormatter())
     if terminal:

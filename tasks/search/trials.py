@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple
 
@@ -29,6 +30,7 @@ from utilities.history import History
 from utilities.secrets import shown_line
 
 SECONDS_BETWEEN_CHECKS = 1.0
+SECONDS_BETWEEN_LINES = 15.0
 
 
 class FailedTrialError(Exception):
@@ -101,9 +103,13 @@ class Search(NamedTuple):
             environment = {**os.environ, LIFELINE: lifeline_variable(reader)}
             process = start(command, environment, [reader], output)
             processes.append(process)
+            shown = time.monotonic()
             while process.poll() is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(SECONDS_BETWEEN_CHECKS)
+                if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
+                    shown = time.monotonic()
+                    print(f"  {progress_line(path)}", flush=True)
                 if not is_pruned and process.poll() is None and self._should_prune(trial, path):
                     is_pruned = True
                     process.terminate()  # which saves the state of the run
@@ -122,6 +128,17 @@ class Search(NamedTuple):
         error = shown_line(error)
         trial.set_user_attr("error", error)
         return FailedTrialError(error)
+
+
+def progress_line(path: Path) -> str:
+    """Return how far a trial's run is."""
+    rows = [row for row in read_steps(path / "metrics.jsonl") if "total_steps" in row]
+    if not rows:
+        return f"{path.name} begins; its log is {path.with_suffix('.log')}"
+    last = rows[-1]
+    values = last.get("evaluation") or last.get("metrics") or {}
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items() if is_number(value))
+    return f"{path.name}: step {last['step']} of {last['total_steps']}, {shown}"
 
 
 def stored(trial: optuna.Trial) -> FrozenTrial:

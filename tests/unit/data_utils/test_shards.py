@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from data_utils import shards
-from data_utils.command_line import progress_bar
 from data_utils.recipe import clear_work
 from data_utils.shards import ALONE, Shard, Step, Workers, open_workers, run_shards
 from utilities.errors import UserError
+from utilities.progress import progress_bar
 
 
 def square(step: Step, shard: Shard) -> tuple[list[str], dict[str, Any]]:

@@ -1,0 +1,90 @@
+"""Shows that long work goes on: a bar on a terminal, and elsewhere a line of the log about every ten seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import time
+from typing import Iterator, Optional
+
+from tqdm import tqdm
+
+logger = logging.getLogger(__name__)
+
+BAR_SECONDS, LINE_SECONDS = 0.1, 10.0  # between two drawings of a bar, and between two lines
+LINE = "{desc}: {n_fmt} of {total_fmt}{unit}, {elapsed}, {remaining} left, {rate_fmt}"
+LINE_WITHOUT_TOTAL = "{desc}: {n_fmt}{unit}, {elapsed}, {rate_fmt}"
+
+
+def progress_bar(total: Optional[int], label: str, unit: str = "B") -> tqdm:
+    """Return a bar with rate and remaining time on standard error; if that is no terminal, it writes lines of the log.
+
+    Args:
+        total: Sum of all amounts that ``update`` gets; None if it is not known.
+        label: The name of the work, shown first.
+        unit: The unit of the total.
+
+    Example:
+        >>> with progress_bar(100, "reading", "B") as progress:
+        ...     _ = progress.update(40)
+    """
+    if unit != "B":
+        unit = f" {unit}"
+    common = {"total": total, "desc": label, "unit": unit, "unit_scale": unit == "B", "miniters": 1}
+    if sys.stderr.isatty():
+        return tqdm(dynamic_ncols=True, mininterval=BAR_SECONDS, **common)
+    line = LINE if total is not None else LINE_WITHOUT_TOTAL
+    return tqdm(file=_LogLines(), bar_format=line, mininterval=LINE_SECONDS, maxinterval=LINE_SECONDS, **common)
+
+
+class _LogLines:
+    """A stream for tqdm, whose drawings become lines of the log."""
+
+    def write(self, text: str) -> None:
+        line = text.strip("\r\n ")
+        if line:
+            logger.info(line)
+
+    def flush(self) -> None:
+        """Do nothing: a line is complete."""
+
+
+class Waiting:
+    """Logs at intervals that work goes on whose progress cannot be measured, from :meth:`start` to :meth:`stop`.
+
+    Args:
+        what: the work, such as "reading the weights".
+        seconds: time between two lines.
+    """
+
+    def __init__(self, what: str, seconds: float = LINE_SECONDS) -> None:
+        self._what, self._seconds = what, seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._report, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; no line comes afterwards."""
+        self._ended.set()
+        self._thread.join()
+
+    def _report(self) -> None:
+        begun = time.monotonic()
+        while not self._ended.wait(self._seconds):
+            logger.info("%s, for %.0f s", self._what, time.monotonic() - begun)
+
+
+@contextlib.contextmanager
+def waiting(what: str, seconds: float = LINE_SECONDS) -> Iterator[None]:
+    """Within the block, log at intervals that the work goes on; see :class:`Waiting`."""
+    lines = Waiting(what, seconds)
+    lines.start()
+    try:
+        yield
+    finally:
+        lines.stop()
