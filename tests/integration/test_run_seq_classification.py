@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import re
+import shlex
 import shutil
 import statistics
 from pathlib import Path
@@ -94,10 +96,35 @@ def test_scores_are_printed_with_those_of_the_most_frequent_class(root: Path, pr
     lines = (root / "SST-2" / "dev.tsv").read_text(encoding="utf-8").splitlines()[1:]
     positive = sum(line.endswith("1") for line in lines) / len(lines)
     assert f"the most frequent class: accuracy {max(positive, 1 - positive):.4f}" in printed
-    assert "\naccuracy: " in printed
+    assert " INFO accuracy: " in printed
     assert "uniform baseline, ln(2)" in printed
     baseline = read_json(root / "runs" / "sst2" / "sst2-seed-3" / "baseline.json")
     assert baseline == {"accuracy": pytest.approx(max(positive, 1 - positive))}
+
+
+def test_the_log_begins_with_what_matters_and_ends_with_the_next_command(
+    root: Path, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = root / "runs" / "sst2" / "sst2-seed-3"
+    log = (folder / "train.log").read_text(encoding="utf-8").splitlines()
+    train, dev = (len((root / "SST-2" / name).read_text().splitlines()) - 1 for name in ("train.tsv", "dev.tsv"))
+    updates = metrics(folder)[-1]["total_steps"]
+    head = "\n".join(log[:3])
+    for text in (
+        "1 CPU",
+        "float32",
+        "model: ",
+        f"{train:,} samples ({dev:,} more are held out)",
+        f"{updates:,} updates",
+    ):
+        assert text in head
+    assert "global batch 8, 5.00 epochs" in head
+    assert not [line for line in log if "WARNING" in line]
+    assert all(re.match(r"\d{4}-\d\d-\d\d [\d:,]+ INFO ", line) for line in printed.splitlines() if "step 25/" in line)
+    _, command = log[-1].split("next: ")
+    words = shlex.split(command)
+    assert words[:3] == ["python", "-m", "tasks.classify"] and classify(words[3:]) == 0
+    assert "%" in capsys.readouterr().out
 
 
 def test_the_submission_has_the_leaderboards_format(root: Path, printed: str, secret: list[int]) -> None:

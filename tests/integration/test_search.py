@@ -24,7 +24,7 @@ from optuna.trial import TrialState, create_trial
 
 from model.tasks import TASKS
 from settings.loading import load_config
-from tasks.search import study
+from tasks.search import study, trials
 from tasks.search.__main__ import main
 from tasks.search.space import check_space, read_space
 from tests import ROOT
@@ -165,6 +165,18 @@ def test_the_trial_of_a_killed_search_is_repeated(files: Files, capsys: pytest.C
     assert [trial.state for trial in trials].count(TrialState.COMPLETE) == 4 and len(trials) == 5
     names = [f"trial-{number:04}" for number in range(5)]
     assert files.started() == [*names[:before], names[before - 1], *names[before + 1 :]]  # in the same folder
+
+
+def test_a_long_trial_says_how_far_it_is(
+    files: Files, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "SECONDS_BETWEEN_LINES", 0.5)
+    files.program.write_text(
+        PROGRAM.replace("flush=True)\n", "flush=True)\n        time.sleep(1.5)\n"), encoding="utf-8"
+    )
+    assert files.search("long", {"num_epochs": [2], "seed": [250_000]}, 1) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert "trial-0000: step 1 of 2, accuracy 0.2500" in lines
 
 
 def test_a_trial_below_the_median_is_pruned(files: Files) -> None:

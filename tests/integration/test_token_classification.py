@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ from transformers import BertConfig
 
 from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.opening import open_pretrained
+from tasks import file_predictions
 from tasks.classify import main as classify
 from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import TAGGED_PIECES, write_config, write_pieces, write_tagged
 from tests.support.runs import evaluations, read_json, read_lines, run_command
+from training import prediction
 
 pytestmark = pytest.mark.slow
 
@@ -79,6 +82,21 @@ def test_lists_of_words_are_tagged(root: Path, trained: Path, capsys: pytest.Cap
     capsys.readouterr()
     refused = classify([*start, "--file", str(source), "--output", str(root / "none.jsonl")])
     assert_refused(refused, capsys.readouterr(), "line 3: tokens is")
+
+
+def test_predictions_of_a_file_say_how_far_they_are(
+    root: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(prediction, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(file_predictions, "ROWS", 48)
+    output = root / "slow.txt"
+    with caplog.at_level(logging.INFO):
+        line = ["--file", str(root / "test.txt"), "--output", str(output)]
+        assert classify(["--checkpoint", str(trained), *line]) == 0
+    sentences = (root / "test.txt").read_text(encoding="utf-8").strip().count("\n\n") + 1
+    shown = [message.split() for message in caplog.messages if message.startswith("evaluated ")]
+    done = [int(word.split("/")[0].replace(",", "")) for _, word, *_ in shown]
+    assert len(done) > 2 and done == sorted(done) and shown[-1][1] == f"{sentences:,}/{sentences:,}"
 
 
 def test_tags_without_a_prefix_are_scored_by_word(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

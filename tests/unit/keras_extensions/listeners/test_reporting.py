@@ -171,7 +171,7 @@ def test_records_from_before_the_log_are_in_its_file_only(tmp_path):
             logging.getLogger("x").warning("later")
     lines = (tmp_path / "train.log").read_text().splitlines()
     assert [line.partition(" WARNING ")[2] for line in lines] == ["two words are lost", "later"]
-    assert console.getvalue() == "later\n"
+    assert console.getvalue().splitlines() == lines[1:]  # one form of lines everywhere
 
 
 def test_existing_console_handler_does_not_duplicate_lines(tmp_path):
@@ -184,7 +184,7 @@ def test_existing_console_handler_does_not_duplicate_lines(tmp_path):
         assert handler in root.handlers
     finally:
         root.removeHandler(handler)
-    assert console.getvalue() == "once\n"
+    assert re.fullmatch(r"[\d:, -]+ WARNING once\n", console.getvalue())
 
 
 @pytest.mark.parametrize(
