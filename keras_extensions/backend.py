@@ -41,8 +41,10 @@ except (ImportError, MemoryError) as error:
 keras = tf.keras
 
 logging.getLogger("absl").setLevel(logging.WARNING)  # otherwise every checkpoint logs its "sharding callback"
-# Keras warns of callbacks that take longer than a batch, such as those that save and evaluate.
-logging.getLogger("tensorflow").addFilter(lambda record: "slow compared to the batch time" not in record.getMessage())
+# TensorFlow warns of callbacks that take longer than a batch, such as those that save and evaluate, and of programs
+# that are compiled for each model, which several seeds need.
+NOT_TO_MEND = ("slow compared to the batch time", "triggered tf.function retracing")
+logging.getLogger("tensorflow").addFilter(lambda record: not any(text in record.getMessage() for text in NOT_TO_MEND))
 
 __all__ = ["free_models", "keras", "set_random_seed", "tf"]
 

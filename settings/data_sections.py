@@ -60,7 +60,7 @@ class Evaluation(Section):
     metric: Optional[Text] = Field(
         None,
         description="Score by which evaluations are compared; of a loss, lower is better. Unset: f1 (SQuAD, entities), "
-        "the first of the benchmark's scores (classification), mlm_loss (pre-training).",
+        "macro_f1 (other tags), the first of the benchmark's scores (classification), mlm_loss (pre-training).",
     )
 
 

@@ -88,7 +88,7 @@ def test_predictions_of_a_file_say_how_far_they_are(
     root: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(prediction, "SECONDS_BETWEEN_LINES", 0.0)
-    monkeypatch.setattr(file_predictions, "ROWS", 48)
+    monkeypatch.setattr(file_predictions, "ROWS", 6)
     output = root / "slow.txt"
     with caplog.at_level(logging.INFO):
         line = ["--file", str(root / "test.txt"), "--output", str(output)]
