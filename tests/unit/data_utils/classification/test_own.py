@@ -14,7 +14,7 @@ import pytest
 from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.scoring import write_submission
-from planning.overview import plan_lines
+from planning.overview import plan_lines, plan_warnings
 from settings.data_sections import ClassificationData
 from settings.derived import number_of_labels
 from settings.loading import LoadedConfig, load_config
@@ -86,7 +86,7 @@ def test_classes_are_derived_from_the_file(tmp_path: Path) -> None:
     assert number_of_labels(loaded.config) == 3
     assert number_of_labels(load(tmp_path, {"train_file": "train.csv", "regression": True}).config) == 1
     assert any("glue_head" in line and "2,307" in line for line in plan_lines(loaded))  # 3 × (768 + 1)
-    missing = list(plan_lines(load(tmp_path, {"train_file": "no.csv"})))[-1]
+    missing = plan_warnings(load(tmp_path, {"train_file": "no.csv"}))[-1]
     assert f"{tmp_path / 'no.csv'} does not exist" in missing and "--classification-data.train-file" in missing
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,6 +111,7 @@ def test_microsofts_layout_of_mrpc(tmp_path: Path) -> None:
 def test_clue_layouts(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = write_clue(tmp_path, name)
     task = TASKS[name]
+    caplog.set_level(logging.INFO)
     for parent in (tmp_path, folder):
         train = read(name, task.train, parent)
         validation = read(name, task.validation[0], parent)
@@ -118,6 +120,7 @@ def test_clue_layouts(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixtur
     assert test.ids == list(range(len(CLUE_ROWS[name])))  # the undecided row is left out only if labels are read
     assert task.labels[train.labels[0]].name == FIRST_LABEL[name]
     assert ("1 lines without an agreed label" in caplog.text) == (name == "cmnli")
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
 def test_texts_of_wsc_and_csl(tmp_path: Path) -> None:
