@@ -48,6 +48,8 @@ PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
 # 65,536 × 7,038 in phase 1, 32,768 × 1,563 in phase 2.
 PUBLISHED_SAMPLES = {128: 460_849_152, 384: 34_239_360, 512: 34_239_360}
 
+PUBLISHED_TASK = "mrpc"  # of that program, if a config for IPUs names none
+
 
 def derive(
     config: TrainingConfig, task: str, origins: Dict[str, str], file_stem: str
@@ -67,7 +69,7 @@ def derive(
     if config.name is None:
         derived["name"] = file_stem
     if task == CLASSIFICATION and config.classification_data is None and config.glue_task is None:
-        derived["glue_task"] = "mrpc"
+        derived.update({"glue_task": PUBLISHED_TASK} if _describes_ipus(config, origins) else {})
     length, notes = _length(config, task, origins)
     derived.update(length)
     notes += [*_unused_rows(config, task), *_overruled_options(config, origins)]
@@ -80,6 +82,12 @@ def derive(
         reduction = "running_mean" if runs_on_ipus(config) else "mean"
         derived["optimizer_opts.gradient_accumulation_reduction"] = reduction
     return with_values(config, derived), list(derived), notes
+
+
+def _describes_ipus(config: TrainingConfig, origins: Dict[str, str]) -> bool:
+    """Return whether a config was written for IPUs: whether it sets values of ``ipu_config``."""
+    given = (name for name in origins if name.startswith("ipu_config."))
+    return any(value_at(config, tuple(name.split("."))) is not None for name in given)
 
 
 def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
