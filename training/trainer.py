@@ -22,6 +22,7 @@ from reports.page import write_report
 from reports.reference import load_reference
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
+from settings.sizes import with_sizes
 from training.chief import check_processes, on_chief, process_log, shared_position, shared_run_folder
 from training.evaluation import evaluate
 from training.failures import run_failures
@@ -107,6 +108,8 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         current.folder = resumed.run if resumed else None
         position = shared_position(processes, lambda: resumed.position if resumed else Position())
         start, architecture = starting_weights(loaded, position, platform)
+        config = with_sizes(config, dataclasses.asdict(architecture))
+        loaded = dataclasses.replace(loaded, config=config)
 
         # Task and data
         task = make_task(config, architecture, start)
