@@ -17,7 +17,7 @@ from keras_extensions.listeners.progress import EarlyRecords, early_log, run_log
 from keras_extensions.listeners.reporting import closing
 from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
-from planning.estimates import sparsity_figures
+from planning.estimates import model_figures, sparsity_figures
 from reports.page import write_report
 from reports.reference import load_reference
 from settings.loading import LoadedConfig
@@ -53,7 +53,7 @@ from training.resume import (
 from training.run_context import RunContext, TrainingData, open_training_data
 from training.run_folder import FolderLocks, RunFolder
 from training.sparsity import sparse_lines
-from training.task import BuiltModel, MakeTask
+from training.task import BuiltModel, MakeTask, Task
 from utilities.environment import program_version
 from utilities.errors import UserError
 from utilities.history import END
@@ -126,7 +126,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
                     record_resume(resumed, config)
                 elif processes.is_chief:
                     log_new_name(loaded, run)
-                describe_run(run, loaded, task.name, architecture, data)
+                describe_run(run, loaded, task, architecture, data)
                 logger.info("version %s; run folder %s; %s", version, run.path, platform.describe())
                 if data is not None:
                     logger.info(length_line(config, data))
@@ -205,11 +205,14 @@ def length_line(config: TrainingConfig, data: TrainingData) -> str:
 
 
 def describe_run(
-    run: RunFolder, loaded: LoadedConfig, task: str, architecture: Architecture, data: Optional[TrainingData]
+    run: RunFolder, loaded: LoadedConfig, task: Task, architecture: Architecture, data: Optional[TrainingData]
 ) -> None:
     """Write the files that describe the run."""
-    figures = {**(data.plan._asdict() if data else {}), **sparsity_figures(loaded.config, task, architecture)}
-    run.write_description(loaded, figures, data.facts if data else {})
+    model = model_figures(loaded.config, task.name, architecture, task.labels)
+    sparsity = sparsity_figures(loaded.config, task.name, architecture)
+    run.write_description(
+        loaded, {**(data.plan._asdict() if data else {}), **model, **sparsity}, data.facts if data else {}
+    )
 
 
 def initial_model(context: RunContext, data: Optional[TrainingData], start: Optional[InitialWeights]) -> BuiltModel:

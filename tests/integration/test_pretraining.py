@@ -96,13 +96,15 @@ def test_the_run_folder_has_config_environment_conversion_and_report(run):
     assert resolved["config"]["bert_config"]["hidden_size"] == 32
     assert resolved["origins"]["dataset_dir"] == "command line"
     assert resolved["derived"]["updates"] == 240
+    counted = f"{resolved['derived']['trainable_parameters']:,} parameters"
+    assert counted in (run / "train.log").read_text() and resolved["derived"]["layers"] == 2
     assert "tensorflow" in read_json(run / "environment.json")["packages"]
     begin = read_lines(run / "history.jsonl")[0]
     assert begin["command"].startswith("python ") and begin["folder"] == os.getcwd()
     assert begin["command"] in html.unescape((run / "report.html").read_text())
     dropped = {row["source"]: row["weights_dropped"] for row in read_json(run / "conversion.json")}
     assert dropped["TFBertSelfAttention"] == ["query.bias", "key.bias", "value.bias"]
-    assert "mlm loss" in (run / "report.html").read_text()
+    assert "masked-LM loss" in (run / "report.html").read_text()
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
 
 
