@@ -50,7 +50,8 @@ def model_figures(config: TrainingConfig, task: str, architecture: Architecture,
     layers = architecture.num_hidden_layers
     blocks = expected_blocks(task, layers, config.use_next_sentence)
     parameters = total_parameters(architecture, blocks, labels)
-    return {"trainable_parameters": parameters, "layers": layers, "hidden_size": architecture.hidden_size}
+    sizes = {"layers": layers, "hidden_size": architecture.hidden_size, "vocab_size": architecture.vocab_size}
+    return {"trainable_parameters": parameters, **sizes}
 
 
 def sparsity_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Dict[str, float]:

@@ -109,7 +109,7 @@ def _model(runs: Sequence[RunData]) -> List[Row]:
         "parameters": ("trainable_parameters", ""),
         "layers": ("layers", "bert_config.num_hidden_layers"),
         "hidden size": ("hidden_size", "bert_config.hidden_size"),
-        "word pieces": ("", "bert_config.vocab_size"),
+        "word pieces": ("vocab_size", "bert_config.vocab_size"),
     }
     rows = []
     for name, (figure, field) in keys.items():

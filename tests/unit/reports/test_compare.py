@@ -72,7 +72,7 @@ def test_commits_that_differ_are_listed(tmp_path):
 
 
 def test_the_sizes_of_the_models_are_listed_also_where_they_are_equal(tmp_path):
-    derived = {"trainable_parameters": 4_385_920, "layers": 2, "hidden_size": 128}
+    derived = {"trainable_parameters": 4_385_920, "layers": 2, "hidden_size": 128, "vocab_size": 30400}
     new = make_run(tmp_path / "new", [period(10)], resolved_config={"config": {"name": "new"}, "derived": derived})
     sizes = {"num_hidden_layers": 2, "hidden_size": 192, "vocab_size": 8192}
     before = run(tmp_path / "before", 0.1, 8, 0, config={"bert_config": sizes})
@@ -80,7 +80,7 @@ def test_the_sizes_of_the_models_are_listed_also_where_they_are_equal(tmp_path):
         "parameters": ("4,385,920", None),
         "layers": ("2", "2"),
         "hidden size": ("128", "192"),
-        "word pieces": (None, "8,192"),
+        "word pieces": ("30,400", "8,192"),
     }
 
 
