@@ -77,10 +77,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def follow(words: list[str], folder: Path) -> None:
-    """Run a command of Python in a folder, shorter than a user does."""
-    program, planned = words[0], "--plan" in words
-    own = [] if planned else SHORTER.get(program, ONE_EPOCH if program.startswith("run_") else [])
+def follow(words: list[str], folder: Path, *own: str) -> None:
+    """Run a command of Python in a folder, with flags of the test's own."""
     given = [str(path) for word in words for path in (sorted(folder.glob(word)) if "*" in word else [word])]
     given = [os.path.relpath(word, folder) if word.startswith(str(folder)) else word for word in given]
     ended = subprocess.run([sys.executable, *given, *own], cwd=folder, capture_output=True, text=True, check=False)
@@ -93,7 +91,8 @@ def followed(folder: Path) -> Path:
     commands = [step for step in steps(ROOT / "README.md") if not isinstance(step, str)]
     assert len(commands) > 15
     for words in commands:
-        follow(words, folder)
+        program, planned = words[0], "--plan" in words
+        follow(words, folder, *([] if planned else SHORTER.get(program, ONE_EPOCH if "run_" in program else [])))
     return folder
 
 
