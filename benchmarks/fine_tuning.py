@@ -48,14 +48,12 @@ class Recipe(NamedTuple):
     """How a task is trained.
 
     Attributes:
-        configs: files of the folder ``configs``.
         metrics: the last one decides which evaluation is the best.
         stride, query: tokens of SQuAD's windows.
         packed: most samples in a row; the ``rows`` of a batch then contain about as many samples as ``batch``.
         samples, evaluated: most samples for training and evaluation, evenly spread; None: all.
     """
 
-    configs: tuple[str, ...]
     length: int
     epochs: int
     learning_rate: float
@@ -70,22 +68,20 @@ class Recipe(NamedTuple):
 
 
 # SQuAD's windows are as long as the sequences of pre-training, because positions behind those are untrained.
-TINY, OWN = "glue/glue_tiny_checkpoint_path.json", "own_data.json"
 PRETRAINED_HERE = {
-    "sst2": Recipe((TINY,), 64, 2, 3e-4, ("accuracy",), packed=6, rows=8),
-    "mrpc": Recipe((TINY,), 128, 4, 3e-4, ("accuracy", "f1"), packed=2, rows=17),
-    "cola": Recipe((TINY,), 64, 4, 3e-4, ("matthews",), packed=6, rows=8),
-    PAIRS: Recipe((TINY, OWN), 128, 2, 3e-4, ("accuracy",), packed=2, rows=17),
-    SQUAD: Recipe(("squad/squad_tiny_checkpoint_path.json",), 128, 2, 3e-4, ("exact_match", "f1"), 64, 32),
+    "sst2": Recipe(64, 2, 3e-4, ("accuracy",), packed=6, rows=8),
+    "mrpc": Recipe(128, 4, 3e-4, ("accuracy", "f1"), packed=2, rows=17),
+    "cola": Recipe(64, 4, 3e-4, ("matthews",), packed=6, rows=8),
+    PAIRS: Recipe(128, 2, 3e-4, ("accuracy",), packed=2, rows=17),
+    SQUAD: Recipe(128, 2, 3e-4, ("exact_match", "f1"), 64, 32),
 }
-BASE = "glue/glue_base.json"
 RELEASED = {
-    "sst2": Recipe((BASE,), 64, 2, 1e-4, ("accuracy",), packed=6, rows=7, samples=2500),
-    "mrpc": Recipe((BASE,), 128, 2, 1e-4, ("accuracy", "f1"), packed=3, rows=7, batch=16, samples=1200),
-    "cola": Recipe((BASE,), 64, 2, 1e-4, ("matthews",), packed=6, rows=7, samples=2500),
-    PAIRS: Recipe((BASE, OWN), 128, 2, 1e-4, ("accuracy",), packed=3, rows=7, batch=16, samples=1200, evaluated=400),
+    "sst2": Recipe(64, 2, 1e-4, ("accuracy",), packed=6, rows=7, samples=2500),
+    "mrpc": Recipe(128, 2, 1e-4, ("accuracy", "f1"), packed=3, rows=7, batch=16, samples=1200),
+    "cola": Recipe(64, 2, 1e-4, ("matthews",), packed=6, rows=7, samples=2500),
+    PAIRS: Recipe(128, 2, 1e-4, ("accuracy",), packed=3, rows=7, batch=16, samples=1200, evaluated=400),
     SQUAD: Recipe(
-        ("squad/squad_base.json",), 384, 1, 1e-4, ("exact_match", "f1"), 128, 64,
+        384, 1, 1e-4, ("exact_match", "f1"), 128, 64,
         packed=3, rows=4, batch=8, samples=600, evaluated=200,
     ),
 }  # fmt: skip
@@ -164,9 +160,8 @@ class Study:
 
     def config(self, name: str, variant: str) -> Path:
         recipe = self.recipes[name]
-        folder = PROJECT / "configs"
         config: dict[str, Any] = {
-            "extends": [str(folder / file) for file in (*recipe.configs, "systems/cpu.json")],
+            "extends": str(PROJECT / "configs" / "fine_tuning.json"),
             "dataset_dir": str(self.data / (name if name in (SQUAD, PAIRS) else "glue")),
             "max_seq_length": recipe.length,
             "num_epochs": recipe.epochs,

@@ -45,6 +45,15 @@ def flops_per_row(config: TrainingConfig, task: str, architecture: Architecture)
     return model_flops_per_sample(architecture, blocks, config.max_seq_length, positions, labels, sequences)
 
 
+def model_figures(config: TrainingConfig, task: str, architecture: Architecture, labels: int) -> Dict[str, int]:
+    """Return the sizes of a model by which runs are compared; ``labels`` is the number of a classifier's outputs."""
+    layers = architecture.num_hidden_layers
+    blocks = expected_blocks(task, layers, config.use_next_sentence)
+    parameters = total_parameters(architecture, blocks, labels)
+    sizes = {"layers": layers, "hidden_size": architecture.hidden_size, "vocab_size": architecture.vocab_size}
+    return {"trainable_parameters": parameters, **sizes}
+
+
 def sparsity_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Dict[str, float]:
     """Return parameters and operations of a model with a sparse encoder, and their ratio to those of the dense model.
 

@@ -25,12 +25,12 @@ from settings.derived import (
     training_samples,
     training_steps,
     warmup_steps,
-    weights_key,
 )
 from settings.fields import IpuOnly, Machine, value_at
 from settings.loading import LoadedConfig
 from settings.problems import DEFAULT, TYPED, with_origin
 from settings.schema import TrainingConfig, leaves
+from settings.sizes import weights_key
 from utilities.secrets import mask_value
 from utilities.tables import aligned
 

@@ -15,8 +15,8 @@ from planning.estimates import (
     job_costs,
     planned,
 )
-from settings.derived import weights_key
 from settings.loading import LoadedConfig
+from settings.sizes import weights_key
 from utilities.errors import UserError
 
 MICRO_BATCHES = 8  # drawn

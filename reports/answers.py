@@ -8,6 +8,7 @@ from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tupl
 
 from reports.page import Card
 from reports.templating import fill
+from utilities.metric_names import readable
 
 RIGHT, PARTLY, WRONG, UNMARKED = "right", "partly", "wrong", "unmarked"
 VERDICTS = {RIGHT: "right", PARTLY: "partly right", WRONG: "wrong"}
@@ -117,7 +118,7 @@ def answers_page(title: str, answered: Sequence[Answered], scores: Mapping[str, 
 
 
 def _cards(answered: Sequence[Answered], scores: Mapping[str, float]) -> List[Card]:
-    cards = [Card(name.replace("_", " "), f"{value:.2f}", "percent") for name, value in scores.items()]
+    cards = [Card(readable(name), f"{value:.2f}", "percent") for name, value in scores.items()]
     cards.append(Card("questions", f"{len(answered):,}"))
     if scores:
         counts = {verdict: sum(each.verdict == verdict for each in answered) for verdict in VERDICTS}

@@ -127,7 +127,7 @@ def draw(
         if from_zero:
             axes.set_ylim(bottom=0)
         if len(curves) + len(references) + (area is not None) > 1:
-            axes.legend(frameon=False, fontsize=8)
+            figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return Chart(title, _inline(buffer.getvalue(), identifier, title))

@@ -27,7 +27,7 @@ from reports.templating import fill, number, text
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
-from utilities.metric_names import LOSS, MLM_LOSS, is_loss, part_losses
+from utilities.metric_names import LOSS, MLM_LOSS, is_loss, part_losses, readable
 from utilities.secrets import mask
 from utilities.tables import aligned
 
@@ -72,6 +72,7 @@ def comparison_tables(runs: Sequence[RunData]) -> List[Table]:
     """Return all tables that have rows."""
     tables = [
         Table("Runs", _progress(runs)),
+        Table("Model", _model(runs)),
         Table("Config: what differs", differences([run.config for run in runs], NAMES_AND_PATHS)),
         Table("Final values", _final(runs)),
         Table("Curves", _curves(runs)),
@@ -108,6 +109,21 @@ def _progress(runs: Sequence[RunData]) -> List[Row]:
     return [row for row in rows if any(cell is not None for cell in row.cells)]
 
 
+def _model(runs: Sequence[RunData]) -> List[Row]:
+    """Return the sizes of the models; runs of before recorded only those of their configs."""
+    keys = {
+        "parameters": ("trainable_parameters", ""),
+        "layers": ("layers", "bert_config.num_hidden_layers"),
+        "hidden size": ("hidden_size", "bert_config.hidden_size"),
+        "word pieces": ("vocab_size", "bert_config.vocab_size"),
+    }
+    rows = []
+    for name, (figure, field) in keys.items():
+        sizes = [run.derived.get(figure, run.config.get(field)) for run in runs]
+        rows.append(Row(name, tuple(_if_number(size, number) for size in sizes)))
+    return [row for row in rows if any(cell is not None for cell in row.cells)]
+
+
 def _steps(period: Dict[str, Any]) -> Optional[str]:
     done, total = period.get("step"), period.get("total_steps")
     return f"{number(done)} of {number(total)}" if is_number(total) and total != done else _if_number(done, number)
@@ -125,11 +141,11 @@ def _final(runs: Sequence[RunData]) -> List[Row]:
     rows = []
     for name in dict.fromkeys(name for run in runs for name in run.scores):
         scores = tuple(number(run.scores[name]) if name in run.scores else None for run in runs)
-        rows.append(Row(f"{name} (evaluation)", scores))
+        rows.append(Row(f"{readable(name)} (evaluation)", scores))
     for name in dict.fromkeys(name for run in runs for name in run.metric_names()):
         values = tuple(_if_number(final_value(run, name), "{:.4f}".format) for run in runs)
         if any(values):
-            rows.append(Row(name, values))
+            rows.append(Row(readable(name), values))
     return rows
 
 
@@ -156,7 +172,7 @@ def _curves(runs: Sequence[RunData]) -> List[Row]:
         """Return the smoothed losses at the last positions up to ``point``."""
         return tuple(f"{losses[bisect_right(positions, point) - 1]:.4f}" for positions, losses in means)
 
-    return [Row(f"{metric} after {point:,} samples", losses_at(point)) for point in points]
+    return [Row(f"{readable(metric)} after {point:,} samples", losses_at(point)) for point in points]
 
 
 def _machine(runs: Sequence[RunData]) -> List[Row]:
@@ -207,7 +223,7 @@ def _chart(identifier: str, name: str, runs: Sequence[RunData], labels: Sequence
     kept: List[Tuple[str, List[float], List[float]]] = [entry for entry in curves if entry[1]][:MOST_CURVES]
     if not kept:
         return None
-    title = name.replace("_", " ")
+    title = readable(name)
     lines = [Curve(*entry) for entry in kept]
     unit = "loss in nats" if is_loss(name) else "share"
     return draw(identifier, title, unit, lines, axis="samples")

@@ -24,6 +24,7 @@ from utilities.metric_names import (
     OVERFLOWS,
     THROUGHPUT,
     part_losses,
+    readable,
 )
 
 REPORT_NAME = "report.html"
@@ -150,16 +151,20 @@ def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Points:
 
 
 def _cards(run: RunData) -> List[Card]:
+    """Return a card for each measure; of one that was evaluated and logged in training, the card has both values."""
+    scores, names = run.last_scores(), [name for name in run.metric_names() if name not in (OVERFLOWS, LOSS_SCALE)]
     cards = []
-    for name, value in run.last_scores().items():
-        without = f", baseline {number(run.baseline[name])}" if name in run.baseline else ""
-        cards.append(Card(name.replace("_", " "), number(value), f"evaluation{without}"))
-    for name in run.metric_names():
-        final = final_value(run, name)
-        if final is None or name in (OVERFLOWS, LOSS_SCALE):
-            continue
-        references = [f"{label} {height:.3f}" for label, height in _references(run, name)]
-        cards.append(Card(name.replace("_", " "), f"{final:.4f}", ", ".join(["training", *references])))
+    for name in dict.fromkeys([*scores, *names]):
+        final = final_value(run, name) if name in names else None
+        training = [] if final is None else [f"{final:.4f}"]
+        notes = [f"{label} {height:.3f}" for label, height in _references(run, name)] if training else []
+        if name in run.baseline:
+            notes.insert(0, f"baseline {number(run.baseline[name])}")
+        if name in scores:
+            notes = ["evaluation", *(f"training {value}" for value in training), *notes]
+            cards.append(Card(readable(name), number(scores[name]), ", ".join(notes)))
+        elif training:
+            cards.append(Card(readable(name), training[0], ", ".join(["training", *notes])))
     throughput = steady_throughput(run)[1]
     if throughput:
         median = f"{statistics.median(throughput):,.1f}"
@@ -188,7 +193,7 @@ def _charts(run: RunData) -> List[Chart]:
     for index, (name, unit, curves, references) in enumerate(charts):
         drawn = [curve for curve in curves if curve.steps]
         if drawn:
-            title = name.replace("_", " ")
+            title = readable(name)
             zero = name == THROUGHPUT
             area = _band_area(run, name)
             drawings.append(draw(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area))
@@ -196,7 +201,7 @@ def _charts(run: RunData) -> List[Chart]:
 
 
 def _curve(run: RunData, name: str) -> Curve:
-    return Curve(name.replace("_", " "), *whole_periods(*run.series(name)))
+    return Curve(readable(name), *whole_periods(*run.series(name)))
 
 
 def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[Curve]:
@@ -228,7 +233,7 @@ def _track_sentence(run: RunData) -> Optional[str]:
         reason = f"which has no loss at {positions[-1]:,.0f} {band.axis}" if beyond else "but has too few losses so far"
         return f"The run is compared with {band.source}, {reason}."
     edges = band.at(positions[-1]) or (math.nan, math.nan)
-    where = f"{band.metric.replace('_', ' ')} {monitor.mean:.3f} at {positions[-1]:,.0f} {band.axis}"
+    where = f"{readable(band.metric)} {monitor.mean:.3f} at {positions[-1]:,.0f} {band.axis}"
     reference = f"the reference's {edges[0]:.3f} to {edges[1]:.3f} ({band.source})"
     if monitor.state == ON_TRACK:
         return f"On track: {where}, compared with {reference}."
@@ -291,7 +296,7 @@ def _loss_against_flops(run: RunData) -> Curve:
     samples, losses = run.series(name, "samples")
     if not is_number(each):
         return Curve(name, [], [])
-    return Curve(name.replace("_", " "), [position * each for position in samples], losses)
+    return Curve(readable(name), [position * each for position in samples], losses)
 
 
 def _densities(run: RunData) -> List[Dict[str, str]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from markupsafe import Markup, escape
 
+from utilities.metric_names import readable
 from utilities.secrets import mask
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -27,6 +28,7 @@ def _environment() -> Any:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(columns=columns, number=number, numbers=numbers, text=text, verbatim=escape)
+    environment.filters.update(readable=readable, readable_keys=readable_keys)
     return environment
 
 
@@ -53,6 +55,11 @@ def columns(records: Sequence[Mapping[str, Any]]) -> List[str]:
 def numbers(mapping: Mapping[str, Any]) -> Dict[str, str]:
     """Format the values of a mapping."""
     return {key: number(value) for key, value in mapping.items()}
+
+
+def readable_keys(mapping: Mapping[str, Any]) -> List[Tuple[str, Any]]:
+    """Return the values of a mapping with names for people."""
+    return [(readable(key), value) for key, value in mapping.items()]
 
 
 def number(value: Any) -> str:

@@ -80,6 +80,11 @@ class Squad(Section):
     max_query_length: Count = Field(64, description="Longest question, in tokens; the rest is cut off.")
     n_best_size: Annotated[Count, MAY_CHANGE] = Field(20, description="Candidate answers to write for each question.")
     max_answer_length: Annotated[Count, MAY_CHANGE] = Field(30, description="Longest answer, in tokens.")
+    align_to_words: Annotated[bool, MAY_CHANGE] = Field(
+        True,
+        description="Extend answers that begin or end within a word to the whole word; false: the model's own spans, "
+        "as in Google's program.",
+    )
     no_answer_threshold: Annotated[Optional[Finite], MAY_CHANGE] = Field(
         None,
         description="SQuAD 2.0, in which questions without an answer are impossible: how much higher the score of no "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -17,20 +16,12 @@ from model.architecture import (
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
 from settings.data_sections import OwnFiles
 from settings.fields import value_at
-from settings.metadata import manifest_count, saved_architecture
-from settings.problems import TYPED, with_origin
+from settings.metadata import manifest_count
+from settings.problems import DERIVED, TYPED, with_origin
 from settings.schema import TrainingConfig
 from settings.sections import BertConfig
+from settings.sizes import bert_sizes, named_architecture, weights_key
 from utilities.environment import is_graphcore
-
-# Sizes of Devlin et al. 2019, section 3, by the beginning of the names of released models.
-_BASE = {"hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12, "intermediate_size": 3072}
-_LARGE = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 24, "intermediate_size": 4096}
-_NAMED_SIZES = {"bert-base-": _BASE, "bert-large-": _LARGE}
-_NAMED_VOCABULARIES = {  # the first whose name occurs
-    "-multilingual-uncased": 105879, "-multilingual-cased": 119547,
-    "-uncased": 30522, "-cased": 28996, "-chinese": 21128,
-}  # fmt: skip
 
 # Classes of each benchmark task: 1 for a regression, 2 for all others.
 _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
@@ -47,6 +38,8 @@ PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
 # configs rely on them. The recipes for base and large here use those of the LAMB paper (You et al. 2020):
 # 65,536 × 7,038 in phase 1, 32,768 × 1,563 in phase 2.
 PUBLISHED_SAMPLES = {128: 460_849_152, 384: 34_239_360, 512: 34_239_360}
+
+PUBLISHED_TASK = "mrpc"  # of that program, if a config for IPUs names none
 
 
 def derive(
@@ -67,7 +60,7 @@ def derive(
     if config.name is None:
         derived["name"] = file_stem
     if task == CLASSIFICATION and config.classification_data is None and config.glue_task is None:
-        derived["glue_task"] = "mrpc"
+        derived.update({"glue_task": PUBLISHED_TASK} if _describes_ipus(config, origins) else {})
     length, notes = _length(config, task, origins)
     derived.update(length)
     notes += [*_unused_rows(config, task), *_overruled_options(config, origins)]
@@ -80,6 +73,12 @@ def derive(
         reduction = "running_mean" if runs_on_ipus(config) else "mean"
         derived["optimizer_opts.gradient_accumulation_reduction"] = reduction
     return with_values(config, derived), list(derived), notes
+
+
+def _describes_ipus(config: TrainingConfig, origins: Dict[str, str]) -> bool:
+    """Return whether a config was written for IPUs: whether it sets values of ``ipu_config``."""
+    given = (name for name in origins if name.startswith("ipu_config."))
+    return any(value_at(config, tuple(name.split("."))) is not None for name in given)
 
 
 def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
@@ -138,7 +137,8 @@ def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tup
     notes: List[str] = []
     stages, sizes, source = config.ipu_config.pipeline_stages, bert_sizes(config), weights_key(config)
     if stages is not None and sizes is not None and source is not None and not fits_stages(config, sizes):
-        foreign = config.bert_config is None and origins[source] != origins[STAGES]
+        theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
+        foreign = theirs and origins[source] != origins[STAGES]
         if foreign and not runs_on_ipus(config) and (config.execution.pipeline_devices or 1) == 1:
             notes = [
                 f"{STAGES} ({origins[STAGES]}) has no effect: {with_origin(source, getattr(config, source), origins)}"
@@ -186,41 +186,6 @@ def runs_on_ipus(config: TrainingConfig) -> bool:
     return is_graphcore(config.execution.platform)
 
 
-def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
-    """Return the model's sizes: ``bert_config``, else those of a local folder or of a well-known name.
-
-    None if the model must be loaded to know them.
-    """
-    if config.bert_config is not None:
-        return config.bert_config
-    saved = _saved_architecture(config)
-    if "num_hidden_layers" in saved:
-        with contextlib.suppress(ValueError):  # the loader of checkpoints reports the folder's problem
-            return BertConfig(**{key: saved[key] for key in BertConfig.model_fields if key in saved})
-    return _named_sizes(config.bert_model_name or "") if config.pretrained_ckpt_path is None else None
-
-
-def weights_key(config: TrainingConfig) -> Optional[str]:
-    """Return the key that names the weights to start from; None if they are random."""
-    keys = ("pretrained_ckpt_path", "bert_model_name")
-    return next((key for key in keys if getattr(config, key) is not None), None)
-
-
-def _saved_architecture(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the sizes and layer options of the weights to start from, as far as they are known."""
-    source = weights_key(config)
-    return {} if source is None else saved_architecture(Path(getattr(config, source)))
-
-
-def _named_sizes(model_name: str) -> Optional[BertConfig]:
-    short = model_name.rsplit("/", 1)[-1]
-    for beginning, sizes in _NAMED_SIZES.items():
-        if short.startswith(beginning):
-            vocabulary = next((n for part, n in _NAMED_VOCABULARIES.items() if part in short), None)
-            return BertConfig.model_validate({**sizes, **({"vocab_size": vocabulary} if vocabulary else {})})
-    return None
-
-
 def own_files(config: TrainingConfig, task: str) -> Tuple[str, Optional[OwnFiles]]:
     """Return the name and the values of the section that describes the user's own files; None if there are none."""
     if task == SENTENCE_EMBEDDING:
@@ -238,7 +203,7 @@ def number_of_labels(config: TrainingConfig) -> int:
 
 def options_come_from_checkpoint(config: TrainingConfig) -> bool:
     """Return whether a layer option is unknown until the checkpoint is loaded."""
-    saved = _saved_architecture(config)
+    saved = named_architecture(config)
     unset = any(getattr(config, name) is None and name not in saved for name in LAYER_OPTIONS)
     return unset and config.pretrained_ckpt_path is not None
 
@@ -248,20 +213,24 @@ def starts_from_checkpoint(config: TrainingConfig) -> bool:
     return weights_key(config) is not None
 
 
-def derive_architecture(config: TrainingConfig) -> Optional[Architecture]:
+def derive_architecture(config: TrainingConfig, sizes: Optional[BertConfig] = None) -> Optional[Architecture]:
     """Return the architecture, with the published defaults for options that are unset.
 
     A Hugging Face model has every bias and the transform layer, so these are the defaults if ``bert_model_name`` is
     given or its own layers are kept. With ``pretrained_ckpt_path`` the checkpoint decides; if no file in its folder
     states them, the defaults of training from scratch are assumed until it is loaded.
+
+    Args:
+        config: the config.
+        sizes: the model's sizes; None: as far as they are known before it is loaded.
     """
-    sizes = bert_sizes(config)
+    sizes = bert_sizes(config) if sizes is None else sizes
     if sizes is None:
         return None
     like_hugging_face = config.bert_model_name is not None or not config.replace_layers
     unset: Dict[str, bool] = dict.fromkeys(LAYER_OPTIONS, True) if like_hugging_face else _FROM_SCRATCH
     if config.replace_layers:
-        unset = {**unset, **{name: value for name, value in _saved_architecture(config).items() if name in unset}}
+        unset = {**unset, **{name: value for name, value in named_architecture(config).items() if name in unset}}
     given = {name: getattr(config, name) for name in LAYER_OPTIONS}
     options: Dict[str, Any] = {name: unset[name] if value is None else value for name, value in given.items()}
     shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})

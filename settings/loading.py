@@ -30,6 +30,7 @@ from settings.problems import (
 )
 from settings.rules import broken_rules
 from settings.schema import TrainingConfig, leaves
+from settings.sizes import follow_weights
 from utilities.errors import UserError
 
 # Returns values that a task's data determine, by dotted name, given the config and the name of the task.
@@ -125,14 +126,16 @@ def resolve(
     misplaced = move_misplaced_keys(tree)
     config = _validated(tree)
     from_data = complete(config, task) if complete is not None else {}
+    config, from_weights, replaced = follow_weights(with_values(config, from_data), task, tree.origins)
+    tree.origins.update(dict.fromkeys(from_weights, DERIVED))
     name = _default_name(sources[0], task)
-    config, changed, notes = derive(with_values(config, from_data), task, tree.origins, name)
+    config, changed, notes = derive(config, task, tree.origins, name)
     origins = {name: tree.origins.get(name, DEFAULT) for name in leaves()}
     origins.update(dict.fromkeys([*from_data, *changed], DERIVED))
     problems = [describe_rule(problem, config, origins) for problem in broken_rules(config, task)]
     if problems:
         raise ConfigError(problems)
-    return LoadedConfig(config, task, origins, misplaced + notes)
+    return LoadedConfig(config, task, origins, misplaced + replaced + notes)
 
 
 def _nested(name: str, value: Any) -> Dict[str, Any]:

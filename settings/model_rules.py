@@ -10,14 +10,13 @@ from settings.derived import (
     DEVICES,
     PROPORTIONS,
     STAGES,
-    bert_sizes,
     fits_stages,
     number_of_ipus,
     runs_on_ipus,
-    weights_key,
 )
 from settings.problems import SettingError, nearest, show
 from settings.schema import TrainingConfig
+from settings.sizes import bert_sizes, weights_key
 
 SCHEDULE = "ipu_config.pipeline_schedule"
 ACCUMULATION = "global_batch.grad_acc_steps_per_replica"

@@ -163,6 +163,10 @@ def own_data(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         yield SettingError(["classification_data.train_file"], f"{task} has no such data", fix)
         return
     if own is None:
+        if task == CLASSIFICATION and config.glue_task is None and not config.generated_dataset:
+            fields = [f"{section}.train_file", "glue_task"]
+            fix = "set train_file to a table (CSV, TSV or JSON Lines), or glue_task to a benchmark's, such as sst2"
+            yield SettingError(fields, "there is nothing to classify", fix)
         return
     trains = config.do_training and not config.generated_dataset
     validates = config.do_validation and not config.generated_dataset

@@ -164,7 +164,8 @@ class TrainingConfig(Section):
     )
     glue_task: Optional[GlueTask] = Field(
         None,
-        description="Task of the GLUE or CLUE benchmark (classification). Unset: mrpc, or classification_data.",
+        description="Task of the GLUE or CLUE benchmark (classification). Unset: classification_data, or if a config "
+        "for IPUs has neither, mrpc, as in the published program.",
     )
     classification_data: Optional[ClassificationData] = Field(
         None, description="Your own files to classify, instead of glue_task: CSV, TSV or JSON Lines."

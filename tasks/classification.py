@@ -192,25 +192,24 @@ class Classification(FineTuning):
     @property
     def predicted_columns(self) -> Tuple[str, ...]:
         """The columns that predictions add to a table."""
-        if self.benchmark.is_multi_label:
-            return ("prediction", *(f"probability_{label.name}" for label in self.benchmark.labels))
-        return ("prediction",) if self.benchmark.is_regression else ("prediction", "probability")
+        if self.benchmark.is_regression:
+            return ("prediction",)
+        best = () if self.benchmark.is_multi_label else ("probability",)
+        return ("prediction", *best, *(f"probability_{label.name}" for label in self.benchmark.labels))
 
     def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
-        """Return for each sample its class and the probability of it, its labels and those of all, or its score."""
+        """Return for each sample its class or labels and the probabilities of all, or its score."""
         logits = self.logits(predict, texts)
         if self.benchmark.is_regression:
             return [{"prediction": float(f"{score:.6g}")} for score in self._scores(logits).tolist()]
         predictions, probabilities = decode_predictions(self.benchmark, logits), self._probabilities(logits)
+        shares = np.round(probabilities.astype(np.float64), 6).tolist()
         if self.benchmark.is_multi_label:
-            labels = [joined_labels(self.benchmark, row) for row in predictions]
-            shares = np.round(probabilities.astype(np.float64), 6).tolist()
-            return [dict(zip(self.predicted_columns, (text, *row))) for text, row in zip(labels, shares)]
-        names = [label.name for label in self.benchmark.labels]
-        best = probabilities.max(axis=1).tolist()
-        return [
-            {"prediction": names[n], "probability": round(share, 6)} for n, share in zip(predictions.tolist(), best)
-        ]
+            answers = [[joined_labels(self.benchmark, row)] for row in predictions]
+        else:
+            names = [label.name for label in self.benchmark.labels]
+            answers = [[names[number], row[number]] for number, row in zip(predictions.tolist(), shares)]
+        return [dict(zip(self.predicted_columns, (*answer, *row))) for answer, row in zip(answers, shares)]
 
     def _probabilities(self, logits: np.ndarray) -> np.ndarray:
         """Return the probabilities of classes or labels, ``(N, C)``."""

@@ -35,6 +35,7 @@ class Pretraining:
     """The task of ``run_pretraining.py``; see :class:`training.task.Task`."""
 
     name = PRETRAINING
+    labels = 2
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         self._config = config

@@ -160,7 +160,14 @@ class Squad(FineTuning):
         logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
         start, end = (logits[name] for name in self.outputs)
         return best_answers(
-            squad, windows, start, end, config.n_best_size, config.max_answer_length, config.no_answer_threshold
+            squad,
+            windows,
+            start,
+            end,
+            config.n_best_size,
+            config.max_answer_length,
+            config.no_answer_threshold,
+            config.align_to_words,
         )
 
     def _read(self, file_name: str, split: str) -> SquadSet:

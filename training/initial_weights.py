@@ -25,18 +25,14 @@ from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import LAYER_OPTIONS, Architecture
 from model.tasks import PRETRAINING
-from settings.derived import derive_architecture, fits_stages, is_packed, sparsity_options, weights_key
+from settings.derived import PADDED_TO, derive_architecture, fits_stages, is_packed, sparsity_options
 from settings.model_rules import fitting_block_size
 from settings.schema import TrainingConfig
+from settings.sizes import FIXED_SIZES, weights_key, with_sizes_of_weights
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
-# Sizes that the weights determine. The vocabulary's is not among them, because its tables can be resized.
-SIZES = (
-    "hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "max_position_embeddings",
-    "type_vocab_size",
-)  # fmt: skip
 _DEFAULTS = ("hidden_act", "layer_norm_eps")  # values of the weights, unless the config sets them
 
 
@@ -196,7 +192,7 @@ def resolved_architecture(
     if config.bert_config is None:
         architecture = _derive_architecture(config, start)
     else:
-        configured = derive_architecture(config)
+        configured = derive_architecture(config, with_sizes_of_weights(config, start.architecture).bert_config)
         assert configured is not None
         _check_sizes(configured, start)
         configured = dataclasses.replace(configured, **_activation(config, activation))
@@ -247,7 +243,7 @@ def _layer_options(config: TrainingConfig, start: InitialWeights, architecture: 
 
 def _derive_architecture(config: TrainingConfig, start: InitialWeights) -> Architecture:
     """Return the architecture of the weights, for a config without ``bert_config``."""
-    missing = [name for name in SIZES if name not in start.architecture]
+    missing = [name for name in FIXED_SIZES if name not in start.architecture]
     if missing:
         raise UserError(f"{start.origin} does not specify its {missing[0]}; add the section bert_config")
     factor = _serialization_factor(config, start.architecture["vocab_size"])
@@ -265,7 +261,7 @@ def _serialization_factor(config: TrainingConfig, vocab_size: int) -> int:
 
 
 def _check_sizes(configured: Architecture, start: InitialWeights) -> None:
-    for size in SIZES:
+    for size in FIXED_SIZES:
         value = start.architecture.get(size, getattr(configured, size))
         if getattr(configured, size) != value:
             raise UserError(
@@ -273,6 +269,20 @@ def _check_sizes(configured: Architecture, start: InitialWeights) -> None:
                 f" {value}; set it to that, leave all sizes to the weights (--bert-config none), or name another"
                 " checkpoint"
             )
+
+
+def _check_rows(
+    config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights], pieces: int
+) -> None:
+    """Refuse a word table with more rows than the weights and the vocabulary need, by more than padding."""
+    known = start.architecture.get("vocab_size", architecture.vocab_size) if start else architecture.vocab_size
+    unit = PADDED_TO * config.embedding_serialization_factor
+    if architecture.vocab_size > -(-max(known, pieces) // unit) * unit:
+        assert start is not None
+        raise UserError(
+            f"bert_config.vocab_size is {architecture.vocab_size}, but {start.origin} was trained with {known}; set it"
+            " to that, or leave it to the weights (remove it)"
+        )
 
 
 def _activation(config: TrainingConfig, activation: str) -> Dict[str, Any]:
@@ -331,6 +341,7 @@ def tokenizer_settings(
             f"{path}: has {len(vocabulary.pieces):,} pieces, the model {architecture.vocab_size:,} embeddings; set"
             " vocab_file to the vocabulary that the model was trained with"
         )
+    _check_rows(config, architecture, start, len(vocabulary.pieces))
     given = vocabulary.lower_case if config.vocab_file else None
     known_cases = (config.lower_case, given, start.lower_case if start else None)
     return TokenizerSettings(

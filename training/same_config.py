@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping
 
 from settings.fields import Equivalent, ResumePolicy, value_at
 from settings.schema import TrainingConfig, leaves
+from settings.sizes import open_sizes
 from training.run_folder import config_for_files
 from utilities.errors import UserError
 
@@ -27,16 +28,17 @@ def differences_by_field(config: TrainingConfig, recorded: Mapping[str, Any]) ->
     The global batch may be split differently if the update stays the same: over another number of replicas, and into
     micro batches of another size unless something depends on them: dropout's masks, the wrong answers of sentence
     embeddings, and the gradients by which RigL grows blocks. The length of a logging period may change unless the
-    patterns of sparse matrices do, which change at the end of one.
+    patterns of sparse matrices do, which change at the end of one. Sizes that the weights decide are those of the run.
 
     Args:
         recorded: the config with which the run was begun, from its files.
     """
     present = config_for_files(config)
     described: Dict[str, str] = {}
+    of_weights = {f"bert_config.{size}" for size in open_sizes(config)}
     for name, leaf in leaves().items():
         is_fixed = leaf.resume_policy is ResumePolicy.FIXED or (name == PERIOD and _changes_patterns(present))
-        if not is_fixed or leaf.path[0] == "global_batch":
+        if not is_fixed or leaf.path[0] == "global_batch" or name in of_weights:
             continue
         new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
         equivalent = leaf.annotation(Equivalent)

@@ -28,9 +28,16 @@ class BuiltModel(NamedTuple):
 
 
 class Task(Protocol):
-    """Model, data, losses, evaluation and summary of one kind of training."""
+    """Model, data, losses, evaluation and summary of one kind of training.
+
+    Attributes:
+        name: name of the task.
+        labels: number of the classifier's outputs, if the model has one.
+        objective: its losses.
+    """
 
     name: str
+    labels: int
     objective: Objective
 
     @staticmethod

@@ -18,11 +18,12 @@ from keras_extensions.listeners.reporting import closing
 from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
-from planning.estimates import sparsity_figures
+from planning.estimates import model_figures, sparsity_figures
 from reports.page import write_report
 from reports.reference import load_reference
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
+from settings.sizes import with_sizes
 from training.chief import check_processes, on_chief, process_log, shared_position, shared_run_folder
 from training.evaluation import evaluate
 from training.failures import run_failures
@@ -53,7 +54,7 @@ from training.resume import (
 from training.run_context import RunContext, TrainingData, open_training_data
 from training.run_folder import FolderLocks, RunFolder
 from training.sparsity import sparse_lines
-from training.task import BuiltModel, MakeTask
+from training.task import BuiltModel, MakeTask, Task
 from utilities.commands import start_command
 from utilities.environment import program_version
 from utilities.errors import UserError
@@ -120,6 +121,8 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         position = shared_position(processes, lambda: resumed.position if resumed else Position())
         with waiting("reading the weights"):
             start, architecture = starting_weights(loaded, position, platform)
+        config = with_sizes(config, dataclasses.asdict(architecture))
+        loaded = dataclasses.replace(loaded, config=config)
 
         # Task and data
         with waiting("reading the data"):
@@ -137,7 +140,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
                     record_resume(resumed, config)
                 elif processes.is_chief:
                     log_new_name(loaded, run)
-                describe_run(run, loaded, task.name, architecture, data)
+                describe_run(run, loaded, task, architecture, data)
                 logger.info("version %s; run folder %s; %s", version, run.path, platform.describe())
                 logger.info(model_line(architecture, config.max_seq_length))
                 if data is not None:
@@ -239,11 +242,14 @@ def log_next_command(context: RunContext) -> None:
 
 
 def describe_run(
-    run: RunFolder, loaded: LoadedConfig, task: str, architecture: Architecture, data: Optional[TrainingData]
+    run: RunFolder, loaded: LoadedConfig, task: Task, architecture: Architecture, data: Optional[TrainingData]
 ) -> None:
     """Write the files that describe the run."""
-    figures = {**(data.plan._asdict() if data else {}), **sparsity_figures(loaded.config, task, architecture)}
-    run.write_description(loaded, figures, data.facts if data else {})
+    model = model_figures(loaded.config, task.name, architecture, task.labels)
+    sparsity = sparsity_figures(loaded.config, task.name, architecture)
+    run.write_description(
+        loaded, {**(data.plan._asdict() if data else {}), **model, **sparsity}, data.facts if data else {}
+    )
 
 
 def initial_model(context: RunContext, data: Optional[TrainingData], start: Optional[InitialWeights]) -> BuiltModel:

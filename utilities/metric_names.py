@@ -14,6 +14,20 @@ SEQUENCES_PER_PACK, TOKENS_PER_PACK = "sequences_per_pack", "tokens_per_pack"
 OVERFLOWS, LOSS_SCALE = "overflows", "loss_scale"
 
 
+_READABLE = {"mlm": "masked-LM", "nsp": "next-sentence", "f1": "F1"}
+
+
+def readable(name: str) -> str:
+    """Return the words of a name of a metric, a fact or a figure, for people.
+
+    Example:
+        >>> readable("mlm_loss"), readable("totals.records")
+        ('masked-LM loss', 'totals: records')
+    """
+    words = name.replace("_", " ").replace(".", ": ").split(" ")
+    return " ".join(_READABLE.get(word, word) for word in words)
+
+
 def is_loss(name: str) -> bool:
     """Return whether a metric is a loss, of which the lowest value is best."""
     return name == LOSS or name.endswith("_loss")

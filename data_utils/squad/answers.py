@@ -50,6 +50,7 @@ def best_answers(
     n_best_size: int,
     max_answer_length: int,
     no_answer_threshold: Optional[float] = None,
+    align_to_words: bool = False,
 ) -> Dict[str, List[Candidate]]:
     """Return the best answers to each question, best first; at least one.
 
@@ -62,6 +63,7 @@ def best_answers(
         n_best_size: maximum number of candidates for a question; their texts differ.
         max_answer_length: maximum number of tokens of an answer.
         no_answer_threshold: the threshold of SQuAD 2.0; None: each question has an answer.
+        align_to_words: extend an answer that begins or ends within a word to the whole word.
 
     Raises:
         UserError: the scores are not finite.
@@ -71,7 +73,7 @@ def best_answers(
     bounds = np.searchsorted(windows.question, np.arange(len(squad.questions) + 1))
     answers = {}
     for number, question in enumerate(squad.questions):
-        offsets = windows.context(number).offsets
+        _, offsets, words = windows.context(number)
         rows = slice(bounds[number], bounds[number + 1])
         begin, length, column = windows.begin[rows], windows.length[rows], windows.first_column[rows]
         starts, ends = (
@@ -83,9 +85,11 @@ def best_answers(
         for window, first, last in spans:
             if len(candidates) == n_best_size:
                 break
+            scores = float(starts[window, first]), float(ends[window, last])
+            if align_to_words:
+                first, last = np.searchsorted(words, words[first]), np.searchsorted(words, words[last], "right") - 1
             begins, stops = int(offsets[first, 0]), _with_marks(context, int(offsets[last, 1]))
             text = context[begins:stops]
-            scores = float(starts[window, first]), float(ends[window, last])
             candidates.setdefault(text, Candidate(text, 0.0, *scores, begins, stops))
         # A context made only of characters that no tokenizer keeps has no tokens to choose from.
         found = list(candidates.values()) or [Candidate("", 0.0, 0.0, 0.0, 0, 0)]

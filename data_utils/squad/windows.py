@@ -37,15 +37,18 @@ class Geometry(NamedTuple):
 
 
 class Context(NamedTuple):
-    """A context as tokens, both int32.
+    """A context as tokens, all int32.
 
     Attributes:
         ids: ``(T,)`` its pieces.
         offsets: ``(T, 2)`` positions in the text of each piece's first character and of the one after its last.
+        words: ``(T,)`` the number of the word that each piece is of; BERT splits words at white space, punctuation
+            and Chinese characters.
     """
 
     ids: np.ndarray
     offsets: np.ndarray
+    words: np.ndarray
 
 
 class Windows(NamedTuple):
@@ -95,7 +98,11 @@ def make_windows(
         unanswerable: whether questions without an answer are impossible, and their windows are labelled with [CLS].
     """
     contexts = [
-        Context(np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
+        Context(
+            np.array(encoding.ids, np.int32),
+            np.array(encoding.offsets, np.int32).reshape(-1, 2),
+            np.array(encoding.word_ids, np.int32),
+        )
         for encoding in _encoded(tokenizer, [paragraph.context for paragraph in squad.paragraphs])
     ]
     questions = _encoded(tokenizer, [question.text for question in squad.questions])

@@ -165,7 +165,7 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_xla = '"execution": {"platform": "software", "xla": False},'  # compiling would take most of the time
     for cell in cells:
         exec(
-            compile(re.sub(r"^(config|sizes) = {", rf"\g<0>{without_xla}", cell, flags=re.MULTILINE), "cell", "exec"),
+            compile(re.sub(r"^(config|start) = {", rf"\g<0>{without_xla}", cell, flags=re.MULTILINE), "cell", "exec"),
             names,
         )
     assert names["losses"][-1][1] < names["losses"][0][1]

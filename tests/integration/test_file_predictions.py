@@ -69,6 +69,8 @@ def test_classes_and_their_probabilities(
     assert [{key: row[key] for key in source[0]} for row in result] == source
     assert [row["prediction"] for row in result] == [CLASSES[name][n] for n in wanted.argmax(axis=1)]
     assert [float(row["probability"]) for row in result] == pytest.approx(wanted.max(axis=1).tolist(), abs=1e-5)
+    for row, shares in zip(result, wanted):
+        assert [float(row[f"probability_{each}"]) for each in CLASSES[name]] == pytest.approx(shares.tolist(), abs=1e-5)
     capsys.readouterr()
     texts = [result[0][column] for column in columns]
     assert classify(["--checkpoint", str(root / name), "--max-seq-length", "32", *texts]) == 0

@@ -1,4 +1,4 @@
-"""The commands of the README run as they stand, in order, in a folder with the files that they name; only shorter."""
+"""The commands of the README and of guides run as they stand, in order, with the files that they name; only shorter."""
 
 from __future__ import annotations
 
@@ -22,17 +22,27 @@ pytestmark = pytest.mark.long
 
 SHORTER = {"run_pretraining.py": ["--total-num-train-samples", "768"]}
 ONE_EPOCH = ["--num-epochs", "1"]
-FETCHES_A_MODEL = ("configs/glue/glue_base.json", "configs/squad/squad_base.json")
+FETCHES_A_MODEL = (
+    *("bert-base-uncased", "bert-base-chinese", "configs/squad/squad_base.json", "configs/glue/glue_base.json"),
+    *("configs/token_classification/conll2003_base.json", "configs/sentence_embedding/base.json"),
+    "configs/clue/clue_base.json",
+)  # fmt: skip
 
 
-def commands() -> list[list[str]]:
-    """Return the Python commands of the README in order: those of its blocks, and those of its table of predictions."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def steps(document: Path) -> list[list[str] | str]:
+    """Return the steps of a document's blocks in order: the words of Python commands, and lines for a shell."""
+    text = document.read_text(encoding="utf-8")
     blocks = "\n".join(re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)).replace("\\\n", " ")
-    lines = [line.strip() for line in blocks.splitlines()]
-    lines += re.findall(r"\| `(python -m tasks[^`]*)` \|", text)
-    parsed = [shlex.split(line, comments=True) for line in lines if line.startswith("python ")]
-    return [words[1:] for words in parsed if not set(words) & set(FETCHES_A_MODEL)]
+    tables = re.findall(r"\| `(python -m tasks[^`]*)` \|", text)
+    found: list[list[str] | str] = []
+    for line in [*blocks.splitlines(), *tables]:
+        if line.startswith("python "):
+            found.append(shlex.split(line, comments=True)[1:])
+        elif found and isinstance(found[-1], str):
+            found[-1] += f"{line}\n"
+        else:
+            found.append(f"{line}\n")
+    return [step for step in found if isinstance(step, str) or not set(step) & set(FETCHES_A_MODEL)]
 
 
 def write_csv(path: Path, header: list[str], rows: list[list[str]]) -> None:
@@ -67,18 +77,40 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_command_works_after_those_before_it(folder: Path) -> None:
-    lines = commands()
-    assert len(lines) > 15
-    for words in lines:
-        program = words[0]
-        own = SHORTER.get(program, ONE_EPOCH if program.startswith("run_") and "--plan" not in words else [])
-        given = [str(path) for word in words for path in (sorted(folder.glob(word)) if "*" in word else [word])]
-        given = [os.path.relpath(word, folder) if word.startswith(str(folder)) else word for word in given]
-        ended = subprocess.run(
-            [sys.executable, *given, *(own if "--plan" not in words else [])],
-            cwd=folder, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert ended.returncode == 0, f"{shlex.join(words)}\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}"
+def follow(words: list[str], folder: Path, *own: str) -> None:
+    """Run a command of Python in a folder, with flags of the test's own."""
+    given = [str(path) for word in words for path in (sorted(folder.glob(word)) if "*" in word else [word])]
+    given = [os.path.relpath(word, folder) if word.startswith(str(folder)) else word for word in given]
+    ended = subprocess.run([sys.executable, *given, *own], cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"{shlex.join(words)}\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}"
+
+
+@pytest.fixture(scope="module")
+def followed(folder: Path) -> Path:
+    """The user's folder after the commands of the README."""
+    commands = [step for step in steps(ROOT / "README.md") if not isinstance(step, str)]
+    assert len(commands) > 15
+    for words in commands:
+        program, planned = words[0], "--plan" in words
+        follow(words, folder, *([] if planned else SHORTER.get(program, ONE_EPOCH if "run_" in program else [])))
+    return folder
+
+
+def test_every_command_works_after_those_before_it(followed: Path) -> None:
     for made in ("runs/half128/report.html", "exported/reviews/config.json", "predictions.csv", "embeddings.npy"):
-        assert (folder / made).is_file(), made
+        assert (followed / made).is_file(), made
+
+
+@pytest.mark.parametrize("guide", ["classification", "embeddings", "entities", "squad"])
+def test_a_guide_can_be_followed_after_the_readme(guide: str, followed: Path, tmp_path: Path) -> None:
+    """In a folder with the benchmarks' data and what the README made, but with no table of the user."""
+    for path in followed.iterdir():
+        if path.name != "runs" and path.suffix not in (".csv", ".npy", ".txt"):
+            (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "half128").symlink_to(followed / "runs" / "half128")
+    for step in steps(ROOT / "guides" / f"{guide}.md"):
+        if not isinstance(step, str):
+            follow(step, tmp_path)
+        elif "$ " not in step:  # an example with its output
+            subprocess.run(["bash", "-euc", step], cwd=tmp_path, check=True)

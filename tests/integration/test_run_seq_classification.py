@@ -17,6 +17,7 @@ from checkpoints.export.__main__ import main as export
 from checkpoints.writer import rewrite_facts
 from data_utils.tokenizer import SPECIAL_TOKENS
 from tasks.classify import main as classify
+from tests import ROOT
 from tests.support.fine_tuning_runs import (
     PIECES,
     write_mnli,
@@ -29,6 +30,7 @@ from tests.support.fine_tuning_runs import (
 )
 from tests.support.fine_tuning_runs import write_config as write_any_config
 from tests.support.runs import (
+    at_step,
     checkpoints,
     evaluations,
     last_checkpoint,
@@ -37,6 +39,7 @@ from tests.support.runs import (
     read_json,
     read_lines,
     run_command,
+    terminate,
 )
 from training.evaluation import Record, find_best_step
 
@@ -90,6 +93,29 @@ def test_each_seed_has_a_run_and_all_have_a_summary(root: Path, printed: str) ->
     table = (folder / "seeds.txt").read_text(encoding="utf-8")
     assert [line.split()[0] for line in table.splitlines()] == ["seed", "3", "7", "mean", "deviation"]
     assert all(line in printed for line in table.splitlines())
+
+
+def test_a_recipe_takes_the_sizes_of_the_weights_and_a_run_keeps_its_own(
+    root: Path, printed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights have 40 rows. A run that was begun with more, as by recipes of before, is resumed with these."""
+    recipe = ROOT / "configs" / "glue" / "glue_base_checkpoint_path.json"  # 12 layers × 768, 30,400 rows
+    weights = root / "runs" / "sst2" / "sst2-seed-3"
+    own = {"extends": [str(recipe), str(ROOT / "configs" / "systems" / "glue_cpu.json")]}
+    config = write_config(root, "recipe", glue_task="sst2", **own, pretrained_ckpt_path=str(weights))
+    values = read_json(config)
+    del values["bert_config"]
+    config.write_text(json.dumps({**values, "num_epochs": 2, "vocab_file": None}), encoding="utf-8")
+    run(config)
+    with at_step(monkeypatch, 25, terminate):
+        run_command("classification", config, "--name", "more", "--bert-config.vocab-size", "64", status=143)
+    run(config, "--name", "more", "--resume")
+    for name, rows in (("recipe", 40), ("more", 64)):
+        folder = root / "runs" / name
+        resolved = read_json(folder / "resolved_config.json")["config"]["bert_config"]
+        assert (resolved["num_hidden_layers"], resolved["hidden_size"], resolved["vocab_size"]) == (2, 32, rows)
+        assert read_json(last_checkpoint(folder) / "checkpoint.json")["architecture"]["vocab_size"] == rows
+        assert scores(folder)["accuracy"] > 0.9
 
 
 def test_scores_are_printed_with_those_of_the_most_frequent_class(root: Path, printed: str) -> None:

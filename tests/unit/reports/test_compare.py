@@ -57,10 +57,10 @@ def test_two_runs(two):
     assert tables["Runs"]["throughput, samples/s (median)"] == ("160.0", "80.0")
     assert tables["Runs"]["steps"] == ("100", "100")
     assert tables["Runs"]["samples"] == ("800", "400")
-    assert tables["Final values"]["f1 (evaluation)"] == ("80", "81.5000")
-    assert tables["Final values"]["mlm_loss"] == ("6.0000", "8.5000")
+    assert tables["Final values"]["F1 (evaluation)"] == ("80", "81.5000")
+    assert tables["Final values"]["masked-LM loss"] == ("6.0000", "8.5000")
     assert tables["Curves"] == {
-        f"mlm_loss after {point} samples": (f"{10 - first / 200:.4f}", f"{10.5 - second / 200:.4f}")
+        f"masked-LM loss after {point} samples": (f"{10 - first / 200:.4f}", f"{10.5 - second / 200:.4f}")
         for point, first, second in [(100, 80, 80), (200, 160, 200), (300, 240, 280), (400, 400, 400)]
     }
 
@@ -69,6 +69,19 @@ def test_commits_that_differ_are_listed(tmp_path):
     commits = ("0123456789abcdef0123456789abcdef01234567", "89abcdef0123456789abcdef0123456789abcdef")
     folders = [run(tmp_path / each[:4], 0.1, 8, 0, environment={"git_commit": each}) for each in commits]
     assert rows(folders)["Machine: what differs"] == {"git_commit": commits}
+
+
+def test_the_sizes_of_the_models_are_listed_also_where_they_are_equal(tmp_path):
+    derived = {"trainable_parameters": 4_385_920, "layers": 2, "hidden_size": 128, "vocab_size": 30400}
+    new = make_run(tmp_path / "new", [period(10)], resolved_config={"config": {"name": "new"}, "derived": derived})
+    sizes = {"num_hidden_layers": 2, "hidden_size": 192, "vocab_size": 8192}
+    before = run(tmp_path / "before", 0.1, 8, 0, config={"bert_config": sizes})
+    assert rows([new, before])["Model"] == {
+        "parameters": ("4,385,920", None),
+        "layers": ("2", "2"),
+        "hidden size": ("128", "192"),
+        "word pieces": ("30,400", "8,192"),
+    }
 
 
 def test_differences_of_configs(tmp_path):

@@ -44,10 +44,14 @@ def test_evaluations_are_a_second_curve(tmp_path):
     lines = [periods[0], evaluations[0], periods[1], evaluations[1], periods[2]]
     run = make_run(tmp_path / "run", lines, scores={"mlm_loss": 6.5})
     texts = read_page(run).texts
-    assert texts.count("training") > 1 and texts.count("evaluation") > 1  # cards and legends
-    assert "5.0000" in texts and "6.5" in texts and "scores" in texts
+    assert "training" in texts and "evaluation" in texts  # in the legend
+    assert "6.5000" in texts and "scores" in texts
+    (card,) = (
+        number for number, text in enumerate(texts) if text == "masked-LM loss" and texts[number + 1] == "6.5000"
+    )
+    assert texts[card + 2].startswith("evaluation, training 5.0000")
     (run / "baseline.json").write_text('{"mlm_loss": 7.25}')
-    assert "evaluation, baseline 7.2500" in read_page(run).texts
+    assert "evaluation, training 5.0000, baseline 7.2500" in " | ".join(read_page(run).texts)
     data = read_run_folder(run)
     assert data.evaluation_series("mlm_loss") == ([10, 20], [7.5, 6.5])
     assert data.series("mlm_loss")[0] == [10, 20, 25] and not data.notes
@@ -78,6 +82,15 @@ def test_curves_carry_the_data(tmp_path):
     assert np.corrcoef(points[:, 0], steps)[0, 1] == pytest.approx(1, abs=1e-6)
     assert np.corrcoef(points[:, 1], losses)[0, 1] == pytest.approx(-1, abs=1e-6)
     assert 'id="chart-0-reference-1"' in source
+
+
+def test_the_legend_does_not_lie_on_the_curves(tmp_path):
+    source = write_report(full_run(tmp_path / "run")).read_text(encoding="utf-8")
+    chart = re.search(r'<svg role="img" aria-label="masked-LM loss".*?</svg>', source, flags=re.DOTALL).group()
+    curves, legend = chart.split('<g id="chart-0-legend_1">')
+    lowest = max(float(y) for y in re.findall(r"[ML] \S+ (\S+)", curves.partition("chart-0-curve-0")[2]))
+    heights = [float(y) for y in re.findall(r'<text [^>]*y="([^"]+)"', legend)]
+    assert len(heights) == 3 and min(heights) > lowest + 10  # of the curve and two baselines
 
 
 def test_hostile_text_stays_text(tmp_path):

@@ -162,7 +162,7 @@ def test_a_run_without_losses_and_a_missing_file_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "excess, verdict",
     [
-        (lambda samples: 0.0, "On track: mlm loss"),
+        (lambda samples: 0.0, "On track: masked-LM loss"),
         (lambda samples: 1.0 if samples > 4000 else 0.0, "Not on track since 4,"),
         (lambda samples: -1.0, "Unlike its reference since "),
     ],

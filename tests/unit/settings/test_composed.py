@@ -12,7 +12,7 @@ from model.tasks import expected_blocks
 from settings.derived import training_steps
 from settings.loading import LoadedConfig, load_config
 from tests.support.config_files import TINY, write
-from tests.support.published_configs import ROWS, SIZES, load
+from tests.support.published_configs import CONFIGS, ROWS, SIZES, load
 
 PHASES = {"128_phase1": (128, 20), "384_phase2": (384, 56), "512_phase2": (512, 76)}
 PRETRAINING = [(model, phase) for model in SIZES for phase in PHASES]
@@ -123,12 +123,24 @@ def test_overlay_of_a_machine_keeps_the_update_of_a_recipe(device: str) -> None:
         assert not any(key.startswith(("bert_config", "optimizer_opts.learning_rate", "total")) for key in changed)
 
 
-def test_tiny_fine_tuning_runs_on_a_cpu() -> None:
-    for kind, rate in (("squad", 3e-4), ("glue", 3e-4), ("conll2003", 3e-4)):
-        config = load(f"{kind}_tiny_checkpoint_path", overlays=["systems/cpu"]).config
-        assert (config.samples_per_update, config.num_epochs, config.total_num_train_samples) == (32, 4, None)
-        assert config.optimizer_opts.learning_rate.max_learning_rate == rate
-        assert (config.execution.device, config.enable_recomputation) == ("cpu", False)
+@pytest.mark.parametrize(
+    "task, data",
+    [
+        ("squad", []),
+        ("classification", ["--classification-data.train-file", "reviews.csv"]),
+        ("token_classification", ["--dataset-dir", "conll2003"]),
+        ("sentence_embedding", ["--embedding.train-file", "pairs.csv"]),
+    ],
+)
+def test_one_recipe_fine_tunes_for_every_task(task: str, data: list[str]) -> None:
+    """It leaves the sizes to the weights; batch and rate are in the search of Turc et al. 2019, section 4.2."""
+    path = str(CONFIGS / "fine_tuning.json")
+    loaded = load_config(task, ["--config", path, "--pretrained-ckpt-path", "x", *data])
+    config = loaded.config
+    assert config.bert_config is None and loaded.notes == []
+    assert (config.samples_per_update, config.num_epochs, config.total_num_train_samples) == (32, 4, None)
+    assert config.optimizer_opts.learning_rate.max_learning_rate == 3e-4
+    assert (config.execution.platform, config.enable_recomputation) == ("software", False)
 
 
 def test_later_files_take_precedence_and_the_first_names_the_run(tmp_path: Path) -> None:

@@ -150,8 +150,19 @@ def test_default_length_of_training(length: int, samples: int, tmp_path: Path) -
     assert loaded.origins["total_num_train_samples"] == "derived"
 
 
-def test_default_task_of_classification(tmp_path: Path) -> None:
-    loaded = load(write(tmp_path, FINE_TUNING), task="classification")
+def test_classification_has_no_task_by_default(tmp_path: Path) -> None:
+    path = write(tmp_path, FINE_TUNING)
+    with pytest.raises(UserError, match=r"there is nothing to classify; set train_file .*, or glue_task .*, such as"):
+        load(path, task="classification")
+    assert load(path, "--generated-dataset", task="classification").config.glue_task is None
+    for flag in ("--glue-task", "mrpc"), ("--classification-data.train-file", "reviews.csv"):
+        load(path, *flag, task="classification")
+
+
+@pytest.mark.parametrize("overlays", [(), ("configs/systems/glue_cpu.json",)])
+def test_a_config_for_ipus_has_the_task_of_the_published_program(overlays: tuple[str, ...], tmp_path: Path) -> None:
+    path = write(tmp_path, {**FINE_TUNING, "ipu_config": {"replicated_tensor_sharding": False}})
+    loaded = load_config("classification", ["--config", str(path), *overlays])
     assert (loaded.config.glue_task, loaded.origins["glue_task"]) == ("mrpc", "derived")
 
 

@@ -40,9 +40,9 @@ def config_of(*flags: str):
 
 
 def own_data(*more: str):
-    files = [CONFIGS / "glue" / "glue_base.json", CONFIGS / "systems" / "cpu.json", CONFIGS / "own_data.json"]
-    flags = ["--classification-data.classes", "good", "bad", "--num-epochs", "1", *more]
-    return load_config("classification", ["--config", *map(str, files), *flags]).config
+    data = ["--classification-data.train-file", "train.csv", "--classification-data.classes", "good", "bad"]
+    flags = ["--bert-model-name", "bert-base-uncased", *data, "--num-epochs", "1", *more]
+    return load_config("classification", ["--config", str(CONFIGS / "fine_tuning.json"), *flags]).config
 
 
 def test_same_config_has_no_differences():
@@ -119,7 +119,7 @@ def test_logging_periods_may_change_unless_patterns_change_at_their_ends(flags, 
 
 def test_wrong_answers_of_sentence_embeddings_are_those_of_the_micro_batch():
     def config_of(size: int, accumulation: int, *more: str):
-        path = CONFIGS / "sentence_embedding" / "tiny_checkpoint_path.json"
+        path = CONFIGS / "fine_tuning.json"
         sizes = ["--global-batch.micro-batch-size", str(size), "--global-batch.grad-acc-steps-per-replica"]
         flags = [*NO_DROPOUT, *sizes, str(accumulation), "--embedding.train-file", "pairs.csv", *more]
         return load_config("sentence_embedding", ["--config", str(path), "--pretrained-ckpt-path", "x", *flags]).config
@@ -259,8 +259,19 @@ def test_the_seeds_of_a_run_whose_name_got_a_number_are_resumed(tmp_path):
     """It is resumed by that name, as the message of an interrupted run says."""
 
     def loaded(*flags: str):
-        path = str(CONFIGS / "glue" / "glue_tiny_checkpoint_path.json")
-        flags = ("--pretrained-ckpt-path", "x", "--output-dir", str(tmp_path), "--seeds", "3", "7", *flags)
+        path = str(CONFIGS / "fine_tuning.json")
+        flags = (
+            "--pretrained-ckpt-path",
+            "x",
+            "--glue-task",
+            "sst2",
+            "--output-dir",
+            str(tmp_path),
+            "--seeds",
+            "3",
+            "7",
+            *flags,
+        )
         return load_config("classification", ["--config", path, *flags])
 
     for _ in range(2):

@@ -6,6 +6,7 @@ import json
 import math
 import operator
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from tokenizers import Tokenizer
 from data_utils.squad.answers import Candidate, best_answers, no_answer_odds
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.windows import Geometry, Windows, make_windows
-from data_utils.tokenizer import Vocabulary
+from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary, make_tokenizer
 from tests.support.hf_squad import hugging_face_features
 from tests.support.squad_files import WORDS, parsed, random_document, single
 from utilities.errors import UserError
@@ -123,6 +124,27 @@ def test_accents_of_the_last_letter_are_kept(tokenizer: Tokenizer) -> None:
     texts = [each.text for each in best_answers(squad, windows, *random_logits(windows, GEOMETRY, 1), 99, 9)["q"]]
     assert "the cafe\u0301\u0323" in texts
     assert not any(text.endswith(("e", "e\u0301")) and "is" not in text and text != "the" for text in texts)
+
+
+@pytest.mark.parametrize("align", [True, False])
+def test_answers_are_extended_to_whole_words(align: bool) -> None:
+    """Words are runs of letters; each punctuation mark and each Chinese character is one, too."""
+    pieces = [*SPECIAL_TOKENS, "the", "un", "##able", "##s", "cross", "##cross", ".", "-", "北", "京"]
+    context = "The Unables - cross uncrossable. 北京 Un [SEP] un"
+    tokenizer = make_tokenizer(Vocabulary(pieces, Path("vocab.txt"), b""), True, special_tokens=True)
+    squad = single(context, question="un")
+    windows = make_windows(squad, tokenizer, Geometry(32, 8, 32), labels=False)
+    offsets = windows.context(0).offsets.tolist()
+    words = [(match.start(), match.end()) for match in re.finditer(r"\[SEP\]|[A-Za-z]+|[^A-Za-z\s]", context)]
+    for first, (begin, _) in enumerate(offsets):
+        for last in range(first, min(first + 5, len(offsets))):
+            start, end = np.zeros((2, 1, 32), np.float32)
+            column = int(windows.first_column[0])
+            start[0, column + first] = end[0, column + last] = 9.0
+            answer = best_answers(squad, windows, start, end, 1, 5, align_to_words=align)["q"][0]
+            inside = [word for word in words if word[0] < offsets[last][1] and begin < word[1]]
+            expected = (inside[0][0], inside[-1][1]) if align else (begin, offsets[last][1])
+            assert (answer.begin, answer.end) == expected and answer.text == context[slice(*expected)]
 
 
 def test_a_context_without_tokens_has_an_empty_answer(tokenizer: Tokenizer) -> None:
