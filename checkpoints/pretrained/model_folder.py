@@ -12,8 +12,8 @@ from typing import Any, Dict, Optional
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import Annotated, Literal
 
-from data_utils import tokenizer
-from data_utils.tokenizer import vocab_txt
+from data_utils.tokenizer import read_vocabulary
+from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
 from model.architecture import LAYER_OPTIONS, Architecture
 from utilities.errors import UserError
 from utilities.files import read_json_object
@@ -83,7 +83,7 @@ def read_architecture(config: Dict[str, Any], key: str) -> Dict[str, Any]:
 
 
 def count_word_pieces(vocabulary: Path) -> int:
-    return len(vocab_txt(vocabulary).rstrip(b"\r\n").split(b"\n"))
+    return len(read_vocabulary(vocabulary).pieces)
 
 
 def find_lower_case(folder: Path, key: str) -> Optional[bool]:
@@ -91,7 +91,7 @@ def find_lower_case(folder: Path, key: str) -> Optional[bool]:
 
     The answer is in Hugging Face's files or in the name of Google's folder.
     """
-    lower_case = tokenizer.find_lower_case(folder, f"{key}: ")
+    lower_case = read_tokenizer_files(folder / VOCABULARY_NAME, f"{key}: ").lower_case
     if lower_case is None and (folder / GOOGLE_CONFIG).is_file():
         name = folder.resolve().name.lower()
         if name.startswith(("uncased", "chinese", "multilingual")):

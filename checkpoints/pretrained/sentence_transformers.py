@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from checkpoints.pretrained.pretrained import Pretrained
-from data_utils.tokenizer import SETTINGS_NAME
+from data_utils.tokenizer_files import SETTINGS_NAME
 from model.tasks import SENTENCE_EMBEDDING
 from utilities.errors import UserError
 from utilities.files import parse_json, read_json_object

@@ -49,7 +49,8 @@ from data_utils.text.corpus import (
 from data_utils.text.instances import COUNTS, Settings, check_settings, make_shard, use_one_tokenizer_thread
 from data_utils.text.masking import context_free_optimum
 from data_utils.text.vocabulary import add_case_option
-from data_utils.tokenizer import UNKNOWN, VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
+from data_utils.tokenizer import Vocabulary, extended, read_vocabulary
+from data_utils.tokenizer_files import SETTINGS_NAME, UNKNOWN, VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -113,9 +114,12 @@ def write_examples(
     """
     check_settings(settings)
     if isinstance(vocabulary, Vocabulary):
-        vocabulary_recipe = {"sha256": vocabulary.sha256}
+        vocabulary_recipe = vocabulary.identity
     is_complete = prepare_folder(
-        output, make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity), overwrite
+        output,
+        make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity),
+        overwrite,
+        others=(SETTINGS_NAME,),
     )
     local_vocabulary = output / VOCABULARY_NAME
     if not isinstance(vocabulary, Vocabulary):
@@ -126,8 +130,9 @@ def write_examples(
     if is_complete:
         print(f"examples: {output} is complete already", file=sys.stderr)
         return
-    if not local_vocabulary.exists() or local_vocabulary.read_bytes() != vocabulary.content:
-        write_atomically(local_vocabulary, vocabulary.content)
+    for name, content in vocabulary.files(settings.lower_case).items():
+        if not (output / name).exists() or (output / name).read_bytes() != content:
+            write_atomically(output / name, content)
     vocabulary_size, pieces = len(vocabulary.pieces), np.zeros(len(vocabulary.pieces), np.int64)
     shard_bytes = unit_bytes or shard_bytes_of(corpus.files)
     text_bytes = sum(path.stat().st_size for path in corpus.files)
@@ -155,7 +160,7 @@ def write_examples(
     shares = pieces[pieces > 0] / pieces.sum()
     write_manifest(
         output,
-        {**settings.described(), "vocab_size": vocabulary_size},
+        {**settings.described(), **vocabulary.rules.described(), "vocab_size": vocabulary_size},
         {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
         [entries[number] for number in sorted(entries) if entries[number]],
         {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.piece_id(UNKNOWN)]), "set_aside": corpus.rejected},

@@ -19,7 +19,8 @@ from tokenizers.trainers import WordPieceTrainer
 
 from data_utils.command_line import make_parent, positive
 from data_utils.text.corpus import read_corpus
-from data_utils.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary, bert_normalizer, read_vocabulary
+from data_utils.tokenizer import Vocabulary, bert_normalizer, read_vocabulary
+from data_utils.tokenizer_files import CONTINUATION, SPECIAL_TOKENS, UNKNOWN
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
