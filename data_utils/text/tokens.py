@@ -52,9 +52,8 @@ def tokenize_text(text: bytes, tokenizer: Tokenizer) -> TokenizedText:
 def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids of all lines of a text, (T,) int32 without [CLS] and [SEP], and their number in each, (N,)."""
     if _has_tokens_of_several_words(tokenizer):
-        encodings = tokenizer.encode_batch(text.decode("utf-8").split("\n"), add_special_tokens=False)
-        ids = [encoding.ids for encoding in encodings]
-        return np.array(list(chain.from_iterable(ids)), np.int32), np.array([len(line) for line in ids], np.int64)
+        lines = [encoding.ids for encoding in tokenizer.encode_batch(text.decode().split("\n"), add_special_tokens=False)]
+        return np.array(list(chain.from_iterable(lines)), np.int32), np.array([len(line) for line in lines])
     for mark in SET_APART:
         text = text.replace(mark, b" " + mark + b" ")
     characters = np.frombuffer(text, np.uint8)
