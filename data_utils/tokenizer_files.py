@@ -9,12 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator
 from typing_extensions import Annotated, Literal
 
 from utilities.errors import UserError
-from utilities.files import read_json_object
-from utilities.validation import first_problem
+from utilities.validation import read_checked
 
 PADDING, UNKNOWN, CLASSIFIER, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PADDING, UNKNOWN, CLASSIFIER, SEPARATOR, MASK)
@@ -134,8 +133,9 @@ class _SpecialTokens(_Part):
         """Return the special tokens in the order in which Hugging Face adds them to the vocabulary."""
         extra = self.extra_special_tokens or []
         extra = list(extra.values()) if isinstance(extra, dict) else extra
-        named = [self.bos_token, self.eos_token, self.unk_token, self.sep_token, self.pad_token, self.cls_token]
-        tokens = [*named, self.mask_token, *(self.additional_special_tokens or []), *extra]
+        named = [self.bos_token, self.eos_token, self.unk_token or UNKNOWN, self.sep_token or SEPARATOR]
+        named += [self.pad_token or PADDING, self.cls_token or CLASSIFIER, self.mask_token or MASK]
+        tokens = [*named, *(self.additional_special_tokens or []), *extra]
         return [_as_token(token) for token in tokens if token is not None]
 
 
@@ -238,15 +238,8 @@ _Content = TypeVar("_Content", bound=BaseModel)
 
 def _read(path: Path, kind: Type[_Content], prefix: str) -> Optional[_Content]:
     """Return the checked content of a file; None if there is none."""
-    if not path.is_file():
-        return None
-    try:
-        return kind.model_validate(read_json_object(path, prefix))
-    except ValidationError as error:
-        raise UserError(
-            f"{prefix}{path}: is not a tokenizer of BERT, as far as this program follows it: {first_problem(error)};"
-            " name another"
-        ) from error
+    fix = "it is not a tokenizer of BERT that is followed here; name another"
+    return read_checked(path, kind, prefix, fix) if path.is_file() else None
 
 
 class _AddedIds(RootModel[Dict[Annotated[str, Field(min_length=1)], Annotated[int, Field(ge=0)]]]):
@@ -344,7 +337,7 @@ class TokenizerFiles(NamedTuple):
     def _added_tokens(self) -> List[Tuple[AddedToken, Optional[int]]]:
         """Return all added tokens with their ids; None: Hugging Face's tokenizer chooses the id."""
         numbered = self.added.root if self.added else {}
-        listed = {token.content: token for token in self._listed()}
+        listed = {token.content: token for token in reversed(self._listed())}  # the first of the same content counts
         tokens = {
             content: (AddedToken(content, content in listed, content not in listed), number)
             for content, number in numbered.items()
@@ -367,7 +360,7 @@ class TokenizerFiles(NamedTuple):
         if len(set(numbers)) < len(numbers):
             raise self._refusal("the files beside it give two added tokens the same id")
         new = [(token, None) for content, token in listed.items() if content not in tokens]
-        return [*sorted(tokens.values(), key=lambda pair: pair[1]), *new]
+        return [*sorted(tokens.values(), key=lambda pair: pair[1]), *reversed(new)]
 
     def _listed(self) -> List[AddedToken]:
         """Return the special tokens that the files name by their use."""

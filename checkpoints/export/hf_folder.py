@@ -89,7 +89,7 @@ def export(
         shutil.copymode(temporary / CONFIG, temporary / SAFETENSORS)  # safetensors ignores the user's umask
         settings = embedding_settings(start)
         if settings is not None:
-            write_modules(temporary, settings, config.hidden_size)
+            write_modules(temporary, start, settings, config.hidden_size)
         if tensorflow:
             notes += _write_hdf5(temporary, exported.head)
         card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None, tensorflow)

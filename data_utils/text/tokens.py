@@ -52,7 +52,8 @@ def tokenize_text(text: bytes, tokenizer: Tokenizer) -> TokenizedText:
 def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids of all lines of a text, (T,) int32 without [CLS] and [SEP], and their number in each, (N,)."""
     if _has_tokens_of_several_words(tokenizer):
-        lines = [encoding.ids for encoding in tokenizer.encode_batch(text.decode().split("\n"), add_special_tokens=False)]
+        encodings = tokenizer.encode_batch(text.decode().split("\n"), add_special_tokens=False)
+        lines = [encoding.ids for encoding in encodings]
         return np.array(list(chain.from_iterable(lines)), np.int32), np.array([len(line) for line in lines])
     for mark in SET_APART:
         text = text.replace(mark, b" " + mark + b" ")
