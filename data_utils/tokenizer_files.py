@@ -126,7 +126,7 @@ class _SpecialTokens(_Part):
     def _is_berts(cls, token: Optional[_AnyToken], info: Any) -> Optional[_AnyToken]:
         expected = f"[{info.field_name[: -len('_token')].upper()}]"
         if token is not None and _as_token(token).content != expected:
-            raise ValueError(f"BERT's is {expected}")
+            raise ValueError(f"input should be {expected}")
         return token
 
     def listed(self) -> List[AddedToken]:
@@ -175,7 +175,7 @@ class _Settings(_SpecialTokens):
     def _has_berts_inputs(cls, names: Optional[List[str]]) -> Optional[List[str]]:
         missing = sorted(_INPUTS - set(names)) if names is not None else []
         if missing:
-            raise ValueError(f"BERT's have {missing[0]}")
+            raise ValueError(f"input should include {missing[0]}")
         return names
 
 
@@ -219,7 +219,7 @@ class _PostProcessor(_Part):
     @classmethod
     def _is_berts(cls, parts: List[Dict[str, Any]], info: Any) -> List[Dict[str, Any]]:
         if parts != _template(*(_SINGLE if info.field_name == "single" else _PAIR)):
-            raise ValueError("BERT's puts [CLS] first and [SEP] after each text")
+            raise ValueError("input should have [CLS] first and [SEP] after each text")
         return parts
 
 
@@ -337,7 +337,9 @@ class TokenizerFiles(NamedTuple):
     def _added_tokens(self) -> List[Tuple[AddedToken, Optional[int]]]:
         """Return all added tokens with their ids; None: Hugging Face's tokenizer chooses the id."""
         numbered = self.added.root if self.added else {}
-        listed = {token.content: token for token in reversed(self._listed())}  # the first of the same content counts
+        listed: Dict[str, AddedToken] = {}
+        for token in self._listed():
+            listed.setdefault(token.content, token)
         tokens = {
             content: (AddedToken(content, content in listed, content not in listed), number)
             for content, number in numbered.items()
@@ -347,11 +349,11 @@ class TokenizerFiles(NamedTuple):
         )
         decoder = self.settings.added_tokens_decoder if self.settings else None
         described += [(int(number), token) for number, token in (decoder or {}).items()]
-        for number, token in described:
-            if tokens.get(token.content, (None, number))[1] != number:
-                raise self._refusal(f"the files beside it give the added token {token.content!r} several ids")
-            special = token.special or token.content in listed or token.content in SPECIAL_TOKENS
-            tokens[token.content] = token.read()._replace(special=special), number
+        for number, entry in described:
+            if tokens.get(entry.content, (None, number))[1] != number:
+                raise self._refusal(f"the files beside it give the added token {entry.content!r} several ids")
+            special = entry.special or entry.content in listed or entry.content in SPECIAL_TOKENS
+            tokens[entry.content] = entry.read()._replace(special=special), number
         if decoder is not None:
             undescribed = set(numbered) - {token.content for _, token in described}
             if undescribed:
@@ -360,7 +362,7 @@ class TokenizerFiles(NamedTuple):
         if len(set(numbers)) < len(numbers):
             raise self._refusal("the files beside it give two added tokens the same id")
         new = [(token, None) for content, token in listed.items() if content not in tokens]
-        return [*sorted(tokens.values(), key=lambda pair: pair[1]), *reversed(new)]
+        return [*sorted(tokens.values(), key=lambda pair: pair[1]), *new]
 
     def _listed(self) -> List[AddedToken]:
         """Return the special tokens that the files name by their use."""

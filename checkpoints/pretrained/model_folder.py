@@ -47,7 +47,17 @@ class _Settings(BaseModel):
     attention_probs_dropout_prob: _Share = 0.1
     initializer_range: _Share = 0.02
     layer_norm_eps: _Share = 1e-12
-    hidden_act: Literal["gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"] = "gelu"
+    hidden_act: Literal[
+        "gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "relu", "silu", "swish",
+        "tanh", "sigmoid"
+    ] = "gelu"  # fmt: skip
+
+
+# The names under which Hugging Face has some activations again.
+_SAME_ACTIVATION = {
+    "gelu_python": "gelu", "gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new", "gelu_accurate": "gelu_new",
+    "swish": "silu",
+}  # fmt: skip
 
 
 def read_config(folder: Path, key: str) -> Dict[str, Any]:
@@ -77,7 +87,7 @@ def read_architecture(config: Dict[str, Any], key: str) -> Dict[str, Any]:
     fields = set(_Settings.model_fields) & {field.name for field in dataclasses.fields(Architecture)}
     return {
         **settings.model_dump(include=fields),
-        "hidden_act": "gelu" if settings.hidden_act in ("gelu", "gelu_python") else "gelu_new",
+        "hidden_act": _SAME_ACTIVATION.get(settings.hidden_act, settings.hidden_act),
         **dict.fromkeys(LAYER_OPTIONS, True),  # Hugging Face's models have all parts that are optional here
     }
 

@@ -1,0 +1,165 @@
+"""What lies beside a vocabulary, compared with Hugging Face's tokenizer: added tokens and options of the normalizer."""
+
+from __future__ import annotations
+
+import random
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken
+from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
+
+from data_utils.text.tokens import tokenize_lines
+from data_utils.tokenizer import make_tokenizer, read_vocabulary
+from data_utils.tokenizer_files import SPECIAL_TOKENS
+from tests.support.runs import read_json, write_json
+from utilities.errors import UserError
+
+LETTERS = "abcdefghiklmnoprstuvxyz0123456789éüßñ.,!-_()[]#"
+PIECES = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *LETTERS, *(f"##{c}" for c in LETTERS), "paris", "the", "天", "气"]
+TOKENS = [
+    "paris", "COVID-19", "covid19", "é", "天气", "e.g.", "new york", "[E1]", "</s>", "_x_", "x", "ÉCOLE", "[unused1]",
+    "Straße", "q!", "(a)", "天",
+]  # fmt: skip
+ODD = ["\u0301", "\x00", "\u3000", "İ", "\u200b", "\t", "SEP", "[SEP]", "[sep]"]
+WAYS = ("added_tokens_decoder", "added_tokens.json", "tokenizer.json", "both", "additional_special_tokens")
+
+
+def write_pieces(folder: Path, pieces: list[str] = PIECES) -> Path:
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    write_json(folder / "config.json", {"model_type": "bert"})
+    return path
+
+
+def random_flags(rng: random.Random) -> dict[str, bool]:
+    return {name: rng.random() < 0.4 for name in ("special", "normalized", "lstrip", "rstrip", "single_word")}
+
+
+def write_random_tokenizer(folder: Path, way: str, rng: random.Random) -> Any:
+    """Write a folder with random added tokens and options, and return Hugging Face's tokenizer of it."""
+    vocabulary, tokens = write_pieces(folder), rng.sample(TOKENS, rng.randint(1, 5))
+    options: dict[str, Any] = {"do_lower_case": rng.random() < 0.5, "strip_accents": rng.choice([True, False, None])}
+    options["tokenize_chinese_chars"] = rng.random() < 0.5
+    new = [token for token in tokens if token not in PIECES]
+    ids = {token: PIECES.index(token) if token in PIECES else len(PIECES) + new.index(token) for token in tokens}
+    if way in ("tokenizer.json", "both"):
+        theirs = BertTokenizerFast(str(vocabulary), **options)
+        theirs.add_tokens([AddedToken(token, **random_flags(rng)) for token in tokens])
+        theirs.save_pretrained(folder)
+        if way == "tokenizer.json":
+            vocabulary.unlink()
+    elif way == "added_tokens_decoder":
+        described = {str(number): {"content": token, **random_flags(rng)} for token, number in ids.items()}
+        write_json(folder / "tokenizer_config.json", {**options, way: described})
+    elif way == "added_tokens.json":
+        write_json(folder / "tokenizer_config.json", options)
+        write_json(folder / "added_tokens.json", ids)
+        write_json(folder / "special_tokens_map.json", {"additional_special_tokens": tokens[:1]})
+    else:
+        marked = {"__type": "AddedToken"}
+        described = [rng.choice([token, {"content": token, **random_flags(rng), **marked}]) for token in tokens]
+        write_json(folder / "tokenizer_config.json", {**options, way: described, "eos_token": "</s>"})
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def random_text(rng: random.Random) -> str:
+    words = [rng.choice([*TOKENS, *TOKENS, *PIECES, *ODD]) for _ in range(rng.randint(1, 9))]
+    return "".join(word + rng.choice(["", " ", " ", "-", "."]) for word in words)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(12))
+def test_texts_have_the_ids_of_hugging_face(way: str, seed: int, tmp_path: Path) -> None:
+    rng = random.Random(f"{way} {seed}")
+    theirs = write_random_tokenizer(tmp_path, way, rng)
+    ours = read_vocabulary(tmp_path)
+    assert ours.lower_case is theirs.do_lower_case
+    assert [theirs.convert_ids_to_tokens(number) for number in range(len(theirs))] == ours.pieces
+    (tmp_path / "again").mkdir()
+    for name, content in ours.files(ours.lower_case).items():
+        (tmp_path / "again" / name).write_bytes(content)
+    again = read_vocabulary(tmp_path / "again")
+    assert (again.pieces, again.rules, again.identity) == (ours.pieces, ours.rules, ours.identity)
+    texts = [random_text(rng) for _ in range(30)]
+    tokenizer = make_tokenizer(again, theirs.do_lower_case, special_tokens=True)
+    for text in texts:
+        read = tokenizer.encode(text, add_special_tokens=False).ids
+        assert read == theirs(text, add_special_tokens=False)["input_ids"], text
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_corpora_are_read_word_by_word_as_whole_lines_are(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    write_random_tokenizer(tmp_path, "added_tokens_decoder", rng)
+    vocabulary = read_vocabulary(tmp_path)
+    tokenizer = make_tokenizer(vocabulary, bool(vocabulary.lower_case))
+    lines = [random_text(rng) for _ in range(30)]
+    expected = [encoding.ids for encoding in tokenizer.encode_batch(lines, add_special_tokens=False)]
+    ids, lengths = tokenize_lines("\n".join(lines).encode(), tokenizer)
+    assert (ids.tolist(), lengths.tolist()) == (list(chain.from_iterable(expected)), [len(line) for line in expected])
+
+
+def test_a_normalizer_that_does_not_clean_text_is_followed(tmp_path: Path) -> None:
+    BertTokenizerFast(str(write_pieces(tmp_path))).save_pretrained(tmp_path)
+    content = read_json(tmp_path / "tokenizer.json")
+    content["normalizer"]["clean_text"] = False
+    write_json(tmp_path / "tokenizer.json", content)
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    vocabulary, text = read_vocabulary(tmp_path), "pa\x00ris the\x07"
+    expected = theirs(text, add_special_tokens=False)["input_ids"]
+    assert make_tokenizer(vocabulary, True, special_tokens=True).encode(text, add_special_tokens=False).ids == expected
+    assert expected != BertTokenizerFast(str(tmp_path / "vocab.txt"))(text, add_special_tokens=False)["input_ids"]
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "id that leaves a gap": ("added_tokens.json", {"new": len(PIECES) + 1}, "'new' has the id"),
+    "id of another piece": ("added_tokens.json", {"new": 5}, "'new' has the id 5"),
+    "other id of a piece": ("added_tokens.json", {"paris": 5}, "'paris' has the id 5"),
+    "no number": ("added_tokens.json", {"new": "5"}, "new is '5'"),
+    "empty token": ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": ""}}}, "content is ''"),
+    "no flag": ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": "a", "special": 1}}}, "special"),
+    "no list": ("tokenizer_config.json", {"additional_special_tokens": "a"}, "additional_special_tokens is 'a'"),
+    "other [CLS]": ("tokenizer_config.json", {"cls_token": "<s>"}, r"cls_token is '<s>', but input should be \[CLS\]"),
+    "other [SEP]": ("special_tokens_map.json", {"sep_token": {"content": "</s>"}}, r"input should be \[SEP\]"),
+    "case in words": ("tokenizer_config.json", {"do_lower_case": "yes"}, "do_lower_case is 'yes'"),
+    "other class": ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer"}, "tokenizer_class"),
+    "Japanese words": ("tokenizer_config.json", {"word_tokenizer_type": "mecab"}, "word_tokenizer_type is 'mecab'"),
+    "characters": ("tokenizer_config.json", {"subword_tokenizer_type": "character"}, "subword_tokenizer_type"),
+    "no words": ("tokenizer_config.json", {"do_basic_tokenize": False}, "do_basic_tokenize"),
+    "words kept whole": ("tokenizer_config.json", {"never_split": ["a"]}, "never_split"),
+    "padding first": ("tokenizer_config.json", {"padding_side": "left"}, "padding_side is 'left'"),
+    "cut at the beginning": ("tokenizer_config.json", {"truncation_side": "left"}, "truncation_side is 'left'"),
+    "special tokens split": ("tokenizer_config.json", {"split_special_tokens": True}, "split_special_tokens"),
+    "own code": ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["a.B", None]}}, "auto_map"),
+    "no segments": ("tokenizer_config.json", {"model_input_names": ["input_ids", "attention_mask"]}, "token_type_ids"),
+    "white space that another token takes": (
+        "tokenizer_config.json", {"additional_special_tokens": ["\n", {"content": "a", "lstrip": True}]}, "white space",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_followed_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    name, content, message = REFUSED[case]
+    write_pieces(tmp_path)
+    write_json(tmp_path / name, content)
+    with pytest.raises(UserError, match=message) as error:
+        read_vocabulary(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_vocabulary_and_a_tokenizer_that_differ_are_refused(tmp_path: Path) -> None:
+    BertTokenizerFast(str(write_pieces(tmp_path))).save_pretrained(tmp_path)
+    write_pieces(tmp_path, [piece.replace("[unused0]", "covid") for piece in PIECES])
+    with pytest.raises(UserError, match=r"tokenizer\.json beside it has another piece 5; delete the one"):
+        read_vocabulary(tmp_path)
+
+
+def test_a_token_that_is_nothing_once_text_is_cleaned_is_refused(tmp_path: Path) -> None:
+    write_pieces(tmp_path)
+    write_json(tmp_path / "added_tokens.json", {"\u200b": len(PIECES)})
+    with pytest.raises(UserError, match="is nothing once text is normalized"):
+        make_tokenizer(read_vocabulary(tmp_path), True)
