@@ -156,7 +156,7 @@ class _Settings(_SpecialTokens):
     tokenize_chinese_chars: Optional[bool] = None
     clean_text: Optional[bool] = None
     added_tokens_decoder: Optional[Dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], _Token]] = None
-    model_max_length: Union[int, float, None] = None
+    model_max_length: Annotated[Optional[float], Field(allow_inf_nan=False)] = None
     tokenizer_class: Literal[
         "BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", "TokenizersBackend", None
     ] = None

@@ -57,7 +57,7 @@ class _Encoder(_Part):
 
 
 class _TokenizerLength(_Part):
-    model_max_length: Union[int, float, None] = None
+    model_max_length: Annotated[Optional[float], Field(allow_inf_nan=False)] = None
 
 
 class _Pooling(_Part):
