@@ -50,6 +50,7 @@ def _vocabulary_recipe(options: argparse.Namespace, given: Vocabulary | None) ->
         "min_frequency": options.min_frequency,
         "lower_case": not options.cased,
         "ideographs": "by coverage",
+        **({"strip_accents": False} if options.keep_accents else {}),
     }
 
 
@@ -58,8 +59,10 @@ def _trained(options: argparse.Namespace, corpus: Corpus) -> Vocabulary:
     path, step = options.output / VOCABULARY_NAME, Step(options.output, "vocabulary")
     if step.done(0) is None:
         print("vocabulary: training", file=sys.stderr, flush=True)
-        train_vocabulary(corpus.files, path, options.vocab_size, not options.cased, options.min_frequency)
-        step.finish(0, [path.name], {})
+        vocabulary = train_vocabulary(
+            corpus.files, path, options.vocab_size, not options.cased, options.min_frequency, options.keep_accents
+        )
+        step.finish(0, [*vocabulary.files(vocabulary.lower_case)], {})
     return read_vocabulary(path)
 
 

@@ -48,7 +48,7 @@ from data_utils.text.corpus import (
 )
 from data_utils.text.instances import COUNTS, Settings, check_settings, make_shard, use_one_tokenizer_thread
 from data_utils.text.masking import context_free_optimum
-from data_utils.text.vocabulary import add_case_option
+from data_utils.text.vocabulary import add_case_option, check_case
 from data_utils.tokenizer import Vocabulary, extended, read_vocabulary
 from data_utils.tokenizer_files import SETTINGS_NAME, UNKNOWN, VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
@@ -310,6 +310,7 @@ def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
 
     If its files say that it keeps capitals, ``options.cased`` is set; if it only looks like that, a warning is printed.
     """
+    check_case(options)
     if options.vocab_file is None:
         if options.extra_tokens:
             raise UserError("--extra-tokens: extends an existing vocabulary; name it with --vocab-file")
@@ -318,6 +319,11 @@ def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
     if options.cased and vocabulary.lower_case:
         raise UserError(f"--cased: the tokenizer of {vocabulary.path} lower-cases text; leave --cased out")
     options.cased = options.cased or vocabulary.lower_case is False
+    if options.keep_accents and vocabulary.rules.strip_accents is not False:
+        if vocabulary.lower_case is not None:
+            what = f"the tokenizer of {vocabulary.path} strips accents, or keeps capitals"
+            raise UserError(f"--keep-accents: {what}; leave --keep-accents out")
+        vocabulary = vocabulary._replace(rules=vocabulary.rules._replace(strip_accents=False))
     if not options.cased and vocabulary.lower_case is None and not vocabulary.looks_lower_cased():
         what = "seems to be a vocabulary of cased text, because it has capitals"
         print(f"warning: {vocabulary.path} {what}; without --cased, text is lower-cased", file=sys.stderr)

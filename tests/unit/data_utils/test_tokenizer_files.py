@@ -11,9 +11,10 @@ import pytest
 from tokenizers import AddedToken
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
+from data_utils.text.__main__ import main as prepare
 from data_utils.text.tokens import tokenize_lines
 from data_utils.tokenizer import make_tokenizer, read_vocabulary
-from data_utils.tokenizer_files import SPECIAL_TOKENS
+from data_utils.tokenizer_files import SPECIAL_TOKENS, USUAL_RULES
 from tests.support.runs import read_json, write_json
 from utilities.errors import UserError
 
@@ -163,3 +164,42 @@ def test_a_token_that_is_nothing_once_text_is_cleaned_is_refused(tmp_path: Path)
     write_json(tmp_path / "added_tokens.json", {"\u200b": len(PIECES)})
     with pytest.raises(UserError, match="is nothing once text is normalized"):
         make_tokenizer(read_vocabulary(tmp_path), True)
+
+
+def test_accents_are_kept_by_a_vocabulary_of_ones_own_and_by_its_data_set(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Der schöne Film war über Paris.\nEine Schöne ist schon da.\n" * 40, encoding="utf-8")
+    arguments = ["--text", str(text), "--output", str(tmp_path / "data"), "--vocab-size", "150", "--workers", "1"]
+    assert prepare([*arguments, "--keep-accents"]) == 0
+    assert read_json(tmp_path / "data" / "manifest.json")["settings"]["strip_accents"] is False
+    theirs, vocabulary = BertTokenizerFast.from_pretrained(tmp_path / "data"), read_vocabulary(tmp_path / "data")
+    assert "schöne" in vocabulary.pieces and vocabulary.lower_case is True
+    ours = make_tokenizer(vocabulary, True).encode("Schöne Über schon", add_special_tokens=False)
+    assert ours.ids == theirs("Schöne Über schon", add_special_tokens=False)["input_ids"]
+    assert prepare(arguments) == 2  # other settings
+    assert prepare([*arguments, "--overwrite"]) == 0
+    again = read_vocabulary(tmp_path / "data")
+    assert "schone" in again.pieces and again.rules == USUAL_RULES
+    more = ["--vocab-file", str(tmp_path / "data" / "vocab.txt"), "--output", str(tmp_path / "more")]
+    assert prepare(["--text", str(text), *more, "--keep-accents"]) == 0
+    assert read_vocabulary(tmp_path / "more").rules.strip_accents is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "message"),
+    [
+        ({"do_lower_case": True}, [], "strips accents"),
+        ({"do_lower_case": False}, [], "keeps capitals"),
+        (None, ["--cased"], "keeps its accents anyway"),
+    ],
+)
+def test_keeping_accents_against_the_tokenizer_is_refused(
+    settings: Any, more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pieces(tmp_path)
+    if settings:
+        write_json(tmp_path / "tokenizer_config.json", settings)
+    (tmp_path / "text.txt").write_text("a b.\n")
+    paths = ["--text", str(tmp_path / "text.txt"), "--vocab-file", str(tmp_path), "--output", str(tmp_path / "data")]
+    assert prepare([*paths, "--keep-accents", *more]) == 2
+    assert message in capsys.readouterr().err
