@@ -126,12 +126,12 @@ def _without_mark(content: bytes) -> bytes:
 
 
 def _lines(data: bytes, path: Path) -> List[str]:
-    """Return the pieces of a ``vocab.txt``."""
+    """Return the pieces of a ``vocab.txt``, whose lines end as on any system."""
     try:
-        pieces = data.decode("utf-8").split("\n")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 ({error.reason}), so it is not a vocab.txt of BERT") from error
-    pieces = [piece.rstrip("\r") for piece in pieces]
+    pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     while pieces and not pieces[-1]:
         pieces.pop()
     return pieces
@@ -143,8 +143,13 @@ def _check_pieces(pieces: Sequence[str], path: Path) -> None:
         if token not in known:
             raise UserError(f"{path}: {token} is missing; a BERT vocab.txt contains {' '.join(SPECIAL_TOKENS)}")
     if len(known) != len(pieces):
-        twice = next(piece for number, piece in enumerate(pieces) if piece in pieces[:number])
-        raise UserError(f"{path}: {twice!r} occurs twice")
+        numbers = {piece: number for number, piece in enumerate(pieces, 1)}
+        first = next(number for number, piece in enumerate(pieces, 1) if numbers[piece] != number)
+        piece = pieces[first - 1]
+        raise UserError(
+            f"{path}: lines {first} and {numbers[piece]}: {piece!r} occurs twice, so that its id is not clear; rename"
+            " the wrong one"
+        )
 
 
 def find_vocabulary(folder: Path) -> Optional[Path]:

@@ -64,6 +64,18 @@ def test_a_vocabulary_with_a_byte_order_mark_is_read_like_one_without(tmp_path: 
     assert read_vocabulary(path) == without
 
 
+@pytest.mark.parametrize(("end", "rest"), [("\r\n", ""), ("\r", ""), ("\n", "\n\n"), ("\r\n", "\r\n"), (" \n", "")])
+def test_slips_of_editors_are_read_as_hugging_face_does(end: str, rest: str, tmp_path: Path) -> None:
+    """The last case has white space after words, which no text has, so that they are never found."""
+    path, special = write_text(tmp_path), "".join(token + end.strip(" ") for token in SPECIAL_TOKENS)
+    words = [piece for piece in PIECES if piece not in SPECIAL_TOKENS]
+    path.write_bytes((special + "".join(piece + end for piece in words) + rest).encode())
+    theirs = BertTokenizerFast(str(path))
+    text = "The naive singing of emile, 天天."
+    ours = make_tokenizer(read_vocabulary(path), True, special_tokens=True).encode(text, add_special_tokens=False)
+    assert ours.ids == theirs(text, add_special_tokens=False)["input_ids"]
+
+
 def test_special_tokens_in_a_text_are_those_of_hugging_face_unless_it_is_a_corpus(tmp_path: Path) -> None:
     vocabulary, theirs = read_vocabulary(write_text(tmp_path)), BertTokenizerFast(str(tmp_path / "vocab.txt"))
     text = "the [SEP] thing [MASK]. [sep] [PAD][CLS]"
@@ -96,7 +108,7 @@ def test_the_case_of_a_folder(folder: Path) -> None:
     ("content", "message"),
     [
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"\[MASK\] is missing"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\na\n", "'a' occurs twice"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", "lines 6 and 8: 'a' occurs twice"),
         (b"\xff\xfe\x00", "not UTF-8"),
         (None, "no such vocabulary"),
     ],
