@@ -157,14 +157,17 @@ def _includes_prompt(folder: Path) -> bool:
 def _read_modules(path: Path) -> Dict[str, str]:
     """Return the folder of each module by its kind."""
     try:
-        modules = {module["type"].rsplit(".", 1)[-1]: str(module["path"]) for module in parse_json(read_text(path))}
+        listed = [(module["type"].rsplit(".", 1)[-1], str(module["path"])) for module in parse_json(read_text(path))]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: is not a list of modules ({error}); download it again") from error
+    modules = dict(listed)
     if "Transformer" not in modules:
         raise UserError(f"{path}: has no module Transformer; download it again")
     unknown = [kind for kind in modules if kind not in _FOLDERS]
     if unknown:
         raise UserError(f"{path}: has a module {unknown[0]}, known are {', '.join(_FOLDERS)}; name another model")
+    if [kind for kind, _ in listed] != [kind for kind in _FOLDERS if kind in modules]:
+        raise UserError(f"{path}: has its modules in another order than {', '.join(_FOLDERS)}; name another model")
     return modules
 
 

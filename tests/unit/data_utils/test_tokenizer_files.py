@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from itertools import chain
 from pathlib import Path
@@ -11,10 +12,13 @@ import pytest
 from tokenizers import AddedToken
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
+from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.sentence_transformers import embedding_prompt, embedding_settings
 from data_utils.text.__main__ import main as prepare
 from data_utils.text.tokens import tokenize_lines
 from data_utils.tokenizer import make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import SPECIAL_TOKENS, USUAL_RULES
+from tests import ROOT
 from tests.support.runs import read_json, write_json
 from utilities.errors import UserError
 
@@ -203,3 +207,46 @@ def test_keeping_accents_against_the_tokenizer_is_refused(
     paths = ["--text", str(tmp_path / "text.txt"), "--vocab-file", str(tmp_path), "--output", str(tmp_path / "data")]
     assert prepare([*paths, "--keep-accents", *more]) == 2
     assert message in capsys.readouterr().err
+
+
+def refused_rows() -> list[tuple[str, str]]:
+    """Return the file and the example of each row in the guide's table that has an example of what is refused."""
+    lines = (ROOT / "guides" / "checkpoints.md").read_text(encoding="utf-8").splitlines()
+    begin, file, rows = lines.index("| file | setting | here | refused, for example |"), "", []
+    for line in lines[begin + 2 : lines.index("", begin)]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        file = cells[0].strip("`") or file
+        if cells[3]:
+            rows.append((file, cells[3].strip("`")))
+    return rows
+
+
+@pytest.mark.parametrize(("file", "example"), refused_rows())
+def test_what_the_guide_calls_refused_is_refused(file: str, example: str, tmp_path: Path) -> None:
+    BertTokenizerFast(str(write_pieces(tmp_path)), do_lower_case=False).save_pretrained(tmp_path)
+    encoder = {"path": "", "type": "Transformer"}
+    write_json(tmp_path / "modules.json", [encoder, {"path": "1_Pooling", "type": "Pooling"}])
+    (tmp_path / "1_Pooling").mkdir()
+    write_json(tmp_path / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
+    architecture = {"max_position_embeddings": 64}
+
+    def read() -> None:
+        lower_case = read_vocabulary(tmp_path).lower_case
+        start = Pretrained("there", {}, architecture, lower_case=lower_case, folder=tmp_path)
+        settings = embedding_settings(start)
+        assert settings is not None
+        embedding_prompt(start, settings.pooling)
+
+    read()
+    content, changes = (read_json(tmp_path / file) if (tmp_path / file).exists() else {}), json.loads(example)
+    if isinstance(changes, dict):
+        merged = {
+            name: {**content[name], **value} if isinstance(value, dict) and name in content else value
+            for name, value in changes.items()
+        }
+        changes = {**content, **merged}
+    write_json(tmp_path / file, changes)
+    with pytest.raises(UserError) as error:
+        read()
+    assert file in str(error.value) or "vocab.txt" in str(error.value)
+    assert "\n" not in str(error.value)

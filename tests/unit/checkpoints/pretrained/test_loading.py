@@ -278,6 +278,7 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
     "name, content, named",
     [
         ("modules.json", [], "no module Transformer"),
+        ("modules.json", [{"path": "", "type": kind} for kind in ("Normalize", "Transformer")], "another order"),
         ("sentence_bert_config.json", {"max_seq_length": -5}, "at most -5 tokens"),
         ("sentence_bert_config.json", {"max_seq_length": 2}, "at most 2 tokens"),
         ("config_sentence_transformers.json", {"prompts": {"q": "ask: "}, "default_prompt_name": "q"}, None),
@@ -315,9 +316,8 @@ def test_the_prompt_is_that_of_a_name_or_the_default_one(source, tmp_path):
     assert [embedding_prompt(start, "mean", name) for name in (None, "q", "p", "none")] == ["", "ask: ", "text: ", ""]
     with pytest.raises(UserError, match=r"--prompt: the model has no prompt x; it has none, q, p"):
         embedding_prompt(start, "mean", "x")
-    write_json(
-        folder / "modules.json", [{"path": "1_Pooling", "type": "a.Pooling"}, {"path": "", "type": "Transformer"}]
-    )
+    modules = [{"path": "", "type": "Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
+    write_json(folder / "modules.json", modules)
     (folder / "1_Pooling").mkdir()
     write_json(folder / "1_Pooling" / "config.json", {"pooling_mode": "mean", "include_prompt": False})
     assert embedding_prompt(start, "cls", "q") == "ask: "
