@@ -231,8 +231,11 @@ def _tokenizer(words: Tuple[str, ...], lower_case: bool, rules: TokenizerRules, 
     tokenizer.pre_tokenizer = BertPreTokenizer()
     added = {token.content: token for token in rules.added if special_tokens or token.content not in SPECIAL_TOKENS}
     for token in added.values():
-        if not tokenizer.normalizer.normalize_str(token.content).strip() and token.normalized:
-            raise UserError(f"the added token {token.content!r} is nothing once text is normalized; remove it")
+        if token.normalized and not tokenizer.normalizer.normalize_str(token.content):
+            raise UserError(
+                f"the tokenizer's added token {token.content!r} is nothing once text is normalized, so it cannot be"
+                " found; remove it from the tokenizer's files"
+            )
     # The white space around a token gives no pieces. The library fails if two tokens take the same.
     without_space = [token._replace(lstrip=False, rstrip=False) for token in added.values()]
     tokenizer.add_tokens([AddedToken(**token._asdict()) for token in without_space])
