@@ -254,8 +254,9 @@ def test_the_architecture_that_a_config_describes(source, google_folder, tmp_pat
     }
     assert open_pretrained(str(google_folder), "bert_model_name").architecture == expected
     folder = safetensors(source, tmp_path / "tanh")
-    write_config(source, folder, hidden_act="gelu_pytorch_tanh")
-    assert open_pretrained(str(folder), "bert_model_name").architecture["hidden_act"] == "gelu_new"
+    for theirs, ours in (("gelu_pytorch_tanh", "gelu_new"), ("gelu_python", "gelu"), ("swish", "silu")):
+        write_config(source, folder, hidden_act=theirs)
+        assert open_pretrained(str(folder), "bert_model_name").architecture["hidden_act"] == ours
 
 
 def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp_path):
