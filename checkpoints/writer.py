@@ -10,13 +10,12 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from checkpoints.folder import (
     DESCRIPTION,
     REPLACED,
     UNFINISHED,
-    VOCABULARY,
     facts_as_json,
     flush_to_disk,
     folder_name,
@@ -33,7 +32,7 @@ NICENESS = 10
 
 
 def write_checkpoint(
-    copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[bytes] = None
+    copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[Mapping[str, bytes]] = None
 ) -> Path:
     """Write a checkpoint and return its folder.
 
@@ -45,7 +44,7 @@ def write_checkpoint(
         folder: the run's checkpoints folder; created if absent.
         step: weight updates done.
         facts: the facts that are needed to build the model (task, architecture, seed, …).
-        vocabulary: content of the ``vocab.txt`` to store with the weights.
+        vocabulary: the files of the vocabulary to store with the weights, by name.
 
     Raises:
         UserError: the file system refused.
@@ -57,8 +56,8 @@ def write_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         copy.write_files(temporary)
-        if vocabulary is not None:
-            (temporary / VOCABULARY).write_bytes(vocabulary)
+        for name, content in (vocabulary or {}).items():
+            (temporary / name).write_bytes(content)
         files = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
         description = {"step": step, **facts, **copy.facts, "files": files}
         (temporary / DESCRIPTION).write_text(facts_as_json(description), encoding="utf-8")
@@ -162,7 +161,8 @@ class CheckpointWriter:
         facts: function that returns the facts for checkpoint.json, given the number of updates done.
         run: the run's id, which is added to the facts; only checkpoints of this run are ever removed.
         rotation: which checkpoints to keep.
-        vocabulary: content of the ``vocab.txt`` to store with the weights; its file may be in a checkpoint that goes.
+        vocabulary: the files of the vocabulary to store with the weights, by name; those may be in a checkpoint that
+            goes.
         on_written: called with the folder of every finished checkpoint, by the method that notices it.
 
     Attributes:
@@ -178,7 +178,7 @@ class CheckpointWriter:
         facts: Callable[[int], Dict[str, Any]],
         run: str,
         rotation: Rotation,
-        vocabulary: Optional[bytes] = None,
+        vocabulary: Optional[Mapping[str, bytes]] = None,
         on_written: Callable[[Path], None] = lambda path: None,
     ) -> None:
         self.folder = folder

@@ -7,46 +7,59 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from codecs import BOM_UTF8
 from pathlib import Path
-from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from data_utils.tokenizer_files import (
+    CONTINUATION,
+    LONGEST_WORD,
+    SETTINGS_NAME,
+    SPECIAL_TOKENS,
+    TOKENIZER_NAME,
+    UNKNOWN,
+    USUAL_RULES,
+    VOCABULARY_NAME,
+    TokenizerRules,
+    read_tokenizer_files,
+)
 from utilities.errors import UserError
-from utilities.files import read_json_object
-
-PADDING, UNKNOWN, CLASSIFIER, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-SPECIAL_TOKENS = (PADDING, UNKNOWN, CLASSIFIER, SEPARATOR, MASK)
-VOCABULARY_NAME, TOKENIZER_NAME, SETTINGS_NAME = "vocab.txt", "tokenizer.json", "tokenizer_config.json"
-ADDED_NAME = "added_tokens.json"
-CONTINUATION = "##"
-LONGEST_WORD = 100  # characters; a longer word is [UNK]
 
 
 class Vocabulary(NamedTuple):
     """A WordPiece vocabulary.
 
     Attributes:
-        pieces: the pieces in the order of their ids.
+        pieces: the pieces in the order of their ids, with added tokens.
         path: the file that they were read from.
-        content: the bytes of the ``vocab.txt``.
+        content: the bytes of the ``vocab.txt``, which lacks the last ``rules.appended`` pieces.
         lower_case: whether its tokenizer lower-cases text; None if the files do not specify it.
+        rules: how its tokenizer differs from the usual one otherwise.
     """
 
     pieces: List[str]
     path: Path
     content: bytes
     lower_case: Optional[bool] = None
+    rules: TokenizerRules = USUAL_RULES
 
     @property
     def sha256(self) -> str:
         """The SHA-256 of the ``vocab.txt``."""
         return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def identity(self) -> Dict[str, Any]:
+        """What a vocabulary that gives the same ids also has."""
+        rules = {} if self.rules == USUAL_RULES else {"rules": self.rules.settings(False, self.pieces)}
+        return {"sha256": self.sha256, **rules}
 
     def piece_id(self, piece: str) -> int:
         return self.pieces.index(piece)
@@ -63,6 +76,19 @@ class Vocabulary(NamedTuple):
         """Return the ids of all other pieces."""
         return np.setdiff1d(np.arange(len(self.pieces)), self.special_ids())
 
+    def files(self, lower_case: Optional[bool]) -> Dict[str, bytes]:
+        """Return the files by which it is read again with its rules, by name: ``vocab.txt`` alone if they are usual.
+
+        Args:
+            lower_case: whether text is lower-cased; None if it is not known.
+        """
+        files = {VOCABULARY_NAME: self.content}
+        if self.rules != USUAL_RULES:
+            is_lower = self.looks_lower_cased() if lower_case is None else lower_case
+            settings = json.dumps(self.rules.settings(is_lower, self.pieces), indent=2, ensure_ascii=False)
+            files[SETTINGS_NAME] = f"{settings}\n".encode()
+        return files
+
     def looks_lower_cased(self) -> bool:
         """Return whether the vocabulary was made from lower-cased text; one made from cased text has single capitals.
 
@@ -72,7 +98,7 @@ class Vocabulary(NamedTuple):
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary.
+    """Read a vocabulary, and the tokenizer's files that lie beside it.
 
     Args:
         path: a ``vocab.txt``, which has a piece on each line, Hugging Face's ``tokenizer.json``, or a folder with one.
@@ -80,26 +106,50 @@ def read_vocabulary(path: Path) -> Vocabulary:
     Raises:
         UserError: there is no vocabulary, or BERT cannot use it.
     """
-    lower_case = find_lower_case(path) if path.is_dir() else None
     path = vocabulary_file(path)
-    data = vocab_txt(path)
+    files = read_tokenizer_files(path)
+    if path.suffix == ".json":
+        pieces = files.pieces()
+        data = "".join(piece + "\n" for piece in pieces).encode("utf-8")
+    else:
+        data = _without_mark(path.read_bytes())
+        pieces = _lines(data, path)
+    _check_pieces(pieces, path)
+    files.check_pieces(pieces)
+    rules = files.rules(pieces)
+    appended = [token.content for token in rules.added[len(rules.added) - rules.appended :]]
+    return Vocabulary([*pieces, *appended], path, data, files.lower_case, rules)
+
+
+def _without_mark(content: bytes) -> bytes:
+    return content[len(BOM_UTF8) :] if content.startswith(BOM_UTF8) else content
+
+
+def _lines(data: bytes, path: Path) -> List[str]:
+    """Return the pieces of a ``vocab.txt``, whose lines end as on any system."""
     try:
-        pieces = data.decode("utf-8").split("\n")
+        text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 ({error.reason}), so it is not a vocab.txt of BERT") from error
-    pieces = [piece.rstrip("\r") for piece in pieces]
+    pieces = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     while pieces and not pieces[-1]:
         pieces.pop()
+    return pieces
+
+
+def _check_pieces(pieces: Sequence[str], path: Path) -> None:
     known = set(pieces)
     for token in SPECIAL_TOKENS:
         if token not in known:
             raise UserError(f"{path}: {token} is missing; a BERT vocab.txt contains {' '.join(SPECIAL_TOKENS)}")
     if len(known) != len(pieces):
-        twice = next(piece for number, piece in enumerate(pieces) if piece in pieces[:number])
-        raise UserError(f"{path}: {twice!r} occurs twice")
-    if lower_case is None and path.suffix == ".json":
-        lower_case = _read_tokenizer(path)[1]
-    return Vocabulary(pieces, path, data, lower_case)
+        numbers = {piece: number for number, piece in enumerate(pieces, 1)}
+        first = next(number for number, piece in enumerate(pieces, 1) if numbers[piece] != number)
+        piece = pieces[first - 1]
+        raise UserError(
+            f"{path}: lines {first} and {numbers[piece]}: {piece!r} occurs twice, so that its id is not clear; rename"
+            " the wrong one"
+        )
 
 
 def find_vocabulary(folder: Path) -> Optional[Path]:
@@ -119,101 +169,6 @@ def vocabulary_file(path: Path) -> Path:
     return file
 
 
-def vocab_txt(path: Path) -> bytes:
-    """Return the content of a ``vocab.txt`` without a byte order mark, or the equivalent for a ``tokenizer.json``.
-
-    Raises:
-        UserError: ``path`` is a file of a tokenizer that is not BERT's.
-    """
-    if path.suffix != ".json":
-        content = path.read_bytes()
-        return content[len(BOM_UTF8) :] if content.startswith(BOM_UTF8) else content
-    return "".join(piece + "\n" for piece in _read_tokenizer(path)[0]).encode("utf-8")
-
-
-def find_lower_case(folder: Path, prefix: str = "") -> Optional[bool]:
-    """Return whether a Hugging Face folder's tokenizer lower-cases text; None if unknown.
-
-    ``tokenizer_config.json`` decides, then the normalizer in ``tokenizer.json``, if the vocabulary is read from it.
-    Hugging Face's tokenizer lower-cases by default. The message of an error begins with ``prefix``.
-
-    Raises:
-        UserError: the tokenizer splits text in another way than BERT's.
-    """
-    path = folder / SETTINGS_NAME
-    settings = read_json_object(path, prefix) if path.is_file() else {}
-    vocabulary = find_vocabulary(folder)
-    if vocabulary is not None and vocabulary.name == VOCABULARY_NAME:
-        _refuse_added_tokens(folder, vocabulary, settings, prefix)
-    lower_case = True if path.is_file() else None
-    if "do_lower_case" in settings:
-        lower_case = bool(settings["do_lower_case"])
-    elif vocabulary is not None and vocabulary.name == TOKENIZER_NAME:
-        lower_case = _read_tokenizer(vocabulary)[1]
-    expected = {"strip_accents": lower_case, "tokenize_chinese_chars": True, "word_tokenizer_type": "basic"}
-    given = {name: settings[name] for name in expected if settings.get(name) is not None}
-    _refuse_other(f"{prefix}{path}", {name: (value, expected[name]) for name, value in given.items()})
-    return lower_case
-
-
-def _refuse_added_tokens(folder: Path, vocabulary: Path, settings: Mapping[str, Any], prefix: str) -> None:
-    """Refuse a tokenizer that finds tokens in texts which its ``vocab.txt`` does not have."""
-    path = folder / ADDED_NAME
-    added = set(read_json_object(path, prefix)) if path.is_file() else set()
-    described = settings.get("added_tokens_decoder")
-    for token in described.values() if isinstance(described, dict) else ():
-        added.add(str(token.get("content") if isinstance(token, dict) else token))
-    pieces = vocab_txt(vocabulary).decode("utf-8", "replace").splitlines()
-    others = sorted(added - set(pieces))
-    if others:
-        raise UserError(
-            f"{prefix}{folder}: the tokenizer has {len(others)} added tokens that {vocabulary.name} lacks (first:"
-            f" {others[0]}), which are not read here; name a model without added tokens"
-        )
-
-
-def _refuse_other(origin: str, properties: Mapping[str, Tuple[Any, Any]]) -> None:
-    """Refuse a tokenizer with a property, by name, whose first value is not the second, that of BERT's."""
-    for name, (value, expected) in properties.items():
-        if value != expected:
-            raise UserError(f"{origin}: {name} is {value!r}, BERT's is {expected!r}; name a tokenizer of BERT")
-
-
-def _read_tokenizer(path: Path) -> Tuple[List[str], bool]:
-    """Return the pieces in a ``tokenizer.json``, in the order of their ids, and whether it lower-cases text.
-
-    Raises:
-        UserError: the tokenizer splits text in another way than BERT's.
-    """
-    content = read_json_object(path)
-    model, normalizer, splitter = (content.get(name) or {} for name in ("model", "normalizer", "pre_tokenizer"))
-    try:
-        lower_case = normalizer.get("lowercase") is True
-        strips_accents = normalizer.get("strip_accents")
-        properties = {
-            "model.type": (model.get("type", "WordPiece"), "WordPiece"),
-            "model.continuing_subword_prefix": (model.get("continuing_subword_prefix"), CONTINUATION),
-            "model.unk_token": (model.get("unk_token"), UNKNOWN),
-            "model.max_input_chars_per_word": (model.get("max_input_chars_per_word"), LONGEST_WORD),
-            "normalizer.type": (normalizer.get("type"), "BertNormalizer"),
-            "normalizer.clean_text": (normalizer.get("clean_text"), True),
-            "normalizer.handle_chinese_chars": (normalizer.get("handle_chinese_chars"), True),
-            "normalizer.strip_accents": (lower_case if strips_accents is None else strips_accents, lower_case),
-            "pre_tokenizer.type": (splitter.get("type"), "BertPreTokenizer"),
-        }
-        _refuse_other(str(path), properties)
-        ids = {**model["vocab"], **{token["content"]: token["id"] for token in content.get("added_tokens") or ()}}
-        pieces = sorted(ids, key=ids.__getitem__)
-        is_whole = [ids[piece] for piece in pieces] == list(range(len(pieces)))
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: is not a tokenizer of BERT ({type(error).__name__}: {error}); download it again"
-        ) from error
-    if not is_whole or "\n" in "".join(pieces):
-        raise UserError(f"{path}: its ids are not 0, 1, 2, …, or a piece has several lines; name a tokenizer of BERT")
-    return pieces, lower_case
-
-
 def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabulary:
     """Return a vocabulary with the tokens of a file, one on each line, after its own; those it has are left out.
 
@@ -224,13 +179,17 @@ def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabula
         lines = [line.strip() for line in tokens.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"--extra-tokens: {tokens} cannot be read ({error}); correct the path") from error
+    if vocabulary.rules.appended:
+        raise UserError(
+            f"--extra-tokens: {vocabulary.path} is followed by {vocabulary.rules.appended} added tokens, whose ids"
+            " would change; add the words to those of the tokenizer"
+        )
     known = set(vocabulary.pieces)
     added = [token for token in dict.fromkeys(lines) if token and token not in known]
     for token in added:
         word = token[len(CONTINUATION) :] if token.startswith(CONTINUATION) else token
-        parts = [
-            part for part, _ in BertPreTokenizer().pre_tokenize_str(bert_normalizer(lower_case).normalize_str(word))
-        ]
+        normalized = bert_normalizer(lower_case, vocabulary.rules).normalize_str(word)
+        parts = [part for part, _ in BertPreTokenizer().pre_tokenize_str(normalized)]
         if parts != [word]:
             raise UserError(
                 f"--extra-tokens: {tokens}: {token!r} never occurs as a word, because text is normalized and split"
@@ -252,7 +211,7 @@ def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
 
 
 def make_tokenizer(vocabulary: Vocabulary, lower_case: bool, special_tokens: bool = False) -> Tokenizer:
-    """Return BERT's tokenizer, cached by its pieces; it splits text like Hugging Face's ``BertTokenizer``.
+    """Return BERT's tokenizer, cached by its pieces; it splits text like Hugging Face's ``BertTokenizerFast``.
 
     Args:
         vocabulary: its pieces.
@@ -260,20 +219,36 @@ def make_tokenizer(vocabulary: Vocabulary, lower_case: bool, special_tokens: boo
         special_tokens: whether ``[SEP]`` and the like in a text are the tokens, as for Hugging Face; they are split if
             not, as in the published preparation of corpora.
     """
-    return _tokenizer(tuple(vocabulary.pieces), lower_case, special_tokens)
+    words = vocabulary.pieces[: len(vocabulary.pieces) - vocabulary.rules.appended]
+    return _tokenizer(tuple(words), lower_case, vocabulary.rules, special_tokens)
 
 
 @functools.lru_cache(maxsize=2)
-def _tokenizer(pieces: Tuple[str, ...], lower_case: bool, special_tokens: bool) -> Tokenizer:
-    ids = {piece: number for number, piece in enumerate(pieces)}
+def _tokenizer(words: Tuple[str, ...], lower_case: bool, rules: TokenizerRules, special_tokens: bool) -> Tokenizer:
+    ids = {piece: number for number, piece in enumerate(words)}
     tokenizer = Tokenizer(WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD))
-    tokenizer.normalizer = bert_normalizer(lower_case)
+    tokenizer.normalizer = bert_normalizer(lower_case, rules)
     tokenizer.pre_tokenizer = BertPreTokenizer()
+    added = {token.content: token for token in rules.added if special_tokens or token.content not in SPECIAL_TOKENS}
+    for token in added.values():
+        if token.normalized and not tokenizer.normalizer.normalize_str(token.content):
+            raise UserError(
+                f"the tokenizer's added token {token.content!r} is nothing once text is normalized, so it cannot be"
+                " found; remove it from the tokenizer's files"
+            )
+    # The white space around a token gives no pieces. The library fails if two tokens take the same.
+    without_space = [token._replace(lstrip=False, rstrip=False) for token in added.values()]
+    tokenizer.add_tokens([AddedToken(**token._asdict()) for token in without_space])
     if special_tokens:
-        tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
+        tokenizer.add_special_tokens([token for token in SPECIAL_TOKENS if token not in added])
     return tokenizer
 
 
-def bert_normalizer(lower_case: bool) -> BertNormalizer:
-    """Return a normalizer that cleans text and separates Chinese characters; lower-casing also strips accents."""
-    return BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=lower_case)
+def bert_normalizer(lower_case: bool, rules: TokenizerRules = USUAL_RULES) -> BertNormalizer:
+    """Return a normalizer: the usual one cleans text and separates Chinese characters; lower-casing strips accents."""
+    return BertNormalizer(
+        clean_text=rules.clean_text,
+        handle_chinese_chars=rules.tokenize_chinese_chars,
+        strip_accents=rules.strip_accents,
+        lowercase=lower_case,
+    )

@@ -37,6 +37,7 @@ class Architecture:
     """Sizes and options of one BERT; the defaults are BERT-base as Hugging Face ships it.
 
     Args:
+        hidden_act: ``gelu``, ``gelu_new`` (its tanh approximation), ``relu``, ``silu``, ``tanh`` or ``sigmoid``.
         embedding_serialization_factor: number of slices in which the tied embedding is looked up and
             multiplied; divides ``vocab_size``. Changes no parameter and no result.
         use_next_sentence: whether the heads of pre-training include the next-sentence head.
@@ -45,6 +46,7 @@ class Architecture:
         sparsity_block_size: rows and columns of a block.
         sparse_parts: which of ``SPARSE_PARTS`` are sparse.
         sparsity_kernel: how to multiply by them; changes no result.
+
 
     Source of the sizes: Devlin et al. 2019, section 3.
     """
@@ -73,6 +75,11 @@ class Architecture:
     sparsity_block_size: int = 16
     sparse_parts: Sequence[str] = SPARSE_PARTS
     sparsity_kernel: str = "auto"
+
+    @property
+    def has_gelu(self) -> bool:
+        """Whether the activation is GeLU, which machines compute in their own ways."""
+        return self.hidden_act in ("gelu", "gelu_new")
 
     @property
     def approximate_gelu(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
-from model.layers import INITIALIZER, dense
+from model.layers import activated_dense, dense
 
 
 class Pooler(keras.layers.Layer):
@@ -25,11 +25,11 @@ class Pooler(keras.layers.Layer):
 
 
 class HeadTransform(keras.layers.Layer):
-    """norm(gelu(dense(x))) before the masked-LM product; present with ``use_cls_layer``."""
+    """norm(activation(dense(x))) before the masked-LM product; present with ``use_cls_layer``."""
 
     def __init__(self, architecture: Architecture, platform: Platform, name: str = "transform"):
         super().__init__(name=name)
-        self.dense = platform.linear_gelu(architecture.hidden_size, architecture.approximate_gelu, INITIALIZER, "dense")
+        self.dense = activated_dense(architecture, platform, architecture.hidden_size)
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
 
     def call(self, x: tf.Tensor) -> tf.Tensor:  # (B, P, H)

@@ -28,6 +28,22 @@ def dense(units: int, use_bias: bool = True, name: str = "dense") -> keras.layer
     return keras.layers.Dense(units, use_bias=use_bias, kernel_initializer=INITIALIZER, name=name)
 
 
+def activation(architecture: Architecture, platform: Platform) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Return the model's activation."""
+    if architecture.has_gelu:
+        return functools.partial(platform.gelu, approximate=architecture.approximate_gelu)
+    function: Callable[[tf.Tensor], tf.Tensor] = getattr(tf.nn, architecture.hidden_act)
+    return function
+
+
+def activated_dense(architecture: Architecture, platform: Platform, units: int) -> keras.layers.Layer:
+    """Return activation(dense(x))."""
+    if architecture.has_gelu:
+        return platform.linear_gelu(units, architecture.approximate_gelu, INITIALIZER, "dense")
+    function = activation(architecture, platform)
+    return keras.layers.Dense(units, activation=function, kernel_initializer=INITIALIZER, name="dense")
+
+
 def sparse_dense(
     architecture: Architecture,
     platform: Platform,
@@ -177,14 +193,13 @@ def residual_output(architecture: Architecture, platform: Platform, use_bias: bo
 
 
 class Intermediate(keras.layers.Layer):
-    """gelu(dense(x)), H → I."""
+    """activation(dense(x)), H → I."""
 
     def __init__(self, architecture: Architecture, platform: Platform, name: str = "intermediate"):
         super().__init__(name=name)
-        units, approximate = architecture.intermediate_size, architecture.approximate_gelu
-        gelu = functools.partial(platform.gelu, approximate=approximate)
-        sparse = sparse_dense(architecture, platform, INTERMEDIATE, units, activation=gelu)
-        self.dense = platform.linear_gelu(units, approximate, INITIALIZER, "dense") if sparse is None else sparse
+        units, function = architecture.intermediate_size, activation(architecture, platform)
+        sparse = sparse_dense(architecture, platform, INTERMEDIATE, units, activation=function)
+        self.dense = activated_dense(architecture, platform, units) if sparse is None else sparse
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return self.dense(x)  # (B, S, I)

@@ -59,7 +59,7 @@ class BertConfig(Section):
     position_embedding_type: Literal["absolute"] = Field(
         "absolute", description="Kind of position embedding; learned absolute positions are the only kind."
     )
-    hidden_act: Literal["gelu", "gelu_new"] = Field(
+    hidden_act: Literal["gelu", "gelu_new", "relu", "silu", "tanh", "sigmoid"] = Field(
         "gelu", description="Activation: gelu is exact (erf), gelu_new the tanh approximation."
     )
 

@@ -53,21 +53,24 @@ def embed(options: argparse.Namespace) -> List[str]:
     # These import TensorFlow, which --help and errors of the command line do not need.
     with waiting("loading TensorFlow"):
         from checkpoints.pretrained.opening import open_pretrained
-        from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_settings
+        from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
         from tasks.sentence_embedding import normalized
         from training.prediction import EVALUATION_BATCH_SIZE, Predictor
 
     start = open_pretrained(options.checkpoint, CHECKPOINT)
     known = embedding_settings(start) or EmbeddingSettings()
+    pooling = options.pooling or known.pooling
+    prompt = embedding_prompt(start, pooling, options.prompt)
     positions = start.architecture["max_position_embeddings"]
     config = prediction_config(
-        embedding={"pooling": options.pooling or known.pooling},
+        embedding={"pooling": pooling},
         max_seq_length=options.max_seq_length or min(known.length or USUAL_LENGTH, positions),
         vocab_file=options.vocab_file,
         packing=FILE_PACKING,
     )
     task, built, platform = restore_task(start, SENTENCE_EMBEDDING, config)
     predictor = Predictor(built.model, EVALUATION_BATCH_SIZE, platform, total=len(texts))
+    texts = [prompt + text for text in texts]
     parts = [task.embeddings(predictor, texts[begin : begin + ROWS]) for begin in range(0, len(texts), ROWS)]
     embeddings = np.concatenate(parts)  # (rows, H)
     if known.normalize or options.normalize:
@@ -111,6 +114,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument(TEXT, metavar="COLUMN", help="the table's column of texts [text]")
     parser.add_argument(OUTPUT, type=Path, required=True, metavar="FILE", help="new file, .npy")
     parser.add_argument("--pooling", choices=("mean", "cls"), help="how to pool [as in training, else mean]")
+    what = "name of one of the model's prompts, which is put before each text, or none [its default one]"
+    parser.add_argument("--prompt", metavar="NAME", help=what)
     parser.add_argument("--normalize", action="store_true", help="scale each embedding to length 1")
     what = f"tokens of a text at most [as in training, else {USUAL_LENGTH}]"
     parser.add_argument("--max-seq-length", type=sequence_length, metavar="N", help=what)

@@ -25,7 +25,8 @@ import numpy as np
 
 from data_utils.command_line import positive
 from data_utils.minimal_pairs import FIELD, PARADIGM, Pair, read_pairs, word_pieces
-from data_utils.tokenizer import CLASSIFIER, MASK, PADDING, SEPARATOR, load_tokenizer
+from data_utils.tokenizer import make_tokenizer
+from data_utils.tokenizer_files import CLASSIFIER, MASK, PADDING, SEPARATOR
 from model.tasks import PRETRAINING, TASKS
 from tasks import prediction_config, restore_task
 from tasks.file_predictions import CHECKPOINT, add_model_flags
@@ -171,7 +172,7 @@ def pair_scores(pairs: Sequence[Pair], checkpoint: str, vocab_file: Optional[str
     )
     architecture = resolved_architecture(config, start)
     vocabulary, lower_case = tokenizer_settings(config, architecture, start)
-    tokenizer, longest = load_tokenizer(str(vocabulary.path), lower_case), architecture.max_position_embeddings
+    tokenizer, longest = make_tokenizer(vocabulary, lower_case), architecture.max_position_embeddings
     sentences = word_pieces(pairs, tokenizer, longest - 2)
     numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}  # each is scored once
     special = [vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR, MASK)]

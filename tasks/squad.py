@@ -24,7 +24,7 @@ from data_utils.squad.examples import (
 )
 from data_utils.squad.metric import EXACT_MATCH, F1, Scores, score, score_with_no_answers
 from data_utils.squad.windows import SPECIAL_TOKENS, Geometry, WindowReader, Windows, make_windows, squad_features
-from data_utils.tokenizer import UNKNOWN
+from data_utils.tokenizer_files import UNKNOWN
 from model.architecture import Architecture
 from model.losses import SpanObjective
 from model.tasks import SQUAD

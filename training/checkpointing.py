@@ -25,7 +25,7 @@ from checkpoints.state import TrainingState
 from checkpoints.writer import CheckpointWriter, ContributingWriter, Rotation, rewrite_facts
 from data_utils.records.order import select_batch
 from data_utils.records.pipeline import SampleReader
-from data_utils.tokenizer import vocab_txt
+from data_utils.tokenizer import read_vocabulary
 from keras_extensions.listeners.checkpoints import Checkpoints
 from keras_extensions.listeners.safeguards import DivergenceError
 from training.resume import Position, run_of
@@ -172,9 +172,9 @@ def constant_facts(context: RunContext, lower_case: Optional[bool]) -> Dict[str,
 
 
 class VocabularyFacts(NamedTuple):
-    """The ``vocab.txt`` that belongs to the weights, and whether text is lower-cased first; None: unknown."""
+    """The files of the vocabulary that belongs to the weights, and whether text is lower-cased first; None: unknown."""
 
-    vocabulary: Optional[bytes] = None
+    vocabulary: Optional[Dict[str, bytes]] = None
     lower_case: Optional[bool] = None
 
 
@@ -182,14 +182,13 @@ def vocabulary_facts(task: Any, reader: SampleReader) -> VocabularyFacts:
     """Return the vocabulary of a fine-tuning task, or the one that the manifest of the data set names."""
     settings = getattr(task, "tokenizer_settings", None)
     if settings is not None:
-        return VocabularyFacts(settings.vocabulary.content, settings.lower_case)
+        return VocabularyFacts(settings.vocabulary.files(settings.lower_case), settings.lower_case)
     manifest = getattr(reader, "manifest", None)
     if manifest is None:
         return VocabularyFacts()
-    lower_case = manifest.settings.get("lower_case")
-    path = manifest.vocabulary_path
-    content = None if path is None else vocab_txt(path)
-    return VocabularyFacts(content, lower_case if isinstance(lower_case, bool) else None)
+    given, path = manifest.settings.get("lower_case"), manifest.vocabulary_path
+    lower_case = given if isinstance(given, bool) else None
+    return VocabularyFacts(None if path is None else read_vocabulary(path).files(lower_case), lower_case)
 
 
 def rewind(context: RunContext, saver: Saver, error: DivergenceError) -> Position:

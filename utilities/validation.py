@@ -1,10 +1,30 @@
-"""Describes in one line why pydantic refused the content of a file."""
+"""Reads files that pydantic checks, and describes in one line why it refused one."""
 
 from __future__ import annotations
 
-from pydantic import ValidationError
+from pathlib import Path
+from typing import Type, TypeVar
 
+from pydantic import BaseModel, ValidationError
+
+from utilities.errors import UserError
+from utilities.files import read_json_object
 from utilities.tables import short
+
+Content = TypeVar("Content", bound=BaseModel)
+
+
+def read_checked(path: Path, kind: Type[Content], prefix: str = "", fix: str = "download it again") -> Content:
+    """Return the checked content of a JSON file.
+
+    Raises:
+        UserError: the file cannot be read, or has a value of another kind; the message begins with ``prefix`` and ends
+            with ``fix``.
+    """
+    try:
+        return kind.model_validate(read_json_object(path, prefix))
+    except ValidationError as error:
+        raise UserError(f"{prefix}{path}: {first_problem(error)}; {fix}") from error
 
 
 def first_problem(error: ValidationError) -> str:

@@ -10,6 +10,7 @@ from typing import List, NamedTuple, Optional
 
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
+from tokenizers import AddedToken
 
 from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
@@ -20,21 +21,14 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import embedding_settings, write_modules
 from checkpoints.pretrained.weights import CLASSIFIER
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
-from data_utils.tokenizer import (
-    SETTINGS_NAME,
-    TOKENIZER_NAME,
-    VOCABULARY_NAME,
-    read_vocabulary,
-    vocab_txt,
-    vocabulary_file,
-)
+from data_utils.tokenizer import bert_normalizer, read_vocabulary, vocabulary_file
+from data_utils.tokenizer_files import SETTINGS_NAME, TOKENIZER_FILES, VOCABULARY_NAME
 from model.architecture import Architecture
 from model.huggingface import BertConfig, hugging_face_config, transformers
 from model.tasks import CLASSIFICATION, MULTI_LABEL, TASKS
 from utilities.errors import UserError
 from utilities.files import sha256
 
-_TOKENIZER_FILES = (SETTINGS_NAME, TOKENIZER_NAME, "special_tokens_map.json", "added_tokens.json", VOCABULARY_NAME)
 CHECKPOINT, OUTPUT = "--checkpoint", "--output"
 
 
@@ -95,7 +89,7 @@ def export(
         shutil.copymode(temporary / CONFIG, temporary / SAFETENSORS)  # safetensors ignores the user's umask
         settings = embedding_settings(start)
         if settings is not None:
-            write_modules(temporary, settings, config.hidden_size)
+            write_modules(temporary, start, settings, config.hidden_size)
         if tensorflow:
             notes += _write_hdf5(temporary, exported.head)
         card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None, tensorflow)
@@ -181,17 +175,20 @@ def _write_tokenizer(
             from the vocabulary.
         positions: number of tokens of the longest sequence.
     """
-    (folder / VOCABULARY_NAME).write_bytes(vocab_txt(vocabulary))
+    words = read_vocabulary(vocabulary)
+    (folder / VOCABULARY_NAME).write_bytes(words.content)
     if not start.own and start.folder is not None and vocabulary == start.vocabulary and lower_case is None:
-        present = [start.folder / name for name in _TOKENIZER_FILES if (start.folder / name).is_file()]
+        present = [start.folder / name for name in TOKENIZER_FILES if (start.folder / name).is_file()]
         if any(path.name == SETTINGS_NAME for path in present):
             for path in present:
                 shutil.copyfile(path, folder / path.name)
             return
-    words = read_vocabulary(vocabulary)
     answers = (lower_case, None if vocabulary == start.vocabulary else words.lower_case, start.lower_case)
     lower_case = next((answer for answer in answers if answer is not None), words.looks_lower_cased())
+    options = {name: value for name, value in words.rules.described().items() if name != "clean_text"}
     tokenizer = transformers.BertTokenizerFast(
-        vocab_file=str(folder / VOCABULARY_NAME), do_lower_case=lower_case, model_max_length=positions
+        vocab_file=str(folder / VOCABULARY_NAME), do_lower_case=lower_case, model_max_length=positions, **options
     )
+    tokenizer.backend_tokenizer.normalizer = bert_normalizer(lower_case, words.rules)
+    tokenizer.add_tokens([AddedToken(**token._asdict()) for token in words.rules.added])
     tokenizer.save_pretrained(str(folder))

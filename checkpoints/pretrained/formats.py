@@ -13,7 +13,7 @@ from safetensors import safe_open
 from checkpoints.pretrained.model_folder import HDF5, INDEX, PYTORCH, SAFETENSORS
 from checkpoints.pretrained.pytorch_file import open_pytorch_file
 from checkpoints.pretrained.weights import Weight, Weights, from_pytorch, from_tensorflow, readable, renamed
-from data_utils.tokenizer import VOCABULARY_NAME
+from data_utils.tokenizer_files import VOCABULARY_NAME
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 from utilities.files import sha256

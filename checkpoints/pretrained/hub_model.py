@@ -9,7 +9,7 @@ from typing import List
 
 from checkpoints.pretrained.formats import find_weights_file
 from checkpoints.pretrained.model_folder import CONFIG, HDF5, INDEX, PYTORCH, SAFETENSORS
-from data_utils.tokenizer import SETTINGS_NAME, TOKENIZER_NAME, VOCABULARY_NAME
+from data_utils.tokenizer_files import TOKENIZER_FILES
 from utilities.errors import UserError
 
 TIMEOUT = 10.0  # seconds to wait for an answer
@@ -36,7 +36,7 @@ def fetch(name: str, key: str) -> Path:
         weights = files_to_fetch(names)
         if not weights:
             raise UserError(f"{key}: the model {name} of huggingface.co has no weights that can be read; name another")
-        described_by = (CONFIG, VOCABULARY_NAME, TOKENIZER_NAME, SETTINGS_NAME)
+        described_by = (CONFIG, *TOKENIZER_FILES)
         files: List[str] = [*weights, *(name for name in described_by if name in names)]
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=files, etag_timeout=TIMEOUT))
     except (HFValidationError, RepositoryNotFoundError) as error:

@@ -12,8 +12,8 @@ from typing import Any, Dict, Optional
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import Annotated, Literal
 
-from data_utils import tokenizer
-from data_utils.tokenizer import vocab_txt
+from data_utils.tokenizer import read_vocabulary
+from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
 from model.architecture import LAYER_OPTIONS, Architecture
 from utilities.errors import UserError
 from utilities.files import read_json_object
@@ -47,7 +47,17 @@ class _Settings(BaseModel):
     attention_probs_dropout_prob: _Share = 0.1
     initializer_range: _Share = 0.02
     layer_norm_eps: _Share = 1e-12
-    hidden_act: Literal["gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"] = "gelu"
+    hidden_act: Literal[
+        "gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "relu", "silu", "swish",
+        "tanh", "sigmoid"
+    ] = "gelu"  # fmt: skip
+
+
+# The names under which Hugging Face has some activations again.
+_SAME_ACTIVATION = {
+    "gelu_python": "gelu", "gelu_pytorch_tanh": "gelu_new", "gelu_fast": "gelu_new", "gelu_accurate": "gelu_new",
+    "swish": "silu",
+}  # fmt: skip
 
 
 def read_config(folder: Path, key: str) -> Dict[str, Any]:
@@ -77,13 +87,13 @@ def read_architecture(config: Dict[str, Any], key: str) -> Dict[str, Any]:
     fields = set(_Settings.model_fields) & {field.name for field in dataclasses.fields(Architecture)}
     return {
         **settings.model_dump(include=fields),
-        "hidden_act": "gelu" if settings.hidden_act in ("gelu", "gelu_python") else "gelu_new",
+        "hidden_act": _SAME_ACTIVATION.get(settings.hidden_act, settings.hidden_act),
         **dict.fromkeys(LAYER_OPTIONS, True),  # Hugging Face's models have all parts that are optional here
     }
 
 
 def count_word_pieces(vocabulary: Path) -> int:
-    return len(vocab_txt(vocabulary).rstrip(b"\r\n").split(b"\n"))
+    return len(read_vocabulary(vocabulary).pieces)
 
 
 def find_lower_case(folder: Path, key: str) -> Optional[bool]:
@@ -91,7 +101,7 @@ def find_lower_case(folder: Path, key: str) -> Optional[bool]:
 
     The answer is in Hugging Face's files or in the name of Google's folder.
     """
-    lower_case = tokenizer.find_lower_case(folder, f"{key}: ")
+    lower_case = read_tokenizer_files(folder / VOCABULARY_NAME, f"{key}: ").lower_case
     if lower_case is None and (folder / GOOGLE_CONFIG).is_file():
         name = folder.resolve().name.lower()
         if name.startswith(("uncased", "chinese", "multilingual")):

@@ -131,7 +131,9 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
         vocabulary=checkpoint.vocabulary,
         lower_case=facts.get("lower_case"),
         trained_positions=facts.get("trained_positions"),
-        neutral_weights=neutral_weights(own.weights, trained.get("layer_norm_eps", 0.0), own.task == PRETRAINING),
+        neutral_weights=neutral_weights(
+            own.weights, trained.get("layer_norm_eps", 0.0), own.task == PRETRAINING, trained.get("hidden_act", "gelu")
+        ),
         unknown=own.unknown,
         settings=facts,
         own=True,

@@ -234,20 +234,23 @@ def encoder_names(layers: int) -> Set[str]:
 # Weights of a complete BERT that the trained model may lack; see the top of the file.
 
 _GELU_IS_IDENTITY = 6.0  # from here on gelu(x) = x in float32, exact and tanh
+_IDENTITY_FROM_HERE = ("gelu", "gelu_new", "relu")
 _STRETCH = 64.0  # s; a power of two, because multiplying by it does not round
 _SMALLEST_SCALE = 1e-6  # smallest γ from which z can be recovered
 
 
-def neutral_weights(weights: Weights, layer_norm_eps: float, has_masked_lm: bool) -> Weights:
+def neutral_weights(weights: Weights, layer_norm_eps: float, has_masked_lm: bool, hidden_act: str = "gelu") -> Weights:
     """Return weights that complete those of a model of this project without changing what it computes.
 
     Args:
         weights: the model's weights, with the whole encoder.
         layer_norm_eps: ε of the model's LayerNorms.
         has_masked_lm: whether the model has a masked-LM head.
+        hidden_act: the model's activation.
 
     Returns:
-        Only the weights that ``weights`` lacks, without the transform if γ is too small to divide by.
+        Only the weights that ``weights`` lacks, without the transform if γ is too small to divide by, or if the
+        activation never returns its argument.
     """
     if WORD_TABLE not in weights:
         return {}
@@ -258,7 +261,7 @@ def neutral_weights(weights: Weights, layer_norm_eps: float, has_masked_lm: bool
         for dense in ("self.query", "self.key", "self.value", "output.dense"):
             biases[f"{attention}.{dense}.bias"] = hidden
     neutral = {name: _zeros(size, name) for name, size in biases.items() if name not in weights}
-    if has_masked_lm and f"{TRANSFORM}.dense.weight" not in weights:
+    if has_masked_lm and f"{TRANSFORM}.dense.weight" not in weights and hidden_act in _IDENTITY_FROM_HERE:
         neutral.update(_identity_transform(weights, layer_norm_eps))
     return neutral
 

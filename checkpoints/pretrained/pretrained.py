@@ -19,7 +19,8 @@ from checkpoints.pretrained.weights import (
     from_tensorflow,
     is_encoder_weight,
 )
-from data_utils.tokenizer import CONTINUATION, load_tokenizer, read_vocabulary
+from data_utils.tokenizer import make_tokenizer, read_vocabulary
+from data_utils.tokenizer_files import CONTINUATION, UNKNOWN
 from keras_extensions.backend import keras
 from model.tasks import TASKS
 from utilities.errors import UserError
@@ -203,9 +204,10 @@ def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:
         return start
     if table.shape[0] < count:
         raise UserError(f"{start.key}: {table.location} has {table.shape[0]:,} rows, {old.path} {count:,} word pieces")
-    tokenizer = load_tokenizer(str(old.path), lower_case=False)  # tokens are written as text is looked up
+    tokenizer = make_tokenizer(old, lower_case=False)  # tokens are written as text is looked up
+    unknown = [old.piece_id(UNKNOWN)]
     words = [token[len(CONTINUATION) :] if token.startswith(CONTINUATION) else token for token in added]
-    parts = [tokenizer.encode(word, add_special_tokens=False).ids for word in words]
+    parts = [tokenizer.encode(word, add_special_tokens=False).ids or unknown for word in words]
     longer = {name: _with_rows(start.weights[name], count, parts) for name in VOCABULARY_SIZED if name in start.weights}
     return dataclasses.replace(
         start,

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Union
+
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import Annotated, Literal
 
 from checkpoints.pretrained.pretrained import Pretrained
-from data_utils.tokenizer import SETTINGS_NAME
+from data_utils.tokenizer_files import SETTINGS_NAME
 from model.tasks import SENTENCE_EMBEDDING
 from utilities.errors import UserError
-from utilities.files import parse_json, read_json_object
+from utilities.files import parse_json
 from utilities.tables import read_text
+from utilities.validation import read_checked
 
 MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
 POOLING_MODES = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
 PROMPTS = "config_sentence_transformers.json"
+NO_PROMPT = "none"  # in place of the name of a prompt
 SHORTEST = 3  # tokens: [CLS], one of the text, [SEP]
 ENCODER_FOLDER = "0_Transformer"  # of the module Transformer in models of earlier versions
 _MODE = "pooling_mode_"
@@ -36,6 +42,46 @@ class EmbeddingSettings(NamedTuple):
     length: Optional[int] = None
 
 
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Encoder(_Part):
+    """``sentence_bert_config.json``."""
+
+    max_seq_length: Optional[int] = None
+    do_lower_case: bool = False
+    transformer_task: Literal["feature-extraction"] = "feature-extraction"
+    tokenizer_args: Annotated[Optional[Dict[str, Any]], Field(max_length=0)] = None
+    config_args: Annotated[Optional[Dict[str, Any]], Field(max_length=0)] = None
+
+
+class _TokenizerLength(_Part):
+    model_max_length: Annotated[Optional[float], Field(allow_inf_nan=False)] = None
+
+
+class _Pooling(_Part):
+    """The ``config.json`` of a module Pooling; since version 6 of sentence-transformers it names the mode."""
+
+    pooling_mode: Union[str, List[str], None] = None
+    pooling_mode_cls_token: bool = False
+    pooling_mode_mean_tokens: bool = False
+    pooling_mode_max_tokens: bool = False
+    pooling_mode_mean_sqrt_len_tokens: bool = False
+    pooling_mode_weightedmean_tokens: bool = False
+    pooling_mode_lasttoken: bool = False
+    include_prompt: bool = True
+
+
+class _Prompts(_Part):
+    """``config_sentence_transformers.json``."""
+
+    prompts: Optional[Dict[str, str]] = None
+    default_prompt_name: Optional[str] = None
+    model_type: Literal["SentenceTransformer"] = "SentenceTransformer"
+    truncate_dim: None = None
+
+
 def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
     """Return the settings of a checkpoint; None if it was not trained for embeddings, as far as is known.
 
@@ -51,50 +97,84 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
     if start.folder is None or not (start.folder / MODULES).is_file():
         return None
     modules = _read_modules(start.folder / MODULES)
-    _refuse_prompt(start.folder / PROMPTS)
     encoder = start.folder / modules["Transformer"]
     pooling, path = EmbeddingSettings().pooling, encoder / LENGTH
     if "Pooling" in modules:
-        pooling = _read_pooling(start.folder / modules["Pooling"] / "config.json")
+        pooling = _pooling(start.folder / modules["Pooling"] / "config.json")
     # Newer versions of sentence-transformers leave the length to the tokenizer, whose number may be huge.
-    places = ((path, "max_seq_length"), (encoder / SETTINGS_NAME, "model_max_length"))
-    found = [read_json_object(file).get(name) for file, name in places if file.is_file()]
-    lengths = [min(length, start.architecture["max_position_embeddings"]) for length in found if type(length) is int]
-    if lengths and lengths[0] < SHORTEST:
-        raise UserError(f"{path}: texts have at most {lengths[0]} tokens, but {SHORTEST} are needed; download it again")
-    return EmbeddingSettings(pooling, "Normalize" in modules, lengths[0] if lengths else None)
+    settings = read_checked(path, _Encoder) if path.is_file() else _Encoder()
+    if settings.do_lower_case and not start.lower_case:
+        raise UserError(f"{path}: do_lower_case is true, but the tokenizer keeps capitals; set it in {SETTINGS_NAME}")
+    length: Any = settings.max_seq_length
+    if length is None and (encoder / SETTINGS_NAME).is_file():
+        path = encoder / SETTINGS_NAME
+        length = read_checked(path, _TokenizerLength).model_max_length
+    if length is None:
+        return EmbeddingSettings(pooling, "Normalize" in modules)
+    if length < SHORTEST:
+        raise UserError(f"{path}: texts have at most {length} tokens, but {SHORTEST} are needed; download it again")
+    length = int(min(length, start.architecture["max_position_embeddings"]))
+    return EmbeddingSettings(pooling, "Normalize" in modules, length)
 
 
-def _refuse_prompt(path: Path) -> None:
-    """Refuse a model that puts a prompt before each text unless the user says otherwise."""
-    settings = read_json_object(path) if path.is_file() else {}
-    name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
-    prompt = prompts.get(name) if isinstance(prompts, dict) else None
-    if name is not None and prompt != "":
+def embedding_prompt(start: Pretrained, pooling: str, name: Optional[str] = None) -> str:
+    """Return the text that a model of sentence-transformers puts before each text.
+
+    Args:
+        pooling: how tokens are pooled.
+        name: name of one of the model's prompts, or ``none``; None: its default prompt, if it has one.
+
+    Raises:
+        UserError: there is no such prompt, or the model leaves it out when it pools.
+    """
+    path = start.folder / PROMPTS if start.folder is not None and not start.own else None
+    settings = read_checked(path, _Prompts) if path is not None and path.is_file() else _Prompts()
+    prompts = settings.prompts or {}
+    if name == NO_PROMPT:
+        return ""
+    if name is not None and name not in prompts:
+        raise UserError(f"--prompt: the model has no prompt {name}; it has {', '.join([NO_PROMPT, *prompts])}")
+    name = settings.default_prompt_name if name is None else name
+    if name is not None and name not in prompts:
+        raise UserError(f"{path}: default_prompt_name is {name}, which is not among the prompts; download it again")
+    prompt = "" if name is None else prompts[name]
+    if prompt and path is not None and pooling == "mean" and not _includes_prompt(path.parent):
         raise UserError(
-            f"{path}: default_prompt_name {name} puts {prompt!r} before each text, which is not done here; put it into"
-            " your texts, and set default_prompt_name to null"
+            f"{path.parent}: include_prompt is false, which leaves the prompt {name} out of the mean and is not done"
+            f" here; embed without a prompt (--prompt {NO_PROMPT})"
         )
+    return prompt
+
+
+def _includes_prompt(folder: Path) -> bool:
+    """Return whether the tokens of a prompt are pooled as those of the text are."""
+    modules = _read_modules(folder / MODULES) if (folder / MODULES).is_file() else {}
+    return (
+        "Pooling" not in modules or read_checked(folder / modules["Pooling"] / "config.json", _Pooling).include_prompt
+    )
 
 
 def _read_modules(path: Path) -> Dict[str, str]:
     """Return the folder of each module by its kind."""
     try:
-        modules = {module["type"].rsplit(".", 1)[-1]: str(module["path"]) for module in parse_json(read_text(path))}
+        listed = [(module["type"].rsplit(".", 1)[-1], str(module["path"])) for module in parse_json(read_text(path))]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: is not a list of modules ({error}); download it again") from error
+    modules = dict(listed)
     if "Transformer" not in modules:
         raise UserError(f"{path}: has no module Transformer; download it again")
     unknown = [kind for kind in modules if kind not in _FOLDERS]
     if unknown:
         raise UserError(f"{path}: has a module {unknown[0]}, known are {', '.join(_FOLDERS)}; name another model")
+    if [kind for kind, _ in listed] != [kind for kind in _FOLDERS if kind in modules]:
+        raise UserError(f"{path}: has its modules in another order than {', '.join(_FOLDERS)}; name another model")
     return modules
 
 
-def _read_pooling(path: Path) -> str:
-    config = read_json_object(path)
-    modes = [name for name, is_on in config.items() if name.startswith(_MODE) and is_on is True]
-    chosen = config.get("pooling_mode", modes)  # a name or several, since newer versions of sentence-transformers
+def _pooling(path: Path) -> str:
+    settings = read_checked(path, _Pooling)
+    modes = [name for name, is_on in settings if name.startswith(_MODE) and is_on is True]
+    chosen = modes if settings.pooling_mode is None else settings.pooling_mode
     for pooling, mode in POOLING_MODES.items():
         if chosen in (pooling, [pooling], [mode]):
             return pooling
@@ -102,19 +182,23 @@ def _read_pooling(path: Path) -> str:
     raise UserError(f"{path}: pools by {chosen or 'nothing'}, known are {known}; name another model")
 
 
-def write_modules(folder: Path, settings: EmbeddingSettings, hidden_size: int) -> None:
-    """Write the files with which sentence-transformers loads a Hugging Face folder."""
+def write_modules(folder: Path, start: Pretrained, settings: EmbeddingSettings, hidden_size: int) -> None:
+    """Write the files with which sentence-transformers loads a Hugging Face folder; prompts are those of ``start``."""
     kinds = [kind for kind in _FOLDERS if kind != "Normalize" or settings.normalize]
     modules: List[Dict[str, Any]] = [
         {"idx": number, "name": str(number), "path": _FOLDERS[kind], "type": f"sentence_transformers.models.{kind}"}
         for number, kind in enumerate(kinds)
     ]
-    modes = {mode: name == settings.pooling for name, mode in POOLING_MODES.items()}
+    pooling: Dict[str, Any] = {mode: name == settings.pooling for name, mode in POOLING_MODES.items()}
+    if not start.own and start.folder is not None and not _includes_prompt(start.folder):
+        pooling["include_prompt"] = False
     files = {
         MODULES: modules,
         LENGTH: {"max_seq_length": settings.length, "do_lower_case": False},  # the tokenizer lower-cases
-        f"{_FOLDERS['Pooling']}/config.json": {"word_embedding_dimension": hidden_size, **modes},
+        f"{_FOLDERS['Pooling']}/config.json": {"word_embedding_dimension": hidden_size, **pooling},
     }
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    if not start.own and start.folder is not None and (start.folder / PROMPTS).is_file():
+        shutil.copyfile(start.folder / PROMPTS, folder / PROMPTS)

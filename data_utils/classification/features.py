@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from data_utils.records.features import LABEL, SCORE, Feature, FeatureSpec, fine_tuning_features
-from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
+from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 
 CHUNK = 8192  # Limits the memory of encodings.
 

@@ -36,7 +36,8 @@ from data_utils.records.manifest import (
 )
 from data_utils.shards import Shard, Step, Workers, add_worker_options, open_workers, run_shards, with_absolute_paths
 from data_utils.text.masking import MASK_SHARE
-from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
+from data_utils.tokenizer import Vocabulary, read_vocabulary
+from data_utils.tokenizer_files import VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -221,7 +222,8 @@ def finish_repair(data: DataSet, output: Path, files: Sequence[FileFindings], co
         entropy, context_free = data.manifest.unigram_entropy_nats, data.manifest.context_free
         kind = data.manifest.format
     if data.vocabulary is not None:
-        write_atomically(output / VOCABULARY_NAME, data.vocabulary.content)
+        for name, content in data.vocabulary.files(settings.get("lower_case")).items():
+            write_atomically(output / name, content)
         vocabulary = {"file": VOCABULARY_NAME, "sha256": data.vocabulary.sha256, "size": len(data.vocabulary.pieces)}
     totals = {**totals, "records": counts["records"]}
     if RANDOM_NEXT in totals:

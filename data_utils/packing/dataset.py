@@ -25,6 +25,7 @@ from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_F
 from data_utils.records.order import permute
 from data_utils.records.writer import encode_examples, write_record_file
 from data_utils.shards import ALONE, Shard, Step, Workers, run_shards
+from data_utils.tokenizer_files import SETTINGS_NAME
 from utilities.errors import UserError
 from utilities.files import json_digest, write_atomically
 from utilities.progress import progress_bar
@@ -323,7 +324,9 @@ def _finish(
     plan, manifest = planned.plan, source.reader.manifest
     vocabulary = dict(manifest.vocabulary) if manifest else {}
     if manifest is not None and manifest.vocabulary_path is not None:
-        shutil.copyfile(manifest.vocabulary_path, output / manifest.vocabulary_path.name)
+        for name in (manifest.vocabulary_path.name, SETTINGS_NAME):
+            if manifest.path.with_name(name).is_file():
+                shutil.copyfile(manifest.path.with_name(name), output / name)
     packing = {
         **choices,
         "unpacked_max_seq_length": source.shape.max_seq_length,

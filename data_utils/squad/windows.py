@@ -17,7 +17,8 @@ from tokenizers import Encoding, Tokenizer
 
 from data_utils.records.features import TOKEN_INDEX, Feature, FeatureSpec, fine_tuning_features
 from data_utils.squad.examples import SquadSet, answer_position
-from data_utils.tokenizer import CLASSIFIER, PADDING, SEPARATOR, Vocabulary
+from data_utils.tokenizer import Vocabulary
+from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR
 
 SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
 _BATCH = 1024  # texts tokenised at a time

@@ -40,7 +40,8 @@ from data_utils.text.instances import Settings, check_settings, use_one_tokenize
 from data_utils.text.sentences import add_sentence_options, text_settings_from_options, write_sentences
 from data_utils.text.sources import Source, source_from_options, standard_input_copied
 from data_utils.text.vocabulary import add_vocabulary_options, check_size, train_vocabulary
-from data_utils.tokenizer import VOCABULARY_NAME, Vocabulary, read_vocabulary
+from data_utils.tokenizer import Vocabulary, read_vocabulary
+from data_utils.tokenizer_files import VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
 
 CORPUS_FOLDER = "corpus"
@@ -49,12 +50,13 @@ PACKED_FOLDER = "packed"
 
 def _vocabulary_recipe(options: argparse.Namespace, given: Vocabulary | None) -> dict[str, Any]:
     if given is not None:
-        return {"sha256": given.sha256}
+        return given.identity
     return {
         "pieces": options.vocab_size,
         "min_frequency": options.min_frequency,
         "lower_case": not options.cased,
         "ideographs": "by coverage",
+        **({"strip_accents": False} if options.keep_accents else {}),
     }
 
 
@@ -63,8 +65,10 @@ def _trained(options: argparse.Namespace, corpus: Corpus) -> Vocabulary:
     path, step = options.output / VOCABULARY_NAME, Step(options.output, "vocabulary")
     if step.done(0) is None:
         print("vocabulary: training", file=sys.stderr, flush=True)
-        train_vocabulary(corpus.files, path, options.vocab_size, not options.cased, options.min_frequency)
-        step.finish(0, [path.name], {})
+        vocabulary = train_vocabulary(
+            corpus.files, path, options.vocab_size, not options.cased, options.min_frequency, options.keep_accents
+        )
+        step.finish(0, [*vocabulary.files(vocabulary.lower_case)], {})
     return read_vocabulary(path)
 
 

@@ -54,8 +54,9 @@ from data_utils.text.corpus import (
 )
 from data_utils.text.instances import COUNTS, Settings, check_settings, make_shard, use_one_tokenizer_thread
 from data_utils.text.masking import context_free_optimum
-from data_utils.text.vocabulary import add_case_option
-from data_utils.tokenizer import UNKNOWN, VOCABULARY_NAME, Vocabulary, extended, read_vocabulary
+from data_utils.text.vocabulary import add_case_option, check_case
+from data_utils.tokenizer import Vocabulary, extended, read_vocabulary
+from data_utils.tokenizer_files import SETTINGS_NAME, UNKNOWN, VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -120,9 +121,12 @@ def write_examples(
     """
     check_settings(settings)
     if isinstance(vocabulary, Vocabulary):
-        vocabulary_recipe = {"sha256": vocabulary.sha256}
+        vocabulary_recipe = vocabulary.identity
     is_complete = prepare_folder(
-        output, make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity), overwrite
+        output,
+        make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity),
+        overwrite,
+        others=(SETTINGS_NAME,),
     )
     local_vocabulary = output / VOCABULARY_NAME
     if not isinstance(vocabulary, Vocabulary):
@@ -133,8 +137,9 @@ def write_examples(
     if is_complete:
         print(f"examples: {output} is complete already", file=sys.stderr)
         return
-    if not local_vocabulary.exists() or local_vocabulary.read_bytes() != vocabulary.content:
-        write_atomically(local_vocabulary, vocabulary.content)
+    for name, content in vocabulary.files(settings.lower_case).items():
+        if not (output / name).exists() or (output / name).read_bytes() != content:
+            write_atomically(output / name, content)
     vocabulary_size, pieces = len(vocabulary.pieces), np.zeros(len(vocabulary.pieces), np.int64)
     shard_bytes = unit_bytes or shard_bytes_of(corpus.files)
     text_bytes = sum(path.stat().st_size for path in corpus.files)
@@ -162,7 +167,7 @@ def write_examples(
     shares = pieces[pieces > 0] / pieces.sum()
     write_manifest(
         output,
-        {**settings.described(), "vocab_size": vocabulary_size},
+        {**settings.described(), **vocabulary.rules.described(), "vocab_size": vocabulary_size},
         {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
         [entries[number] for number in sorted(entries) if entries[number]],
         {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.piece_id(UNKNOWN)]), "set_aside": corpus.rejected},
@@ -312,6 +317,7 @@ def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
 
     If its files say that it keeps capitals, ``options.cased`` is set; if it only looks like that, a warning is printed.
     """
+    check_case(options)
     if options.vocab_file is None:
         if options.extra_tokens:
             raise UserError("--extra-tokens: extends an existing vocabulary; name it with --vocab-file")
@@ -320,6 +326,11 @@ def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
     if options.cased and vocabulary.lower_case:
         raise UserError(f"--cased: the tokenizer of {vocabulary.path} lower-cases text; leave --cased out")
     options.cased = options.cased or vocabulary.lower_case is False
+    if options.keep_accents and vocabulary.rules.strip_accents is not False:
+        if vocabulary.lower_case is not None:
+            what = f"the tokenizer of {vocabulary.path} strips accents, or keeps capitals"
+            raise UserError(f"--keep-accents: {what}; leave --keep-accents out")
+        vocabulary = vocabulary._replace(rules=vocabulary.rules._replace(strip_accents=False))
     if not options.cased and vocabulary.lower_case is None and not vocabulary.looks_lower_cased():
         what = "seems to be a vocabulary of cased text, because it has capitals"
         print(f"warning: {vocabulary.path} {what}; without --cased, text is lower-cased", file=sys.stderr)

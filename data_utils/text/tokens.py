@@ -1,7 +1,8 @@
 """Tokenizes sentences into word pieces, each distinct word only once.
 
 Text repeats its words, so a dictionary saves most of the tokenizer's work. BERT's tokenizer splits at blanks and at
-ASCII punctuation anyway, so the result is the same as for whole sentences.
+ASCII punctuation anyway, so the result is the same as for whole sentences. With added tokens that contain such marks,
+whole sentences are tokenized.
 
 Shapes: T tokens, N lines or words.
 """
@@ -9,6 +10,7 @@ Shapes: T tokens, N lines or words.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +51,10 @@ def tokenize_text(text: bytes, tokenizer: Tokenizer) -> TokenizedText:
 
 def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
     """Return the ids of all lines of a text, (T,) int32 without [CLS] and [SEP], and their number in each, (N,)."""
+    if _has_tokens_of_several_words(tokenizer):
+        encodings = tokenizer.encode_batch(text.decode().split("\n"), add_special_tokens=False)
+        lines = [encoding.ids for encoding in encodings]
+        return np.array(list(chain.from_iterable(lines)), np.int32), np.array([len(line) for line in lines])
     for mark in SET_APART:
         text = text.replace(mark, b" " + mark + b" ")
     characters = np.frombuffer(text, np.uint8)
@@ -64,6 +70,14 @@ def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
     tokens = _take_rows(ids, _row_starts(lengths)[numbers], per_word)
     bounds = np.concatenate([[0], np.cumsum(per_word)])[[0, *words_before_end.tolist(), len(words)]]
     return tokens, np.diff(bounds)
+
+
+def _has_tokens_of_several_words(tokenizer: Tokenizer) -> bool:
+    """Return whether an added token is not within one of the words into which lines are split here."""
+    apart = [" ", *(mark.decode() for mark in SET_APART)]
+    tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    forms = [*tokens, *(tokenizer.normalizer.normalize_str(token) for token in tokens)]
+    return any(mark in form for form in forms for mark in apart)
 
 
 def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:

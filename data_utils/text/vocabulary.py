@@ -25,7 +25,16 @@ from tokenizers.trainers import WordPieceTrainer
 
 from data_utils.command_line import make_parent, positive
 from data_utils.text.corpus import read_corpus
-from data_utils.tokenizer import CONTINUATION, SPECIAL_TOKENS, UNKNOWN, Vocabulary, bert_normalizer, read_vocabulary
+from data_utils.tokenizer import Vocabulary, bert_normalizer, read_vocabulary
+from data_utils.tokenizer_files import (
+    CONTINUATION,
+    SETTINGS_NAME,
+    SPECIAL_TOKENS,
+    UNKNOWN,
+    USUAL_RULES,
+    VOCABULARY_NAME,
+    TokenizerRules,
+)
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -115,20 +124,29 @@ def train_vocabulary(
     size: int = DEFAULT_SIZE,
     lower_case: bool = True,
     min_frequency: int = DEFAULT_MIN_FREQUENCY,
+    keep_accents: bool = False,
 ) -> Vocabulary:
     """Train a WordPiece vocabulary on sentence files and write it; the same files give the same bytes.
+
+    If accents are kept, a ``tokenizer_config.json`` beside it says so.
 
     Args:
         files: Sentence files.
         output: ``vocab.txt`` to write.
         size: Number of pieces, special tokens included; if a small corpus gives fewer, unused entries fill it up.
-        lower_case: Whether text is lower-cased and stripped of accents, as for BERT "uncased".
+        lower_case: Whether text is lower-cased and, unless they are kept, stripped of accents, as for BERT "uncased".
         min_frequency: Minimum number of occurrences of a pair of pieces to be merged.
+        keep_accents: Whether accents are kept although text is lower-cased.
+
+    Raises:
+        UserError: The size is out of range, or the files beside ``output`` would not say how text is normalized.
     """
     check_size(size)
+    rules = TokenizerRules(strip_accents=False) if keep_accents else USUAL_RULES
+    _check_neighbours(output, rules)
     files, limit = list(files), SAMPLE_MEGABYTES * 10**6
     tokenizer = Tokenizer(WordPiece(unk_token=UNKNOWN))
-    tokenizer.normalizer = bert_normalizer(lower_case)
+    tokenizer.normalizer = bert_normalizer(lower_case, rules)
     tokenizer.pre_tokenizer = BertPreTokenizer()
     # The trainer numbers the alphabet in the order of a hash table, which differs from run to run, and breaks ties by
     # number. An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer from adding
@@ -145,8 +163,21 @@ def train_vocabulary(
     tokenizer.train_from_iterator(_lines(files, limit), trainer)
     by_id = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     pieces = by_id + [f"[unused{number}]" for number in range(size - len(by_id))]
-    write_atomically(output, "".join(piece + "\n" for piece in pieces).encode())
+    content = "".join(piece + "\n" for piece in pieces).encode()
+    for name, data in Vocabulary(pieces, output, content, lower_case, rules).files(lower_case).items():
+        write_atomically(output if name == VOCABULARY_NAME else output.with_name(name), data)
     return read_vocabulary(output)
+
+
+def _check_neighbours(output: Path, rules: TokenizerRules) -> None:
+    settings = output.with_name(SETTINGS_NAME)
+    if rules != USUAL_RULES and output.name != VOCABULARY_NAME:
+        raise UserError(
+            f"--keep-accents: {settings} will say so, which is read for a {VOCABULARY_NAME} only; name the file"
+            f" {output.with_name(VOCABULARY_NAME)}"
+        )
+    if rules == USUAL_RULES and output.name == VOCABULARY_NAME and settings.exists():
+        raise UserError(f"{settings}: belongs to another vocabulary; name a file in another folder")
 
 
 def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
@@ -162,12 +193,22 @@ def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
 
 def add_case_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cased", action="store_true", help="keep capitals and accents (BERT cased)")
+    parser.add_argument("--keep-accents", action="store_true", help="keep accents, but no capitals")
+
+
+def check_case(options: argparse.Namespace) -> None:
+    """Refuse options of ``add_case_option`` that exclude each other."""
+    if options.cased and options.keep_accents:
+        raise UserError("--keep-accents: text with capitals (--cased) keeps its accents anyway; leave one of them out")
 
 
 def _run(options: argparse.Namespace) -> None:
+    check_case(options)
     files = read_corpus(options.sentences).files
     make_parent(options.output, files)
-    vocabulary = train_vocabulary(files, options.output, options.vocab_size, not options.cased, options.min_frequency)
+    vocabulary = train_vocabulary(
+        files, options.output, options.vocab_size, not options.cased, options.min_frequency, options.keep_accents
+    )
     print(f"{options.output}: {len(vocabulary.pieces):,} pieces")
 
 

@@ -80,8 +80,9 @@ def test_without_the_transform_layer_the_encoder_meets_the_table():
     np.testing.assert_allclose(pair(data)["masked_lm"], masked @ table.T + bias, atol=1e-5, rtol=1e-5)
 
 
-def test_the_tanh_approximation_of_gelu():
-    a = architecture(hidden_act="gelu_new")
+@pytest.mark.parametrize("hidden_act", ["gelu_new", "relu", "silu", "tanh", "sigmoid"])
+def test_another_activation(hidden_act):
+    a = architecture(hidden_act=hidden_act)
     assert_equal_outputs(converted(a), batch(a))
 
 

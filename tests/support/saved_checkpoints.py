@@ -22,6 +22,8 @@ OPTIONS = {
         "use_qkv_bias": False, "use_qkv_split": False, "use_projection_bias": False, "use_cls_layer": False,
     },
     "split, no prediction bias": {"use_qkv_bias": False, "use_prediction_bias": False},
+    "ReLU": {"hidden_act": "relu"},
+    "SiLU": {"hidden_act": "silu"},
     "tanh GeLU, no transform": {"hidden_act": "gelu_new", "use_cls_layer": False},
 }  # fmt: skip
 STEP = 3
@@ -50,7 +52,9 @@ def save(task: str, options: dict, folder: Path, replace: bool = True, pieces: i
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = None if pieces is None else write_vocabulary(folder, pieces)
     state = TrainingState(blocks, keras.optimizers.SGD(0.1))
-    write_checkpoint(state.copy(), folder, STEP, facts, None if vocabulary is None else vocabulary.read_bytes())
+    write_checkpoint(
+        state.copy(), folder, STEP, facts, {} if vocabulary is None else {vocabulary.name: vocabulary.read_bytes()}
+    )
     return Saved(source, model)
 
 

@@ -85,7 +85,7 @@ WRONG_VALUES = [
     case({"bert_config/hidden_dropout_prob": 1.0}, "bert_config.hidden_dropout_prob", "not including"),
     case({"bert_config/hidden_size": None}, "bert_config.hidden_size", "remove"),
     case({"bert_config/position_embedding_type": "relative_key"}, "position_embedding_type", "absolute"),
-    case({"bert_config/hidden_act": "relu"}, "bert_config.hidden_act", "one of gelu"),
+    case({"bert_config/hidden_act": "quick_gelu"}, "bert_config.hidden_act", "one of gelu"),
     case({"execution/precision": "float8"}, "execution.precision", "expected one of auto, float32, float16"),
     case({"execution/device": "tpu"}, "execution.device", "auto, cpu, gpu"),
     case({"data/prefetch": -1}, "data.prefetch", "0 or more"),

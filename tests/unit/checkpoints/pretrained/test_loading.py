@@ -12,7 +12,7 @@ import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions
-from checkpoints.pretrained.sentence_transformers import embedding_settings
+from checkpoints.pretrained.sentence_transformers import embedding_prompt, embedding_settings
 from keras_extensions.backend import tf
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.support.bert_pairs import architecture
@@ -201,7 +201,7 @@ def test_a_part_that_is_missing_is_named(source, tmp_path):
 CONFIGS = {
     "another model": ({"model_type": "roberta"}, "model_type"),
     "relative positions": ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-    "another activation": ({"hidden_act": "relu"}, "hidden_act"),
+    "another activation": ({"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'"),
     "decoder": ({"is_decoder": True}, "is_decoder"),
     "no size": ({"hidden_size": None}, "hidden_size"),
 }
@@ -254,8 +254,9 @@ def test_the_architecture_that_a_config_describes(source, google_folder, tmp_pat
     }
     assert open_pretrained(str(google_folder), "bert_model_name").architecture == expected
     folder = safetensors(source, tmp_path / "tanh")
-    write_config(source, folder, hidden_act="gelu_pytorch_tanh")
-    assert open_pretrained(str(folder), "bert_model_name").architecture["hidden_act"] == "gelu_new"
+    for theirs, ours in (("gelu_pytorch_tanh", "gelu_new"), ("gelu_python", "gelu"), ("swish", "silu")):
+        write_config(source, folder, hidden_act=theirs)
+        assert open_pretrained(str(folder), "bert_model_name").architecture["hidden_act"] == ours
 
 
 def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp_path):
@@ -278,9 +279,19 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
     "name, content, named",
     [
         ("modules.json", [], "no module Transformer"),
+        ("modules.json", [{"path": "", "type": kind} for kind in ("Normalize", "Transformer")], "another order"),
         ("sentence_bert_config.json", {"max_seq_length": -5}, "at most -5 tokens"),
         ("sentence_bert_config.json", {"max_seq_length": 2}, "at most 2 tokens"),
-        ("config_sentence_transformers.json", {"prompts": {"q": "ask: "}, "default_prompt_name": "q"}, "'ask: '"),
+        ("config_sentence_transformers.json", {"prompts": {"q": "ask: "}, "default_prompt_name": "q"}, None),
+        ("config_sentence_transformers.json", {"prompts": {"q": "ask: "}, "default_prompt_name": "p"}, "not among"),
+        ("config_sentence_transformers.json", {"prompts": {"q": 1}}, "prompts.q is 1"),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder'"),
+        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim is 16"),
+        ("sentence_bert_config.json", {"max_seq_length": "64"}, "max_seq_length is '64'"),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "the tokenizer keeps capitals"),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'"),
+        ("sentence_bert_config.json", {"tokenizer_args": {"do_lower_case": False}}, "tokenizer_args"),
+        ("tokenizer_config.json", {"model_max_length": "64"}, "model_max_length is '64'"),
         ("config_sentence_transformers.json", {"prompts": {"q": "ask: "}, "default_prompt_name": None}, None),
         ("config_sentence_transformers.json", {"prompts": {"q": ""}, "default_prompt_name": "q"}, None),
     ],
@@ -293,8 +304,26 @@ def test_settings_of_sentence_transformers_are_followed_or_refused(name, content
         assert embedding_settings(open_pretrained(str(folder), "k")) == ("mean", False, None)
         return
     with pytest.raises(UserError, match=named) as caught:
-        embedding_settings(open_pretrained(str(folder), "k"))
-    assert name in str(caught.value)
+        start = open_pretrained(str(folder), "k")
+        embedding_prompt(start, embedding_settings(start).pooling)
+    assert name in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_prompt_is_that_of_a_name_or_the_default_one(source, tmp_path):
+    folder = safetensors(source, tmp_path / "m")
+    start = open_pretrained(str(folder), "k")
+    assert embedding_prompt(start, "mean") == ""
+    write_json(folder / "config_sentence_transformers.json", {"prompts": {"q": "ask: ", "p": "text: "}})
+    assert [embedding_prompt(start, "mean", name) for name in (None, "q", "p", "none")] == ["", "ask: ", "text: ", ""]
+    with pytest.raises(UserError, match=r"--prompt: the model has no prompt x; it has none, q, p"):
+        embedding_prompt(start, "mean", "x")
+    modules = [{"path": "", "type": "Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
+    write_json(folder / "modules.json", modules)
+    (folder / "1_Pooling").mkdir()
+    write_json(folder / "1_Pooling" / "config.json", {"pooling_mode": "mean", "include_prompt": False})
+    assert embedding_prompt(start, "cls", "q") == "ask: "
+    with pytest.raises(UserError, match=r"include_prompt is false, which leaves the prompt q out of the mean"):
+        embedding_prompt(start, "mean", "q")
 
 
 def test_an_encoder_in_a_folder_of_its_own_is_read(source, tmp_path):

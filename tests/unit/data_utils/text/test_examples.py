@@ -60,7 +60,7 @@ def test_a_vocabulary_that_looks_cased(
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, piece]))
     if settings is not None:  # Hugging Face's tokenizer lower-cases by default
         (tmp_path / "tokenizer_config.json").write_text(settings)
-    examples.vocabulary_from_options(Namespace(vocab_file=tmp_path, extra_tokens=None, cased=cased))
+    examples.vocabulary_from_options(Namespace(keep_accents=False, vocab_file=tmp_path, extra_tokens=None, cased=cased))
     assert ("vocab.txt seems to be a vocabulary of cased text" in capsys.readouterr().err) == is_warned
 
 

@@ -1,0 +1,252 @@
+"""What lies beside a vocabulary, compared with Hugging Face's tokenizer: added tokens and options of the normalizer."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken
+from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
+
+from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.sentence_transformers import embedding_prompt, embedding_settings
+from data_utils.text.__main__ import main as prepare
+from data_utils.text.tokens import tokenize_lines
+from data_utils.tokenizer import make_tokenizer, read_vocabulary
+from data_utils.tokenizer_files import SPECIAL_TOKENS, USUAL_RULES
+from tests import ROOT
+from tests.support.runs import read_json, write_json
+from utilities.errors import UserError
+
+LETTERS = "abcdefghiklmnoprstuvxyz0123456789éüßñ.,!-_()[]#"
+PIECES = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *LETTERS, *(f"##{c}" for c in LETTERS), "paris", "the", "天", "气"]
+TOKENS = [
+    "paris", "COVID-19", "covid19", "é", "天气", "e.g.", "new york", "[E1]", "</s>", "_x_", "x", "ÉCOLE", "[unused1]",
+    "Straße", "q!", "(a)", "天",
+]  # fmt: skip
+ODD = ["\u0301", "\x00", "\u3000", "İ", "\u200b", "\t", "SEP", "[SEP]", "[sep]"]
+WAYS = ("added_tokens_decoder", "added_tokens.json", "tokenizer.json", "both", "additional_special_tokens")
+
+
+def write_pieces(folder: Path, pieces: list[str] = PIECES) -> Path:
+    path = folder / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    write_json(folder / "config.json", {"model_type": "bert"})
+    return path
+
+
+def random_flags(rng: random.Random) -> dict[str, bool]:
+    return {name: rng.random() < 0.4 for name in ("special", "normalized", "lstrip", "rstrip", "single_word")}
+
+
+def write_random_tokenizer(folder: Path, way: str, rng: random.Random) -> Any:
+    """Write a folder with random added tokens and options, and return Hugging Face's tokenizer of it."""
+    vocabulary, tokens = write_pieces(folder), rng.sample(TOKENS, rng.randint(1, 5))
+    options: dict[str, Any] = {"do_lower_case": rng.random() < 0.5, "strip_accents": rng.choice([True, False, None])}
+    options["tokenize_chinese_chars"] = rng.random() < 0.5
+    new = [token for token in tokens if token not in PIECES]
+    ids = {token: PIECES.index(token) if token in PIECES else len(PIECES) + new.index(token) for token in tokens}
+    if way in ("tokenizer.json", "both"):
+        theirs = BertTokenizerFast(str(vocabulary), **options)
+        theirs.add_tokens([AddedToken(token, **random_flags(rng)) for token in tokens])
+        theirs.save_pretrained(folder)
+        if way == "tokenizer.json":
+            vocabulary.unlink()
+    elif way == "added_tokens_decoder":
+        described = {str(number): {"content": token, **random_flags(rng)} for token, number in ids.items()}
+        write_json(folder / "tokenizer_config.json", {**options, way: described})
+    elif way == "added_tokens.json":
+        write_json(folder / "tokenizer_config.json", options)
+        write_json(folder / "added_tokens.json", ids)
+        write_json(folder / "special_tokens_map.json", {"additional_special_tokens": tokens[:1]})
+    else:
+        marked = {"__type": "AddedToken"}
+        described = [rng.choice([token, {"content": token, **random_flags(rng), **marked}]) for token in tokens]
+        write_json(folder / "tokenizer_config.json", {**options, way: described, "eos_token": "</s>"})
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def random_text(rng: random.Random) -> str:
+    words = [rng.choice([*TOKENS, *TOKENS, *PIECES, *ODD]) for _ in range(rng.randint(1, 9))]
+    return "".join(word + rng.choice(["", " ", " ", "-", "."]) for word in words)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(12))
+def test_texts_have_the_ids_of_hugging_face(way: str, seed: int, tmp_path: Path) -> None:
+    rng = random.Random(f"{way} {seed}")
+    theirs = write_random_tokenizer(tmp_path, way, rng)
+    ours = read_vocabulary(tmp_path)
+    assert ours.lower_case is theirs.do_lower_case
+    assert [theirs.convert_ids_to_tokens(number) for number in range(len(theirs))] == ours.pieces
+    (tmp_path / "again").mkdir()
+    for name, content in ours.files(ours.lower_case).items():
+        (tmp_path / "again" / name).write_bytes(content)
+    again = read_vocabulary(tmp_path / "again")
+    assert (again.pieces, again.rules, again.identity) == (ours.pieces, ours.rules, ours.identity)
+    texts = [random_text(rng) for _ in range(30)]
+    tokenizer = make_tokenizer(again, theirs.do_lower_case, special_tokens=True)
+    for text in texts:
+        read = tokenizer.encode(text, add_special_tokens=False).ids
+        assert read == theirs(text, add_special_tokens=False)["input_ids"], text
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_corpora_are_read_word_by_word_as_whole_lines_are(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    write_random_tokenizer(tmp_path, "added_tokens_decoder", rng)
+    vocabulary = read_vocabulary(tmp_path)
+    tokenizer = make_tokenizer(vocabulary, bool(vocabulary.lower_case))
+    lines = [random_text(rng) for _ in range(30)]
+    expected = [encoding.ids for encoding in tokenizer.encode_batch(lines, add_special_tokens=False)]
+    ids, lengths = tokenize_lines("\n".join(lines).encode(), tokenizer)
+    assert (ids.tolist(), lengths.tolist()) == (list(chain.from_iterable(expected)), [len(line) for line in expected])
+
+
+def test_a_normalizer_that_does_not_clean_text_is_followed(tmp_path: Path) -> None:
+    BertTokenizerFast(str(write_pieces(tmp_path))).save_pretrained(tmp_path)
+    content = read_json(tmp_path / "tokenizer.json")
+    content["normalizer"]["clean_text"] = False
+    write_json(tmp_path / "tokenizer.json", content)
+    theirs = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    vocabulary, text = read_vocabulary(tmp_path), "pa\x00ris the\x07"
+    expected = theirs(text, add_special_tokens=False)["input_ids"]
+    assert make_tokenizer(vocabulary, True, special_tokens=True).encode(text, add_special_tokens=False).ids == expected
+    assert expected != BertTokenizerFast(str(tmp_path / "vocab.txt"))(text, add_special_tokens=False)["input_ids"]
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "id that leaves a gap": ("added_tokens.json", {"new": len(PIECES) + 1}, "'new' has the id"),
+    "id of another piece": ("added_tokens.json", {"new": 5}, "'new' has the id 5"),
+    "other id of a piece": ("added_tokens.json", {"paris": 5}, "'paris' has the id 5"),
+    "no number": ("added_tokens.json", {"new": "5"}, "new is '5'"),
+    "empty token": ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": ""}}}, "content is ''"),
+    "no flag": ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": "a", "special": 1}}}, "special"),
+    "no list": ("tokenizer_config.json", {"additional_special_tokens": "a"}, "additional_special_tokens is 'a'"),
+    "other [CLS]": ("tokenizer_config.json", {"cls_token": "<s>"}, r"cls_token is '<s>', but input should be \[CLS\]"),
+    "other [SEP]": ("special_tokens_map.json", {"sep_token": {"content": "</s>"}}, r"input should be \[SEP\]"),
+    "case in words": ("tokenizer_config.json", {"do_lower_case": "yes"}, "do_lower_case is 'yes'"),
+    "other class": ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer"}, "tokenizer_class"),
+    "Japanese words": ("tokenizer_config.json", {"word_tokenizer_type": "mecab"}, "word_tokenizer_type is 'mecab'"),
+    "characters": ("tokenizer_config.json", {"subword_tokenizer_type": "character"}, "subword_tokenizer_type"),
+    "no words": ("tokenizer_config.json", {"do_basic_tokenize": False}, "do_basic_tokenize"),
+    "words kept whole": ("tokenizer_config.json", {"never_split": ["a"]}, "never_split"),
+    "padding first": ("tokenizer_config.json", {"padding_side": "left"}, "padding_side is 'left'"),
+    "cut at the beginning": ("tokenizer_config.json", {"truncation_side": "left"}, "truncation_side is 'left'"),
+    "special tokens split": ("tokenizer_config.json", {"split_special_tokens": True}, "split_special_tokens"),
+    "own code": ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["a.B", None]}}, "auto_map"),
+    "no segments": ("tokenizer_config.json", {"model_input_names": ["input_ids", "attention_mask"]}, "token_type_ids"),
+    "white space that another token takes": (
+        "tokenizer_config.json", {"additional_special_tokens": ["\n", {"content": "a", "lstrip": True}]}, "white space",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_followed_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    name, content, message = REFUSED[case]
+    write_pieces(tmp_path)
+    write_json(tmp_path / name, content)
+    with pytest.raises(UserError, match=message) as error:
+        read_vocabulary(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_vocabulary_and_a_tokenizer_that_differ_are_refused(tmp_path: Path) -> None:
+    BertTokenizerFast(str(write_pieces(tmp_path))).save_pretrained(tmp_path)
+    write_pieces(tmp_path, [piece.replace("[unused0]", "covid") for piece in PIECES])
+    with pytest.raises(UserError, match=r"tokenizer\.json beside it has another piece 5; delete the one"):
+        read_vocabulary(tmp_path)
+
+
+def test_a_token_that_is_nothing_once_text_is_cleaned_is_refused(tmp_path: Path) -> None:
+    write_pieces(tmp_path)
+    write_json(tmp_path / "added_tokens.json", {"\u200b": len(PIECES)})
+    with pytest.raises(UserError, match="is nothing once text is normalized"):
+        make_tokenizer(read_vocabulary(tmp_path), True)
+
+
+def test_accents_are_kept_by_a_vocabulary_of_ones_own_and_by_its_data_set(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Der schöne Film war über Paris.\nEine Schöne ist schon da.\n" * 40, encoding="utf-8")
+    arguments = ["--text", str(text), "--output", str(tmp_path / "data"), "--vocab-size", "150", "--workers", "1"]
+    assert prepare([*arguments, "--keep-accents"]) == 0
+    assert read_json(tmp_path / "data" / "manifest.json")["settings"]["strip_accents"] is False
+    theirs, vocabulary = BertTokenizerFast.from_pretrained(tmp_path / "data"), read_vocabulary(tmp_path / "data")
+    assert "schöne" in vocabulary.pieces and vocabulary.lower_case is True
+    ours = make_tokenizer(vocabulary, True).encode("Schöne Über schon", add_special_tokens=False)
+    assert ours.ids == theirs("Schöne Über schon", add_special_tokens=False)["input_ids"]
+    assert prepare(arguments) == 2  # other settings
+    assert prepare([*arguments, "--overwrite"]) == 0
+    again = read_vocabulary(tmp_path / "data")
+    assert "schone" in again.pieces and again.rules == USUAL_RULES
+    more = ["--vocab-file", str(tmp_path / "data" / "vocab.txt"), "--output", str(tmp_path / "more")]
+    assert prepare(["--text", str(text), *more, "--keep-accents"]) == 0
+    assert read_vocabulary(tmp_path / "more").rules.strip_accents is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "more", "message"),
+    [
+        ({"do_lower_case": True}, [], "strips accents"),
+        ({"do_lower_case": False}, [], "keeps capitals"),
+        (None, ["--cased"], "keeps its accents anyway"),
+    ],
+)
+def test_keeping_accents_against_the_tokenizer_is_refused(
+    settings: Any, more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pieces(tmp_path)
+    if settings:
+        write_json(tmp_path / "tokenizer_config.json", settings)
+    (tmp_path / "text.txt").write_text("a b.\n")
+    paths = ["--text", str(tmp_path / "text.txt"), "--vocab-file", str(tmp_path), "--output", str(tmp_path / "data")]
+    assert prepare([*paths, "--keep-accents", *more]) == 2
+    assert message in capsys.readouterr().err
+
+
+def refused_rows() -> list[tuple[str, str]]:
+    """Return the file and the example of each row in the guide's table that has an example of what is refused."""
+    lines = (ROOT / "guides" / "checkpoints.md").read_text(encoding="utf-8").splitlines()
+    begin, file, rows = lines.index("| file | setting | here | refused, for example |"), "", []
+    for line in lines[begin + 2 : lines.index("", begin)]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        file = cells[0].strip("`") or file
+        if cells[3]:
+            rows.append((file, cells[3].strip("`")))
+    return rows
+
+
+@pytest.mark.parametrize(("file", "example"), refused_rows())
+def test_what_the_guide_calls_refused_is_refused(file: str, example: str, tmp_path: Path) -> None:
+    BertTokenizerFast(str(write_pieces(tmp_path)), do_lower_case=False).save_pretrained(tmp_path)
+    encoder = {"path": "", "type": "Transformer"}
+    write_json(tmp_path / "modules.json", [encoder, {"path": "1_Pooling", "type": "Pooling"}])
+    (tmp_path / "1_Pooling").mkdir()
+    write_json(tmp_path / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
+    architecture = {"max_position_embeddings": 64}
+
+    def read() -> None:
+        lower_case = read_vocabulary(tmp_path).lower_case
+        start = Pretrained("there", {}, architecture, lower_case=lower_case, folder=tmp_path)
+        settings = embedding_settings(start)
+        assert settings is not None
+        embedding_prompt(start, settings.pooling)
+
+    read()
+    content, changes = (read_json(tmp_path / file) if (tmp_path / file).exists() else {}), json.loads(example)
+    if isinstance(changes, dict):
+        merged = {
+            name: {**content[name], **value} if isinstance(value, dict) and name in content else value
+            for name, value in changes.items()
+        }
+        changes = {**content, **merged}
+    write_json(tmp_path / file, changes)
+    with pytest.raises(UserError) as error:
+        read()
+    assert file in str(error.value) or "vocab.txt" in str(error.value)
+    assert "\n" not in str(error.value)
