@@ -13,7 +13,7 @@ import importlib
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
 
 from execution.software.cluster.membership import read_membership
 from model.tasks import TASKS
@@ -27,9 +27,7 @@ from utilities.files import write_atomically
 from utilities.progress import waiting
 
 if TYPE_CHECKING:  # imports TensorFlow
-    from execution.interface import Platform
-    from training.initial_weights import InitialWeights
-    from training.task import BuiltModel
+    from tasks.answering import Model
     from training.trainer import Result
 
 
@@ -122,43 +120,43 @@ def write_baseline(folder: Path, scores: Mapping[str, float]) -> None:
         write_atomically(folder / BASELINE, json.dumps(scores, indent=2) + "\n")
 
 
-class RestoredTask(NamedTuple):
-    """A task and its model with the weights of a checkpoint, on this machine."""
-
-    task: Any
-    built: BuiltModel
-    platform: Platform
-
-
-def prediction_config(**settings: Any) -> TrainingConfig:
-    """Return the config of a model that is restored to predict, in float32; ``settings`` are fields of it."""
-    fixed = {
-        "do_training": False,
-        "do_validation": False,
-        "enable_recomputation": False,  # of a backward pass, which does not happen
-        "embedding_serialization_factor": 1,
-        "execution": {"platform": "software", "precision": "float32", "xla": False},
-    }
-    return TrainingConfig.model_validate({**settings, **fixed})
-
-
-def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> RestoredTask:
-    """Return a task and its model with a checkpoint's weights.
+def load(
+    checkpoint: str,
+    task: Optional[str] = None,
+    *,
+    vocab_file: Optional[str] = None,
+    max_seq_length: Optional[int] = None,
+    pooling: Optional[str] = None,
+    prompt: Optional[str] = None,
+    normalize: bool = False,
+) -> Model:
+    """Return a trained model, which is called with a text, a pair of texts as a tuple, or a list of these.
 
     Args:
-        start: the checkpoint.
-        name: name of its task.
-        config: from :func:`prediction_config`.
+        checkpoint: a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, or a folder of
+            Hugging Face or sentence-transformers.
+        task: name of the task, needed only if the checkpoint does not say it.
+        vocab_file: ``vocab.txt`` or ``tokenizer.json``; by default that of the checkpoint.
+        max_seq_length: tokens of a text at most; by default as in training.
+        pooling, prompt, normalize: how a text becomes an embedding, see ``python -m tasks.embed --help``.
 
     Raises:
-        UserError: the checkpoint lacks weights of the model, whose predictions would be random.
-    """
-    with waiting("reading the model"):
-        from training.initial_weights import refuse_random_weights, resolved_architecture
-        from training.machine import configured_platform
+        UserError: there is no such checkpoint, or it is not one of the task.
 
-        task = task_class(name)(config, resolved_architecture(config, start), start)
-        platform = configured_platform(config)
-        built = task.build(platform, start.set_initial_weights)
-    refuse_random_weights(start, allowed=False)
-    return RestoredTask(task, built, platform)
+    Example:
+        >>> model = load("runs/reviews")  # doctest: +SKIP
+        >>> model("a gorgeous, witty, seductive movie")[0].label  # doctest: +SKIP
+        'positive'
+    """
+    with waiting("loading TensorFlow"):
+        from tasks.answering import load_model
+    return load_model(
+        checkpoint,
+        "load",
+        task,
+        vocab_file=vocab_file,
+        max_seq_length=max_seq_length,
+        pooling=pooling,
+        prompt=prompt,
+        normalize=normalize,
+    )

@@ -34,9 +34,10 @@ from model.tasks import CLASSIFICATION, MULTI_LABEL
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
 from tasks import write_baseline
+from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
-from training.prediction import Predictor
+from training.prediction import Predict, Predictor
 from utilities.errors import UserError
 from utilities.metric_names import LOSS
 
@@ -55,6 +56,13 @@ class HeldOut(NamedTuple):
 
     split: Split
     examples: Examples
+
+
+class Choice(NamedTuple):
+    """A class or label and its probability."""
+
+    label: str
+    probability: float
 
 
 class Classification(FineTuning):
@@ -162,32 +170,35 @@ class Classification(FineTuning):
         """Return the model inputs of texts, one or two for each sample."""
         return text_features(self.tokenizer, texts, self._config.max_seq_length)
 
-    def logits(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
+    def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
         """Return the model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
         inputs = self.encoded(texts)
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
         logits = self.predicted(predict, samples, inputs.lengths)["logits"]
         return logits if self._order is None else logits[:, self._order]
 
-    def describe(self, predict: Predictor, texts: Sequence[str]) -> List[str]:
-        """Return lines with the classes of one sample and their probabilities, the likeliest first; or its score.
+    def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Any]:
+        """Return for each sample its classes or labels and their probabilities, the likeliest first; or its score."""
+        logits = self.logits(predict, texts)
+        if self.benchmark.is_regression:
+            scores: List[float] = np.clip(logits[:, 0], *self.benchmark.score_range).tolist()
+            return scores
+        probabilities = expit(logits) if self.benchmark.is_multi_label else softmax(logits, axis=-1)
+        names = [label.name for label in self.benchmark.labels]
+        orders = np.argsort(-logits, axis=-1, kind="stable").tolist()
+        return [
+            Answer(Choice(names[number], row[number]) for number in order)
+            for order, row in zip(orders, probabilities.tolist())
+        ]
 
-        Raises:
-            UserError: the task takes another number of texts; if the task is unknown, it may take one or two.
-        """
-        self.check_texts(len(texts))
-        logits = self.logits(predict, [tuple(texts)])
+    def lines(self, answer: Any) -> List[str]:
+        """Return lines with the likeliest classes and their probabilities, or with the score."""
         if self.benchmark.is_regression:
             low, high = self.benchmark.score_range
-            score = self._scores(logits)[0]
-            return [f"{score:.4g}" if math.isinf(high) else f"{score:.2f} on a scale from {low:g} to {high:g}"]
-        probabilities = self._probabilities(logits)[0]
-        shown = max(MOST_SHOWN, int(np.sum(probabilities > 0.5)))
-        order = np.argsort(-probabilities, kind="stable")[:shown].tolist()
-        names = [label.name for label in self.benchmark.labels]
-        width = max(len(names[number]) for number in order)
-        shares = [(names[number], float(probabilities[number])) for number in order]
-        return [f"{name:<{width}}  {share:7.2%}  {'█' * round(share * BAR_WIDTH)}".rstrip() for name, share in shares]
+            return [f"{answer:.4g}" if math.isinf(high) else f"{answer:.2f} on a scale from {low:g} to {high:g}"]
+        shown = answer[: max(MOST_SHOWN, sum(share > 0.5 for _, share in answer))]
+        width = max(len(name) for name, _ in shown)
+        return [f"{name:<{width}}  {share:7.2%}  {'█' * round(share * BAR_WIDTH)}".rstrip() for name, share in shown]
 
     @property
     def predicted_columns(self) -> Tuple[str, ...]:
@@ -197,27 +208,17 @@ class Classification(FineTuning):
         best = () if self.benchmark.is_multi_label else ("probability",)
         return ("prediction", *best, *(f"probability_{label.name}" for label in self.benchmark.labels))
 
-    def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
-        """Return for each sample its class or labels and the probabilities of all, or its score."""
-        logits = self.logits(predict, texts)
+    def row(self, answer: Any) -> Dict[str, Any]:
+        """Return the class or labels of a sample and the probabilities of all, or its score, by column."""
         if self.benchmark.is_regression:
-            return [{"prediction": float(f"{score:.6g}")} for score in self._scores(logits).tolist()]
-        predictions, probabilities = decode_predictions(self.benchmark, logits), self._probabilities(logits)
-        shares = np.round(probabilities.astype(np.float64), 6).tolist()
+            return {"prediction": float(f"{answer:.6g}")}
+        shares = {name: round(share, 6) for name, share in answer}
+        names = [label.name for label in self.benchmark.labels]
+        best: Tuple[Any, ...] = answer[0].label, shares[answer[0].label]
         if self.benchmark.is_multi_label:
-            answers = [[joined_labels(self.benchmark, row)] for row in predictions]
-        else:
-            names = [label.name for label in self.benchmark.labels]
-            answers = [[names[number], row[number]] for number, row in zip(predictions.tolist(), shares)]
-        return [dict(zip(self.predicted_columns, (*answer, *row))) for answer, row in zip(answers, shares)]
-
-    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Return the probabilities of classes or labels, ``(N, C)``."""
-        return expit(logits) if self.benchmark.is_multi_label else softmax(logits, axis=-1)
-
-    def _scores(self, logits: np.ndarray) -> np.ndarray:
-        """Return the scores of a regression, ``(N,)``, within their range."""
-        return np.clip(decode_predictions(self.benchmark, logits), *self.benchmark.score_range)
+            chosen = {name for name, share in answer if share > 0.5}
+            best = (joined_labels(self.benchmark, np.array([name in chosen for name in names])),)
+        return dict(zip(self.predicted_columns, (*best, *(shares[name] for name in names))))
 
     def _predictions(self, predict: Predictor, examples: Examples) -> np.ndarray:
         return decode_predictions(self.benchmark, self.logits(predict, examples.texts))

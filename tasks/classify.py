@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.own import filled
-from model.tasks import CLASSIFICATION, SQUAD, TASKS
-from tasks import RestoredTask, prediction_config, restore_task, task_class
+from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, TASKS, TOKEN_CLASSIFICATION
 from tasks.file_predictions import (
     CHECKPOINT,
     FILE,
     OUTPUT,
     TEXT,
+    USUAL_LENGTH,
+    USUAL_SQUAD_LENGTH,
     WORD_COLUMN,
-    Sample,
     add_model_flags,
     check_files,
     check_rows,
@@ -47,11 +47,9 @@ from utilities.progress import waiting
 from utilities.tables import FORMATS, check_columns
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
-    from checkpoints.pretrained.pretrained import Pretrained
+    from tasks.answering import Model
 
-USUAL_LENGTH, USUAL_SQUAD_LENGTH = 128, 384
-PREDICTED_TAGS = "prediction"  # the field of the tags in Hugging Face's JSON lines
-FILE_PACKING = {"max_sequences_per_pack": 3}  # as in configs/packed.json: short texts share a row
+TAGS = "prediction"  # the field of the tags in Hugging Face's JSON lines
 
 
 def classify(options: argparse.Namespace) -> List[str]:
@@ -62,73 +60,53 @@ def classify(options: argparse.Namespace) -> List[str]:
             file cannot be used.
     """
     check_options(options)
-    with waiting("loading TensorFlow"):
-        from checkpoints.pretrained.opening import open_pretrained
-        from training.prediction import Predictor
-
     if options.glue_task not in (None, *BENCHMARK_TASKS):
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
+    with waiting("loading TensorFlow"):
+        from checkpoints.pretrained.opening import open_pretrained
+        from tasks.answering import restored_model, trained_task
+
     start = open_pretrained(options.checkpoint, CHECKPOINT)
-    name = trained_task(start)
-    if name not in TASKS:
-        raise UserError(f"{CHECKPOINT}: {start.origin} was trained for {name}, which is not a task of this program")
-    task = task_class(name)
-    if not hasattr(task, "describe"):
-        what = f"{start.origin} was trained for {name}"
+    task = trained_task(start) or CLASSIFICATION
+    if task in (PRETRAINING, SENTENCE_EMBEDDING):
+        what = f"{start.origin} was trained for {task}"
         raise UserError(f"{CHECKPOINT}: {what}; fine-tune it with {TASKS[CLASSIFICATION].program} first")
-    trained = (start.settings.get("config") or {}) if start.own else {}
-    config = prediction_config(
-        glue_task=options.glue_task or trained.get("glue_task"),
-        classification_data=None if options.glue_task else trained.get("classification_data"),
-        squad=trained.get("squad") or {},
-        max_seq_length=options.max_seq_length
-        or trained.get("max_seq_length")
-        or min(USUAL_SQUAD_LENGTH if name == SQUAD else USUAL_LENGTH, start.architecture["max_position_embeddings"]),
-        vocab_file=options.vocab_file,
-        packing=FILE_PACKING if options.file else {},
-    )
-    restored = restore_task(start, name, config)
+    given = {"vocab_file": options.vocab_file, "max_seq_length": options.max_seq_length}
+    model = restored_model(start, task, glue_task=options.glue_task, **given)
     if options.file:
-        return [predict_file(options, restored)]
-    task, built, platform = restored
-    built.model.run_eagerly = True  # tracing a graph takes longer than one prediction
-    lines: List[str] = task.describe(Predictor(built.model, 1, platform), options.texts)
+        return [predict_file(options, model)]
+    model.answering.check_texts(len(options.texts))
+    lines: List[str] = model.answering.lines(model(tuple(options.texts)))
     return lines
 
 
-def predict_file(options: argparse.Namespace, restored: RestoredTask) -> str:
+def predict_file(options: argparse.Namespace, model: Model) -> str:
     """Write the predictions for a table or for a file in CoNLL's columns, and return the line to print."""
-    from training.prediction import EVALUATION_BATCH_SIZE, Predictor
-
-    task, built, platform = restored
-    source, output = options.file, options.output
-    tags_words = hasattr(task, "tags")
+    task, source, output = model.answering, options.file, options.output
+    tags_words = model.task == TOKEN_CLASSIFICATION
     if is_table(source):
-        read: Sample
         field = token_field(source) if tags_words and not options.text else None
+        columns = options.text or task.text_columns
         if field is None:
-            columns = options.text or task.text_columns
             task.check_texts(len(columns))
             check_columns(source, columns)
-            read, added, predict = filled(*columns), task.predicted_columns, task.predicted_rows
-        else:
-            read, added, predict = words_in(field), (PREDICTED_TAGS,), partial(tag_rows, task, origin=str(source))
+        read, added = (filled(*columns), task.predicted_columns) if field is None else (words_in(field), [TAGS])
+
+        def predict(samples: Sequence[Any]) -> List[Dict[str, Any]]:
+            if field is None:
+                return [task.row(answer) for answer in model.answers(samples)]
+            return [{TAGS: tags} for tags in model.tags(samples, str(source))]
+
         count = check_rows(source, read, output, added)
-        total = None if task.name == SQUAD else count  # a question may have several windows
-        predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform, total=total)
-        write_predictions(source, read, output, partial(predict, predictor))
+        with model.progress(count):
+            write_predictions(source, read, output, predict)
         return f"predictions for {count:,} rows: {output}"
     if options.text or not tags_words:
         raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {task.name} need")
     count = check_sentences(source, options.word_column)
-    predictor = Predictor(built.model, min(EVALUATION_BATCH_SIZE, count), platform, total=count)
-    write_tags(source, output, partial(task.tags, predictor, origin=str(source)), options.word_column)
+    with model.progress(count):
+        write_tags(source, output, partial(model.tags, origin=str(source)), options.word_column)
     return f"tags for {count:,} sentences: {output}"
-
-
-def tag_rows(task: Any, predict: Any, sentences: Sequence[Sequence[str]], origin: str) -> List[Dict[str, Any]]:
-    """Return the tags of the words of each row as its new column."""
-    return [{PREDICTED_TAGS: tags} for tags in task.tags(predict, sentences, origin=origin)]
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -144,15 +122,6 @@ def check_options(options: argparse.Namespace) -> None:
     if options.output is None:
         raise UserError(f"{OUTPUT} is not set; name the file of the predictions")
     check_files(options.file, options.output)
-
-
-def trained_task(start: Pretrained) -> str:
-    """Return the task that a checkpoint was trained for; classification if it does not say."""
-    if start.own:
-        return str(start.settings.get("task", CLASSIFICATION))
-    architectures = start.settings.get("architectures") or ()
-    named = (name for name, facts in TASKS.items() if facts.hugging_face in architectures)
-    return next((name for name in named if hasattr(task_class(name), "describe")), CLASSIFICATION)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

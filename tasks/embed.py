@@ -19,24 +19,21 @@ from typing import List, Optional, Sequence
 import numpy as np
 
 from model.tasks import SENTENCE_EMBEDDING
-from tasks import prediction_config, restore_task
-from tasks.classify import FILE_PACKING, USUAL_LENGTH
 from tasks.file_predictions import (
     CHECKPOINT,
     FILE,
     OUTPUT,
-    ROWS,
     TEXT,
+    USUAL_LENGTH,
     add_model_flags,
     check_new_file,
-    read_rows,
+    read_texts,
     sequence_length,
 )
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.progress import waiting
-from utilities.tables import FORMATS, REPAIR, check_columns, read_text
 
 
 def embed(options: argparse.Namespace) -> List[str]:
@@ -50,59 +47,23 @@ def embed(options: argparse.Namespace) -> List[str]:
         raise UserError(f"{OUTPUT}: {output} must end with .npy")
     check_new_file(output)
     texts = read_texts(source, options.text)
-    # These import TensorFlow, which --help and errors of the command line do not need.
-    with waiting("loading TensorFlow"):
-        from checkpoints.pretrained.opening import open_pretrained
-        from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
-        from tasks.sentence_embedding import normalized
-        from training.prediction import EVALUATION_BATCH_SIZE, Predictor
+    with waiting("loading TensorFlow"):  # which --help and errors of the command line do not need
+        from tasks.answering import load_model
 
-    start = open_pretrained(options.checkpoint, CHECKPOINT)
-    known = embedding_settings(start) or EmbeddingSettings()
-    pooling = options.pooling or known.pooling
-    prompt = embedding_prompt(start, pooling, options.prompt)
-    positions = start.architecture["max_position_embeddings"]
-    config = prediction_config(
-        embedding={"pooling": pooling},
-        max_seq_length=options.max_seq_length or min(known.length or USUAL_LENGTH, positions),
+    model = load_model(
+        options.checkpoint,
+        CHECKPOINT,
+        SENTENCE_EMBEDDING,
         vocab_file=options.vocab_file,
-        packing=FILE_PACKING,
+        max_seq_length=options.max_seq_length,
+        pooling=options.pooling,
+        prompt=options.prompt,
+        normalize=options.normalize,
     )
-    task, built, platform = restore_task(start, SENTENCE_EMBEDDING, config)
-    predictor = Predictor(built.model, EVALUATION_BATCH_SIZE, platform, total=len(texts))
-    texts = [prompt + text for text in texts]
-    parts = [task.embeddings(predictor, texts[begin : begin + ROWS]) for begin in range(0, len(texts), ROWS)]
-    embeddings = np.concatenate(parts)  # (rows, H)
-    if known.normalize or options.normalize:
-        embeddings = normalized(embeddings)
+    embeddings = model(texts)
     with replacing(output) as file:
         np.save(file, embeddings)
     return [f"embeddings of {len(texts):,} texts, {embeddings.shape[1]} numbers each: {output}"]
-
-
-def read_texts(source: Path, column: Optional[str]) -> List[str]:
-    """Return the texts of a file: those of a table's column, or the lines of a file of another kind.
-
-    Raises:
-        UserError: the file cannot be read, or a text is missing.
-    """
-    if source.suffix.lower() in FORMATS:
-        name = column or "text"
-        check_columns(source, [name])
-        rows = [(number, row.get(name)) for number, row in read_rows(source)]
-    elif column is not None:
-        raise UserError(f"{TEXT}: {source} has no columns; leave it out, or name a table ({', '.join(FORMATS)})")
-    else:
-        lines = read_text(source).split("\n")
-        rows = list(enumerate(lines if lines[-1] else lines[:-1], start=1))
-    texts = []
-    for number, text in rows:
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{source}: line {number}: has no text; {REPAIR}")
-        texts.append(text)
-    if not texts:
-        raise UserError(f"{source}: is empty; name a file with texts")
-    return texts
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:

@@ -9,19 +9,20 @@ from __future__ import annotations
 import argparse
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from data_utils.classification.tasks import FieldError
 from data_utils.tagged_sentences import TOKEN_FIELDS, column_sentences, tagged_columns, words_of_columns
 from settings.rules import SHORTEST_SEQUENCE
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.tables import FORMATS, REPAIR, Row, read_table, short, unwritable, write_table
+from utilities.tables import FORMATS, REPAIR, Row, check_columns, read_table, read_text, short, unwritable, write_table
 
 CHECKPOINT, FILE, TEXT, OUTPUT, WORD_COLUMN = "--checkpoint", "--file", "--text", "--output", "--word-column"
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 LONGEST_SEQUENCE = 10**7  # tokens; the positions of a model are checked when it is built
 ROWS = 4096  # of a part, which is predicted at once
+USUAL_LENGTH, USUAL_SQUAD_LENGTH = 128, 384  # tokens at most, of models that do not say it
 
 Item = TypeVar("Item")
 
@@ -109,6 +110,31 @@ def words_in(field: str) -> Sample:
     return words
 
 
+def read_texts(source: Path, column: Optional[str]) -> List[str]:
+    """Return the texts of a file: those of a table's column, or the lines of a file of another kind.
+
+    Raises:
+        UserError: the file cannot be read, or a text is missing.
+    """
+    if source.suffix.lower() in FORMATS:
+        name = column or "text"
+        check_columns(source, [name])
+        rows = [(number, row.get(name)) for number, row in read_rows(source)]
+    elif column is not None:
+        raise UserError(f"{TEXT}: {source} has no columns; leave it out, or name a table ({', '.join(FORMATS)})")
+    else:
+        lines = read_text(source).split("\n")
+        rows = list(enumerate(lines if lines[-1] else lines[:-1], start=1))
+    texts = []
+    for number, text in rows:
+        if not isinstance(text, str) or not text.strip():
+            raise UserError(f"{source}: line {number}: has no text; {REPAIR}")
+        texts.append(text)
+    if not texts:
+        raise UserError(f"{source}: is empty; name a file with texts")
+    return texts
+
+
 def check_rows(source: Path, read: Sample, output: Path, added: Sequence[str]) -> int:
     """Check every row before the first prediction, and return their number.
 
@@ -142,7 +168,7 @@ def write_predictions(source: Path, read: Sample, output: Path, predict: Columns
 
 def _with_predictions(source: Path, read: Sample, predict: Columns) -> Iterator[Row]:
     rows = (row for _, row in read_rows(source))
-    for part in _parts(rows):
+    for part in parts(rows):
         for row, prediction in zip(part, predict([read(row) for row in part])):
             yield {**row, **prediction}
 
@@ -162,7 +188,7 @@ def check_sentences(source: Path, word_column: Optional[int] = None) -> int:
 def write_tags(source: Path, output: Path, predict: Tags, word_column: Optional[int] = None) -> None:
     """Write the lines of a file in CoNLL's columns with one more, the predicted tags."""
     with replacing(output) as file:
-        for part in _parts(column_sentences(source, word_column)):
+        for part in parts(column_sentences(source, word_column)):
             words = [words_of_columns(sentence, word_column) for sentence in part]
             sentences = [each for each in words if each]
             tags = iter(predict(sentences) if sentences else [])
@@ -171,9 +197,10 @@ def write_tags(source: Path, output: Path, predict: Tags, word_column: Optional[
                 file.writelines(f"{line}\n".encode() for line in tagged)
 
 
-def _parts(items: Iterator[Item]) -> Iterator[List[Item]]:
+def parts(items: Iterable[Item]) -> Iterator[List[Item]]:
     """Yield lists of at most ``ROWS`` items, which limits the memory of predictions."""
-    return iter(lambda: list(islice(items, ROWS)), [])
+    left = iter(items)
+    return iter(lambda: list(islice(left, ROWS)), [])
 
 
 def read_rows(source: Path) -> Iterator[Tuple[int, Row]]:

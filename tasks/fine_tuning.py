@@ -16,7 +16,7 @@ from model.architecture import Architecture
 from settings.schema import TrainingConfig
 from training.building import build_model
 from training.initial_weights import InitialWeights, TokenizerSettings, tokenizer_settings
-from training.prediction import Predictor
+from training.prediction import Predict, PredictorByLength
 from training.task import BuiltModel, SetInitialWeights
 from utilities.errors import UserError
 
@@ -117,8 +117,11 @@ class FineTuning:
                 f" {rows}); give one text a sample, or name weights with a type_vocab_size of 2"
             )
 
-    def predicted(self, predict: Predictor, samples: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
+    def predicted(self, predict: Predict, samples: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the model's outputs for each sequence, by name."""
+        if isinstance(predict, PredictorByLength):
+            self._check_segments(samples)
+            return predict(samples, lengths)
         reader = self.rows(samples, lengths, texts=1)
         return outputs_by_sample(reader, predict(reader))
 

@@ -4,8 +4,6 @@
 A minimal pair is a good sentence and a bad one that differ in little else (BLiMP: Warstadt et al. 2020, arXiv
 1912.00582). The model is right if the good sentence has the higher pseudo-log-likelihood (Salazar et al. 2020, arXiv
 1910.14659, equation 1): the sum of the log-probabilities of its word pieces, each of them masked alone.
-
-N sentences · S tokens of a row · R rows of a batch, each a sentence with one masked piece · V vocabulary
 """
 
 from __future__ import annotations
@@ -19,32 +17,17 @@ if not __package__:  # started by its path, from any folder
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, NamedTuple, Optional, Sequence
 
 import numpy as np
 
 from data_utils.command_line import positive
 from data_utils.minimal_pairs import FIELD, PARADIGM, Pair, read_pairs, word_pieces
-from data_utils.tokenizer import make_tokenizer
-from data_utils.tokenizer_files import CLASSIFIER, MASK, PADDING, SEPARATOR
-from model.tasks import PRETRAINING, TASKS
-from tasks import prediction_config, restore_task
 from tasks.file_predictions import CHECKPOINT, add_model_flags
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
-from utilities.progress import progress_bar
 from utilities.tables import FORMATS, aligned
-
-if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
-    from checkpoints.pretrained.pretrained import Pretrained
-    from model.blocks import Block
-
-LENGTHS = 8  # rows are padded to multiples of it
-BATCH_TOKENS = 2048  # R·S; on CPUs, larger batches are not faster
-
-# Returns the log-probabilities (R,) for ids (R, S), mask (R, S), masked positions (R, 1) and true pieces (R, 1).
-Score = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], Any]
 
 
 class Result(NamedTuple):
@@ -77,82 +60,6 @@ def by_group(names: Sequence[str], differences: np.ndarray) -> Dict[str, Result]
     return {name: summarize(differences[groups == name]) for name in sorted({*names} - {""})}
 
 
-def pseudo_log_likelihoods(
-    sentences: Sequence[Sequence[int]], special: Sequence[int], longest: int, score: Score
-) -> np.ndarray:
-    """Return the pseudo-log-likelihood of each sentence, (N,) float64, in nats.
-
-    Args:
-        sentences: ids of each sentence's word pieces, without special tokens.
-        special: ids of [PAD], [CLS], [SEP] and [MASK].
-        longest: positions of the model.
-        score: the model.
-    """
-    padding, first, last, mask = special
-    lengths = np.array([len(pieces) + 2 for pieces in sentences])
-    widths = np.minimum(-(-lengths // LENGTHS) * LENGTHS, longest)
-    totals = np.zeros(len(sentences))
-    with progress_bar(int(np.sum(lengths - 2)), "scored", "word pieces") as progress:
-        for width in np.unique(widths).tolist():
-            chosen = np.flatnonzero(widths == width)
-            ids = np.full((len(chosen), width), padding, np.int32)
-            for row, number in zip(ids, chosen.tolist()):
-                row[: lengths[number]] = [first, *sentences[number], last]
-            columns, ends = np.arange(width), lengths[chosen, None] - 1
-            real = (columns <= ends).astype(np.int32)
-            owners, positions = np.nonzero((columns > 0) & (columns < ends))  # every word piece of these sentences
-            size = max(1, BATCH_TOKENS // width)
-            for begin in range(0, len(owners), size):
-                count = min(size, len(owners) - begin)
-                batch = np.minimum(np.arange(begin, begin + size), len(owners) - 1)  # repeats the last row at the end
-                owner, position = owners[batch], positions[batch, None].astype(np.int32)
-                rows = ids[owner]
-                targets = np.take_along_axis(rows, position, axis=1)
-                np.put_along_axis(rows, position, mask, axis=1)
-                scores = np.asarray(score(rows, real[owner], position, targets))
-                np.add.at(totals, chosen[owner[:count]], scores[:count])
-                progress.update(count)
-    return totals
-
-
-def open_model(checkpoint: str) -> Pretrained:
-    """Open a checkpoint that has a masked-LM head.
-
-    Raises:
-        UserError: there is no such checkpoint, or it has no masked-LM head.
-    """
-    from checkpoints.pretrained.opening import open_pretrained
-    from checkpoints.pretrained.weights import TRANSFORM, WORD_BIAS
-
-    start = open_pretrained(checkpoint, CHECKPOINT)
-    transform = [f"{TRANSFORM}.{name}" for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")]
-    missing = {WORD_BIAS, *([] if start.own else transform)} - {*start.weights, *start.neutral_weights}
-    if missing:
-        fix = f"name a run of {TASKS[PRETRAINING].program}, a BertForPreTraining or a BertForMaskedLM"
-        raise UserError(f"{CHECKPOINT}: {start.origin} has no masked-LM head ({min(missing)} is missing); {fix}")
-    return start
-
-
-def score_with(blocks: List[Block]) -> Score:
-    """Return the function that scores rows with a model; it is compiled once for each shape."""
-    from execution.interface import cross_entropy
-    from keras_extensions.backend import tf
-    from model.blocks import run_blocks
-
-    @tf.function(jit_compile=True)
-    def compiled(ids: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        rows = {"input_ids": ids, "input_mask": mask, "segment_ids": tf.zeros_like(ids)}
-        logits = run_blocks(blocks, {**rows, "masked_lm_positions": positions})["masked_lm"]  # (R, 1, V)
-        return -cross_entropy(logits, targets)[:, 0]
-
-    def score(*arrays: np.ndarray) -> Any:
-        tensors = [tf.constant(array) for array in arrays]
-        # A direct call with several shapes in a row would log a warning.
-        return compiled.get_concrete_function(*map(tf.TensorSpec.from_tensor, tensors))(*tensors)
-
-    return score
-
-
 def pair_scores(pairs: Sequence[Pair], checkpoint: str, vocab_file: Optional[str] = None) -> np.ndarray:
     """Return the pseudo-log-likelihoods of the good and the bad sentences, (pairs, 2) float64.
 
@@ -164,20 +71,16 @@ def pair_scores(pairs: Sequence[Pair], checkpoint: str, vocab_file: Optional[str
     Raises:
         UserError: the checkpoint or a sentence cannot be used.
     """
-    from training.initial_weights import resolved_architecture, tokenizer_settings
+    from checkpoints.pretrained.opening import open_pretrained
+    from tasks.masked_words import restore_masked_words
+    from training.prediction import PredictorByLength
 
-    start = open_model(checkpoint)
-    config = prediction_config(
-        vocab_file=vocab_file, max_seq_length=LENGTHS, max_predictions_per_seq=1, use_next_sentence=False
-    )
-    architecture = resolved_architecture(config, start)
-    vocabulary, lower_case = tokenizer_settings(config, architecture, start)
-    tokenizer, longest = make_tokenizer(vocabulary, lower_case), architecture.max_position_embeddings
-    sentences = word_pieces(pairs, tokenizer, longest - 2)
+    model = restore_masked_words(open_pretrained(checkpoint, CHECKPOINT), vocab_file)
+    sentences = word_pieces(pairs, model.corpus_tokenizer, model.longest - 2)
     numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}  # each is scored once
-    special = [vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR, MASK)]
-    score = score_with(restore_task(start, PRETRAINING, config).built.blocks)
-    scores = pseudo_log_likelihoods(list(numbers), special, longest, score)
+    predict = PredictorByLength(model.log_probabilities)
+    with predict.showing(sum(map(len, numbers)), "scored", "word pieces"):
+        scores = model.log_likelihoods(predict, list(numbers))
     return scores[[numbers[sentence] for sentence in sentences]].reshape(-1, 2)
 
 

@@ -14,7 +14,7 @@ import dataclasses
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from settings.schema import TrainingConfig
 from tasks.classification import label_facts, report_truncation
 from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
-from training.prediction import Predictor
+from training.prediction import Predict, Predictor
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
@@ -120,18 +120,25 @@ def unit_vectors(outputs: Tensors, texts: int) -> tf.Tensor:
 class SentenceEmbedding(FineTuning):
     """The task of ``run_sentence_embedding.py``; see :class:`training.task.Task`.
 
+    Attributes:
+        prompt: put before each text that is embedded alone.
+        normalizes: whether embeddings of texts are scaled to length 1.
+
     Raises:
         UserError: there is no vocabulary, or the data to evaluate on cannot be read; raised before training.
     """
 
     name = SENTENCE_EMBEDDING
     outputs = (EMBEDDINGS,)
+    takes = "a text is embedded alone, so a sample is 1 text"
     reads_cls = True
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
         section = config.embedding
-        self.texts = len(section.text)
+        self.prompt, self.normalizes = "", False
+        # A text that is only embedded is a row of its own.
+        self.texts = len(section.text) if config.do_training or config.do_validation else 1
         self.objective: Objective = SimilarityObjective()
         if section.label is None:
             self.objective = RankingObjective(self.texts, section.scale, config.show_accuracy)
@@ -191,7 +198,12 @@ class SentenceEmbedding(FineTuning):
         answers = self._config.global_batch.micro_batch_size * (self.texts - 1)
         return [*lines, f"{math.log(answers):8.4f}: uniform baseline, ln({answers})"]
 
-    def embeddings(self, predict: Predictor, texts: Sequence[str]) -> np.ndarray:
+    def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
+        """Return the embeddings of texts with the prompt before each, ``(len(texts), H)`` float32."""
+        embeddings = self.embeddings(predict, [self.prompt + text for (text,) in texts])
+        return normalized(embeddings) if self.normalizes else embeddings
+
+    def embeddings(self, predict: Predict, texts: Sequence[str]) -> np.ndarray:
         """Return the embeddings of texts, ``(len(texts), H)`` float32."""
         length = self._config.max_seq_length
         inputs = text_features(self.tokenizer, [(text,) for text in texts], length)

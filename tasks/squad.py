@@ -30,9 +30,10 @@ from model.losses import SpanObjective
 from model.tasks import SQUAD
 from reports.answers import Answered, answers_page
 from settings.schema import TrainingConfig
+from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
-from training.prediction import Predictor
+from training.prediction import Predict, Predictor
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS
@@ -123,20 +124,17 @@ class Squad(FineTuning):
             f"{math.log(tokens):8.4f} nats: uniform baseline, ln({tokens:,} tokens)",
         ]
 
-    def describe(self, predict: Predictor, texts: Sequence[str]) -> List[str]:
-        """Return a line for each of the best answers to a question about a context, with its probability."""
-        self.check_texts(len(texts))
-        best = self.answer(predict, [tuple(texts)])[0]
-        return [f"{each.probability:7.2%}  {each.text or 'no answer'}" for each in best[:MOST_SHOWN]]
-
-    def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
-        """Return the best answer to each question and its probability."""
-        best = [candidates[0] for candidates in self.answer(predict, texts)]
-        return [{"answer": each.text, "probability": round(each.probability, 6)} for each in best]
-
-    def answer(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[List[Candidate]]:
+    def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Answer]:
         """Return the best answers, best first, to each of pairs of a question and its context."""
-        return list(self._answers(predict, questions_about(texts)).values())
+        return [Answer(candidates) for candidates in self._answers(predict, questions_about(texts)).values()]
+
+    def lines(self, answer: Answer) -> List[str]:
+        """Return a line for each of the best answers to a question about a context, with its probability."""
+        return [f"{each.probability:7.2%}  {each.text or 'no answer'}" for each in answer[:MOST_SHOWN]]
+
+    def row(self, answer: Answer) -> Dict[str, Any]:
+        """Return the best answer to a question and its probability, by column."""
+        return {"answer": answer[0].text, "probability": round(answer[0].probability, 6)}
 
     def _scores(
         self, squad: SquadSet, predictions: Dict[str, str], answers: Dict[str, List[Candidate]]
@@ -154,7 +152,7 @@ class Squad(FineTuning):
         odds = {identity: no_answer_odds(candidates) for identity, candidates in answers.items()}
         return score_with_no_answers(expected, best, odds, threshold)
 
-    def _answers(self, predict: Predictor, squad: SquadSet) -> Dict[str, List[Candidate]]:
+    def _answers(self, predict: Predict, squad: SquadSet) -> Dict[str, List[Candidate]]:
         config = self._config.squad
         windows = make_windows(squad, self.tokenizer, self._geometry, labels=False)
         logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())

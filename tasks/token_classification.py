@@ -47,10 +47,11 @@ from model.losses import ACCURACY, PackObjective, correct
 from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks import write_baseline
+from tasks.answers import Answer
 from tasks.classification import class_names
 from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
-from training.prediction import Predictor
+from training.prediction import Predict, Predictor
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS
@@ -183,21 +184,19 @@ class TokenClassification(FineTuning):
             lines.append(f"{dataset['tag_entropy_nats']:8.4f}: tag frequencies only (entropy)")
         return [*lines, f"{math.log(self.labels):8.4f}: uniform baseline, ln({self.labels})"]
 
-    def describe(self, predict: Predictor, texts: Sequence[str]) -> List[str]:
+    def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Answer]:
+        """Return the entities of each text in their order."""
+        return [Answer(entities) for entities in self.entities(predict, [text for (text,) in texts])]
+
+    def lines(self, answer: Answer) -> List[str]:
         """Return a line for each entity of a text: its type, the least certain word's probability, and its words."""
-        self.check_texts(len(texts))
-        entities = self.entities(predict, texts)[0]
-        return [f"{entity.kind}  {entity.probability:7.2%}  {entity.text}" for entity in entities] or ["no entities"]
+        return [f"{entity.kind}  {entity.probability:7.2%}  {entity.text}" for entity in answer] or ["no entities"]
 
-    def predicted_rows(self, predict: Predictor, texts: Sequence[Tuple[str, ...]]) -> List[Dict[str, Any]]:
-        """Return the entities of each text."""
-        by_text = self.entities(predict, [text for (text,) in texts])
-        return [
-            {"entities": [{**entity._asdict(), "probability": round(entity.probability, 6)} for entity in entities]}
-            for entities in by_text
-        ]
+    def row(self, answer: Answer) -> Dict[str, Any]:
+        """Return the entities of a text, by column."""
+        return {"entities": [{**entity._asdict(), "probability": round(entity.probability, 6)} for entity in answer]}
 
-    def entities(self, predict: Predictor, texts: Sequence[str]) -> List[List[Entity]]:
+    def entities(self, predict: Predict, texts: Sequence[str]) -> List[List[Entity]]:
         """Return the entities of each text in their order.
 
         Raises:
@@ -228,7 +227,7 @@ class TokenClassification(FineTuning):
         return entities
 
     def tags(
-        self, predict: Predictor, sentences: Sequence[Sequence[str]], origin: Optional[str] = None
+        self, predict: Predict, sentences: Sequence[Sequence[str]], origin: Optional[str] = None
     ) -> List[List[str]]:
         """Return the tags of the words of each sentence; log what was cut if the sentences' origin is given."""
         encoded = self._encoded(sentences)
@@ -277,7 +276,7 @@ class TokenClassification(FineTuning):
     def _encoded(self, sentences: Sequence[Sequence[str]]) -> Encoded:
         return encode_words(self.tokenizer, sentences, self._config.max_seq_length)
 
-    def _logits(self, predict: Predictor, encoded: Encoded) -> np.ndarray:
+    def _logits(self, predict: Predict, encoded: Encoded) -> np.ndarray:
         """Return the model's outputs for each token, ``(N, S, C)``."""
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), encoded.arrays)
         return self.predicted(predict, samples, encoded.lengths)["logits"]

@@ -18,13 +18,14 @@ LINE = "{desc}: {n_fmt} of {total_fmt}{unit}, {elapsed}, {remaining} left, {rate
 LINE_WITHOUT_TOTAL = "{desc}: {n_fmt}{unit}, {elapsed}, {rate_fmt}"
 
 
-def progress_bar(total: Optional[int], label: str, unit: str = "B") -> tqdm:
+def progress_bar(total: Optional[int], label: str, unit: str = "B", delay: float = 0.0) -> tqdm:
     """Return a bar with rate and remaining time on standard error; if that is no terminal, it writes lines of the log.
 
     Args:
         total: Sum of all amounts that ``update`` gets; None if it is not known.
         label: The name of the work, shown first.
         unit: The unit of the total.
+        delay: Seconds before it is shown for the first time.
 
     Example:
         >>> with progress_bar(100, "reading", "B") as progress:
@@ -32,7 +33,7 @@ def progress_bar(total: Optional[int], label: str, unit: str = "B") -> tqdm:
     """
     if unit != "B":
         unit = f" {unit}"
-    common = {"total": total, "desc": label, "unit": unit, "unit_scale": unit == "B", "miniters": 1}
+    common = {"total": total, "desc": label, "unit": unit, "unit_scale": unit == "B", "miniters": 1, "delay": delay}
     if sys.stderr.isatty():
         return tqdm(dynamic_ncols=True, mininterval=BAR_SECONDS, **common)
     line = LINE if total is not None else LINE_WITHOUT_TOTAL

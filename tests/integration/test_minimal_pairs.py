@@ -14,12 +14,15 @@ import pytest
 
 from checkpoints.export.hf_folder import export
 from data_utils.minimal_pairs import Pair, read_pairs
+from data_utils.records.features import TARGETS, TOKEN_POSITIONS, Feature, fine_tuning_features
 from model.tasks import CLASSIFICATION, PRETRAINING
-from tasks.minimal_pairs import BATCH_TOKENS, by_group, main, pair_scores, pseudo_log_likelihoods, summarize
+from tasks.masked_words import MaskedPieces
+from tasks.minimal_pairs import by_group, main, pair_scores, summarize
 from tests.support.pytorch_masked_words import pytorch_scores
 from tests.support.pytorch_process import NEEDS_PYTORCH
 from tests.support.real_data import real_data
 from tests.support.saved_checkpoints import OPTIONS, save
+from training.prediction import BATCH_TOKENS, batches_by_length
 
 pytestmark = pytest.mark.slow
 
@@ -64,23 +67,25 @@ def test_pseudo_log_likelihoods_are_those_of_a_plain_loop_in_pytorch(models, tmp
     assert not [record for record in caplog.records if record.levelname == "WARNING"]  # the pooler is not needed
 
 
-def test_batches_have_few_shapes_of_bounded_size():
+def test_each_piece_is_masked_alone_in_batches_of_bounded_size():
     random = np.random.default_rng(0)
     sentences = [random.integers(5, 120, length).tolist() for length in random.integers(1, 41, 150)]
     padding, first, last, mask = 0, 2, 3, 4
-    shapes = set()
-
-    def score(ids, real, positions, targets):
-        shapes.add(ids.shape)
-        assert ((ids == mask).sum(1) == 1).all() and (np.take_along_axis(ids, positions, 1) == mask).all()
-        assert (ids[:, 0] == first).all() and ((ids == last).sum(1) == 1).all()
-        np.testing.assert_array_equal(real, ids != padding)
-        return targets[:, 0].astype(np.float32)
-
-    totals = pseudo_log_likelihoods(sentences, (padding, first, last, mask), 42, score)
-    np.testing.assert_array_equal(totals, [sum(sentence) for sentence in sentences])
-    assert {width for _, width in shapes} == {8, 16, 24, 32, 40, 42} and len(shapes) == 6
-    assert all(rows * width <= BATCH_TOKENS for rows, width in shapes)
+    masked = Feature("masked_lm_positions", 1, TOKEN_POSITIONS, 42), Feature("masked_lm_ids", 1, TARGETS, 120)
+    reader = MaskedPieces(fine_tuning_features(42, 120, *masked), (padding, first, last, mask), sentences)
+    rows = reader.read(np.arange(reader.count))
+    ids, positions, pieces = (rows[name] for name in ("input_ids", "masked_lm_positions", "masked_lm_ids"))
+    assert ((ids == mask).sum(1) == 1).all() and (np.take_along_axis(ids, positions, 1) == mask).all()
+    assert (ids[:, 0] == first).all() and ((ids == last).sum(1) == 1).all()
+    np.testing.assert_array_equal(rows["input_mask"], ids != padding)
+    assert [pieces[reader.owners == n, 0].tolist() for n in range(len(sentences))] == sentences
+    descending = np.sort(reader.lengths)[::-1]
+    batches = [descending[batch] for batch in batches_by_length(descending)]
+    assert sum(map(len, batches)) == reader.count
+    assert all(len(batch) * batch.max() <= BATCH_TOKENS for batch in batches)
+    assert all(
+        len(batch) > BATCH_TOKENS // batch.max() - 1 for batch in batches[:-1]
+    )  # none is smaller than it must be
 
 
 def test_accuracies_and_standard_errors():

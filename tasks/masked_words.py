@@ -1,0 +1,224 @@
+"""A masked language model that answers: which word pieces fill the blanks of a text, and how likely pieces are.
+
+N samples · S tokens of a sample · P blanks of a sample · V vocabulary · K pieces for a blank
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.weights import TRANSFORM, WORD_BIAS
+from data_utils.classification.features import text_features
+from data_utils.records.arrays import ArrayReader
+from data_utils.records.features import (
+    SHORTEST_SAMPLE,
+    TARGETS,
+    TOKEN_POSITIONS,
+    Feature,
+    FeatureSpec,
+    fine_tuning_features,
+)
+from data_utils.tokenizer import make_tokenizer
+from data_utils.tokenizer_files import CLASSIFIER, MASK, PADDING, SEPARATOR, UNKNOWN
+from execution.interface import Tensors, cross_entropy
+from keras_extensions.backend import tf
+from model.architecture import Architecture
+from model.blocks import Block, run_blocks
+from model.tasks import PRETRAINING, TASKS
+from tasks.answers import Answer
+from tasks.restoring import prediction_config, restore_task
+from training.initial_weights import TokenizerSettings, resolved_architecture, tokenizer_settings
+from training.prediction import PredictorByLength
+from utilities.errors import UserError
+
+POSITIONS, PIECES = "masked_lm_positions", "masked_lm_ids"
+SHOWN = 5  # pieces for a blank
+
+
+class Filling(NamedTuple):
+    """A word piece for a blank of a text, whose blanks are numbered from 1, and its probability among all pieces."""
+
+    blank: int
+    piece: str
+    probability: float
+
+
+class MaskedWords:
+    """A model with a masked-LM head.
+
+    Attributes:
+        name: name of the task.
+        tokenizer: finds [MASK] in texts.
+        corpus_tokenizer: splits it, as in the preparation of corpora.
+        longest: positions of the model.
+    """
+
+    name = PRETRAINING
+
+    def __init__(self, settings: TokenizerSettings, architecture: Architecture, blocks: List[Block]) -> None:
+        self.tokenizer = make_tokenizer(*settings, special_tokens=True)
+        self.corpus_tokenizer = make_tokenizer(*settings)
+        self.longest = architecture.max_position_embeddings
+        self._settings, self._blocks, self._rows = settings, blocks, architecture.vocab_size
+        self._candidates = tf.Variable(tf.zeros(self._rows, tf.bool), trainable=False)  # pieces that may fill a blank
+        self._top = tf.Variable(SHOWN, trainable=False)
+
+    def check_texts(self, given: int) -> None:
+        """Raise ``UserError`` unless a sample is one text."""
+        if given != 1:
+            raise UserError(f"blanks are filled in 1 text, not {given}; quote each text")
+
+    def fillings(self, features: Tensors) -> Tensors:
+        """Return the likeliest pieces for each blank, ``pieces`` int32 and ``probabilities`` float32, (N, P, K)."""
+        shares = tf.nn.softmax(self._scores(features))
+        top = tf.math.top_k(tf.where(self._candidates, shares, -1.0), self._top)
+        return {"probabilities": top.values, "pieces": top.indices}
+
+    def log_probabilities(self, features: Tensors) -> Tensors:
+        """Return the log-probability of the true piece at each masked position, ``score``, (N, P) float32."""
+        return {"score": -cross_entropy(self._scores(features), features[PIECES])}
+
+    def answers(
+        self,
+        predict: PredictorByLength,
+        texts: Sequence[Tuple[str, ...]],
+        top: int = SHOWN,
+        among: Optional[Sequence[str]] = None,
+    ) -> List[Answer]:
+        """Return the fillings of each text, the likeliest first for each blank.
+
+        Args:
+            predict: the model, by way of :meth:`fillings`.
+            texts: the texts, with [MASK] for each blank.
+            top: number of pieces for each blank.
+            among: the only words to consider; None: all pieces of the vocabulary.
+
+        Raises:
+            UserError: a text has no blank or is too long, or a word is not one piece of the vocabulary.
+        """
+        self._choose(top, among)
+        inputs = text_features(self.tokenizer, texts, self.longest)
+        if inputs.truncated:
+            raise UserError(f"a text has more than the {self.longest} tokens that the model takes; shorten it")
+        ids = inputs.arrays["input_ids"]
+        blanks = [np.flatnonzero(row == self._settings.vocabulary.piece_id(MASK)).tolist() for row in ids]
+        missing = next((text for (text,), found in zip(texts, blanks) if not found), None)
+        if missing is not None:
+            raise UserError(f"{missing!r} has no blank; write {MASK} in place of a word")
+        positions = np.zeros((len(texts), max(map(len, blanks))), np.int32)
+        for row, found in zip(positions, blanks):
+            row[: len(found)] = found
+        spec = self._features(self.longest, positions.shape[1])
+        outputs = predict(ArrayReader(spec, {**inputs.arrays, POSITIONS: positions}), inputs.lengths)
+        rows = zip(blanks, outputs["pieces"].tolist(), outputs["probabilities"].tolist())
+        return [self._answer(len(found), pieces, shares) for found, pieces, shares in rows]
+
+    def log_likelihoods(self, predict: PredictorByLength, sentences: Sequence[Sequence[int]]) -> np.ndarray:
+        """Return the pseudo-log-likelihood of each sentence, (N,) float64, in nats.
+
+        Args:
+            predict: the model, by way of :meth:`log_probabilities`.
+            sentences: ids of each sentence's word pieces, without special tokens.
+        """
+        spec = self._features(max(map(len, sentences)) + 2, 1, Feature(PIECES, 1, TARGETS, self._rows))
+        special = [self._settings.vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR, MASK)]
+        pieces = MaskedPieces(spec, special, sentences)
+        scores = predict(pieces, pieces.lengths)["score"][:, 0]
+        return np.bincount(pieces.owners, scores, len(sentences))
+
+    def _choose(self, top: int, among: Optional[Sequence[str]]) -> None:
+        """Choose how many pieces are shown, and which."""
+        known = self._settings.vocabulary.pieces
+        ids = list(range(len(known)))
+        if among is not None:
+            ids = []
+            for word, encoding in zip(among, self.tokenizer.encode_batch(list(among), add_special_tokens=False)):
+                if len(encoding.ids) != 1 or encoding.tokens == [UNKNOWN]:
+                    shown = " ".join(encoding.tokens) or "nothing"
+                    raise UserError(f"{word!r} is not one piece of the vocabulary, but {shown}; name another word")
+                ids += encoding.ids
+        candidates = np.zeros(self._rows, bool)
+        candidates[ids] = True
+        self._candidates.assign(candidates)
+        self._top.assign(min(top, int(candidates.sum())))
+
+    def _answer(self, blanks: int, pieces: List[List[int]], shares: List[List[float]]) -> Answer:
+        known = self._settings.vocabulary.pieces
+        return Answer(
+            Filling(blank + 1, known[piece], share)
+            for blank in range(blanks)
+            for piece, share in zip(pieces[blank], shares[blank])
+        )
+
+    def _scores(self, features: Tensors) -> tf.Tensor:
+        """Return the scores of all pieces at the masked positions, (N, P, V)."""
+        return run_blocks(self._blocks, features)["masked_lm"]
+
+    def _features(self, longest: int, blanks: int, *more: Feature) -> FeatureSpec:
+        return fine_tuning_features(longest, self._rows, Feature(POSITIONS, blanks, TOKEN_POSITIONS, longest), *more)
+
+
+class MaskedPieces:
+    """Reads sentences with one masked word piece each, so that a sentence is read as often as it has pieces.
+
+    Args:
+        spec: features of at least as many tokens as the longest sentence has.
+        special: ids of [PAD], [CLS], [SEP] and [MASK].
+        sentences: ids of each sentence's word pieces.
+
+    Attributes:
+        owners: ``(count,)`` the sentence of each row.
+        lengths: ``(count,)`` the tokens of each row.
+    """
+
+    def __init__(self, spec: FeatureSpec, special: Sequence[int], sentences: Sequence[Sequence[int]]) -> None:
+        self.spec = spec
+        self._special = special
+        sizes = np.array([len(sentence) for sentence in sentences])
+        self._ids = np.full((len(sentences), spec.features[0].length), special[0], np.int32)
+        _, first, last, _ = special
+        for row, sentence in zip(self._ids, sentences):
+            row[: len(sentence) + 2] = [first, *sentence, last]
+        self.owners = np.repeat(np.arange(len(sentences)), sizes)
+        self.lengths = sizes[self.owners] + 2
+        starts = np.cumsum(sizes) - sizes
+        self._positions = (np.arange(len(self.owners)) - starts[self.owners] + 1).astype(np.int32)
+
+    @property
+    def count(self) -> int:
+        return len(self.owners)
+
+    def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
+        """Return the rows at these positions."""
+        rows, places = self._ids[self.owners[positions]], self._positions[positions, None]
+        pieces = np.take_along_axis(rows, places, axis=1)
+        np.put_along_axis(rows, places, self._special[3], axis=1)
+        real = (np.arange(rows.shape[1]) < self.lengths[positions, None]).astype(np.int32)
+        masked = {POSITIONS: places, PIECES: pieces}
+        return {"input_ids": rows, "input_mask": real, "segment_ids": np.zeros_like(rows), **masked}
+
+
+def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None) -> MaskedWords:
+    """Return the model of a checkpoint that has a masked-LM head.
+
+    Args:
+        start: the checkpoint.
+        vocab_file: its vocabulary; None: the one of the checkpoint.
+
+    Raises:
+        UserError: it has no masked-LM head, or no vocabulary.
+    """
+    transform = [f"{TRANSFORM}.{name}" for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")]
+    missing = {WORD_BIAS, *([] if start.own else transform)} - {*start.weights, *start.neutral_weights}
+    if missing:
+        fix = f"name a run of {TASKS[PRETRAINING].program}, a BertForPreTraining or a BertForMaskedLM"
+        raise UserError(f"{start.key}: {start.origin} has no masked-LM head ({min(missing)} is missing); {fix}")
+    config = prediction_config(
+        vocab_file=vocab_file, max_seq_length=SHORTEST_SAMPLE, max_predictions_per_seq=1, use_next_sentence=False
+    )
+    architecture = resolved_architecture(config, start)
+    settings = tokenizer_settings(config, architecture, start)
+    return MaskedWords(settings, architecture, restore_task(start, PRETRAINING, config)[1].blocks)
