@@ -315,7 +315,7 @@ def machine() -> str:
         versions.append(f"torch {importlib.metadata.version('torch')}")
     sets = ", ".join(facts["cpu_instruction_sets"])
     parts = [f"{facts['cpu']}, {facts['cpu_cores_usable']} cores ({sets})", f"{facts['memory_gib']} GiB", facts["os"]]
-    return ", ".join([*(facts["gpus"] or []), *parts, f"Python {facts['python']}", *versions])
+    return ", ".join([*facts["gpus"], *parts, f"Python {facts['python']}", *versions])
 
 
 if __name__ == "__main__":
