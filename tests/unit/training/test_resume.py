@@ -145,6 +145,11 @@ def test_resume_command(arguments, name, expected):
     assert resume_command("run.py", shlex.split(arguments), name) == f"python run.py {expected}"
 
 
+def test_resume_command_can_be_pasted_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert resume_command("run_squad.py", [], "x") == f"python {ROOT / 'run_squad.py'} --name x --resume"
+
+
 @pytest.fixture
 def reader() -> ArrayReader:
     arrays = {"input_ids": np.arange(100 * 2).reshape(100, 2) % 50, "labels": np.arange(100) % 3}
