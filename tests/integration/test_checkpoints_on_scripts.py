@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from checkpoints.export.__main__ import main as export
@@ -22,7 +21,7 @@ from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import PIECES, TAGGED_PIECES, write_pieces
 from tests.support.hf_models import build_hf_model
 from tests.support.pytorch_names import pytorch_arrays
-from tests.support.runs import SMALLEST, NOUNS, VERBS, prepare_dataset, run_command, write_json, write_text
+from tests.support.runs import NOUNS, SMALLEST, VERBS, prepare_dataset, run_command, write_json, write_text
 from tests.support.squad_files import WORDS
 
 pytestmark = pytest.mark.long
@@ -152,7 +151,9 @@ def test_scripts(root: Path, checkpoint: tuple[str, Path], needed: str, trains: 
     assert outcome.status == 0, outcome.errors
     if trains and needed not in (NONE,):
         is_random = "not in the checkpoint, so it starts from random numbers" in outcome.errors
-        heads = [line for line in outcome.errors.splitlines() if "starts from random" in line and ".pooler." not in line]
+        heads = [
+            line for line in outcome.errors.splitlines() if "starts from random" in line and ".pooler." not in line
+        ]
         assert bool(heads) != fits(CHECKPOINTS[name], needed), is_random
 
 
