@@ -28,6 +28,7 @@ _DOCUMENT = "-DOCSTART-"
 _AROUND_DOCUMENT = re.compile(r"#(?:begin|end) document\b")  # lines of CoNLL-2012
 _FIX = "correct it there, or copy the data set's own file again"
 _ENTITY_TAG = re.compile(r"O|[BIESMLU](?:[-_].+)?")
+_BRACKET_TAG = re.compile(r"\([\w-]+\*?\)?|\*\)")  # (DATE* and *) around an entity of several words
 _NUMBER = re.compile(r"\d+(?:[-.]\d+)?\.?")
 _NOT_IN_TEXT = re.compile(r"\d+[-.]\d+")  # CoNLL-U numbers contractions 1-2, and words that were left out 1.1
 
@@ -87,6 +88,10 @@ def read_sentences(
         raise UserError(f"{path}: contains no tags; copy the data set's own file again")
     names = set(chain.from_iterable(sentences.tags or ()))
     is_one = names == {OUTSIDE} or (len(names) == 1 and not are_entity_tags(names))
+    bracket = next((name for name in names if _BRACKET_TAG.fullmatch(name)), None)
+    if bracket is not None:
+        fix = f"write B-, I- and O, or name another column with {TAG_COLUMN}"
+        raise UserError(f"{path}: the tag {short(bracket)} is in the brackets of CoNLL-2012, which are not read; {fix}")
     if split == TRAIN and (is_one or ("_" in names and tag_column is None)):
         what = f"all words have the tag {short(*names)}" if is_one else "words have the tag _, no value"
         raise UserError(f"{path}: {what}; name the column of tags with {TAG_COLUMN}")

@@ -10,6 +10,8 @@ import pytest
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
+from data_utils.classification.own import own_task
+from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
 from tasks.classification import class_order, select_benchmark
 from utilities.errors import UserError
@@ -61,6 +63,37 @@ def test_unknown_names_and_another_task_are_reported(caplog: pytest.LogCaptureFi
     assert "somewhere was trained for rte, not for sst2" in caplog.text
     assert class_order(start({"id2label": {"0": "joy", "1": "anger"}}), TASKS["sst2"]) is None
     assert "somewhere calls its classes joy, anger" in caplog.text
+
+
+LABELS = own_task(**ClassificationData(label_separator="|", classes=["a", "b", "c"]).without_loss())
+
+
+@pytest.mark.parametrize(
+    ("settings", "own", "kind"),
+    [
+        ({"problem_type": "regression"}, False, "a number"),
+        ({"problem_type": "multi_label_classification"}, False, "several labels"),
+        ({"config": {"classification_data": {"label_separator": ";"}}}, True, "several labels"),
+        ({"config": {"classification_data": {"regression": True}}}, True, "a number"),
+        ({"config": {"glue_task": "stsb"}}, True, "a number"),
+    ],
+)
+def test_a_classifier_of_another_kind_is_refused(settings: dict[str, Any], own: bool, kind: str) -> None:
+    with pytest.raises(UserError, match=f"somewhere was trained for {kind}.*, not for one class.*train first"):
+        class_order(start(settings, own), TASKS["mnli"])
+
+
+def test_one_class_is_not_taken_for_labels(caplog: pytest.LogCaptureFixture) -> None:
+    for settings, own in (
+        ({"problem_type": "single_label_classification"}, False),
+        ({"config": {"glue_task": "mnli"}}, True),
+    ):
+        with pytest.raises(UserError, match="trained for one class of each sample, not for several labels"):
+            class_order(start(settings, own), LABELS)
+    assert class_order(start({"problem_type": "multi_label_classification"}), LABELS) is None
+    assert not caplog.records
+    assert class_order(start({}), LABELS) is None  # older models have no problem_type
+    assert "somewhere does not say that its classes are labels" in caplog.text
 
 
 def test_a_model_without_a_classifier_is_refused() -> None:
