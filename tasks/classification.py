@@ -45,7 +45,13 @@ logger = logging.getLogger(__name__)
 SUBMISSION_FOLDER = "submission"
 CLASSIFIER = "classifier.weight"
 USUAL_SEPARATOR = ";"  # of labels, for models that do not specify one
-KINDS = {SINGLE_LABEL: "one class of each sample", MULTI_LABEL: "several labels of a sample", REGRESSION: "a number"}
+MULTIPLE_CHOICE = "BertForMultipleChoice"  # Hugging Face's class, whose classifier compares samples
+KINDS = {
+    SINGLE_LABEL: "one class of each sample",
+    MULTI_LABEL: "several labels of a sample",
+    REGRESSION: "a number",
+    MULTIPLE_CHOICE: "a choice among samples",
+}
 _NUMBERED = re.compile(r"label_\d+")  # Hugging Face's names of classes without a name
 BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
 MANY_UNKNOWN = 0.1  # share of [UNK] above which the vocabulary is probably of another language
@@ -353,6 +359,10 @@ def check_kind(start: Pretrained, benchmark: BenchmarkTask) -> None:
             f"{start.origin} was trained for {KINDS[kind]}, not for {KINDS[asked]}; train first (--do-training true),"
             " or name a checkpoint of this kind"
         )
+    activation = (start.settings.get("sentence_transformers") or {}).get("activation_fn")
+    activation = activation or start.settings.get("sbert_ce_default_activation_function")
+    if isinstance(activation, str) and not activation.endswith("Identity"):
+        raise UserError(f"{start.origin}: its config.json asks for {activation}, which is not applied to its outputs")
 
 
 def classifier_kind(settings: Mapping[str, Any]) -> Optional[str]:
@@ -364,7 +374,8 @@ def classifier_kind(settings: Mapping[str, Any]) -> Optional[str]:
     elif benchmark is not None:
         is_set, is_number = benchmark.is_multi_label, benchmark.is_regression
     else:
-        return settings.get("problem_type")
+        is_choice = MULTIPLE_CHOICE in (settings.get("architectures") or ())
+        return MULTIPLE_CHOICE if is_choice else settings.get("problem_type")
     return MULTI_LABEL if is_set else REGRESSION if is_number else SINGLE_LABEL
 
 

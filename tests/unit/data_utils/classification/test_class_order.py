@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,7 @@ LABELS = own_task(**ClassificationData(label_separator="|", classes=["a", "b", "
         ({"config": {"classification_data": {"label_separator": ";"}}}, True, "several labels"),
         ({"config": {"classification_data": {"regression": True}}}, True, "a number"),
         ({"config": {"glue_task": "stsb"}}, True, "a number"),
+        ({"architectures": ["BertForMultipleChoice"]}, False, "a choice among samples"),
     ],
 )
 def test_a_classifier_of_another_kind_is_refused(settings: dict[str, Any], own: bool, kind: str) -> None:
@@ -94,6 +96,16 @@ def test_one_class_is_not_taken_for_labels(caplog: pytest.LogCaptureFixture) -> 
     assert not caplog.records
     assert class_order(start({}), LABELS) is None  # older models have no problem_type
     assert "somewhere does not say that its classes are labels" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["activation_fn", "sbert_ce_default_activation_function"])
+def test_an_activation_of_a_cross_encoder_is_not_passed_over(name: str) -> None:
+    """As ``sentence_transformers.CrossEncoder`` writes it: in a section since version 4."""
+    for function, is_refused in (("activation.Sigmoid", True), ("linear.Identity", False)):
+        value = {name: f"torch.nn.modules.{function}"}
+        model = start({"sentence_transformers": value} if name == "activation_fn" else value)
+        with pytest.raises(UserError, match=r"asks for .*Sigmoid") if is_refused else contextlib.nullcontext():
+            class_order(model, TASKS["mnli"])
 
 
 def test_a_model_without_a_classifier_is_refused() -> None:
