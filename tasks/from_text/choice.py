@@ -266,8 +266,8 @@ def _advice(text: TextFacts, is_limited: bool, start_from: Optional[str], passes
         )
     if text.megabytes < SHORT_TEXT and start_from is None:
         lines.append(
-            f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: released weights that"
-            " are continued (--start-from FOLDER) know more of the language, if there are some."
+            f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: released weights"
+            " that are continued (--start-from FOLDER) know more of the language, if there are some."
         )
     if text.repeated > 0.1:
         lines.append(f"{text.repeated:.0%} of the documents occur more than once; without them, each pass is shorter.")
@@ -308,17 +308,27 @@ def _choices(
         ]
     lengths = "short rows first: a model learns from them after a tenth of the tokens"
     masks = f"a quarter from {MASKED_MINUTES:.0f} minutes on; before, it gains nothing in equal time"
+    minutes = f"training {recipe.training / 60:,.1f}, preparation {recipe.preparation / 60:,.1f}{guess}"
+    own_masks = ", ".join(map(str, recipe.duplicates))
     return [
-        Choice("time", f"{total / 60:,.1f} of {hours * 60:,.1f} minutes", "limited by the text" if is_limited else f"training {recipe.training / 60:,.1f}, preparation {recipe.preparation / 60:,.1f}{guess}"),
+        Choice(
+            "time",
+            f"{total / 60:,.1f} of {hours * 60:,.1f} minutes",
+            "limited by the text" if is_limited else minutes,
+        ),
         *model,
         Choice("lengths", ", then ".join(map(str, recipe.lengths)), lengths if len(recipe.lengths) > 1 else "given"),
         Choice("batch", f"{TOKENS_PER_UPDATE:,} tokens", "as in all measured recipes"),
         Choice("masked", f"{recipe.masked:.0%}", masks),
         Choice("dropout", "as the weights" if start_from else 0, "with 2 MB, it was still worse after seven passes"),
-        Choice("passes", f"{passes:.1f}", f"at most {MOST_PASSES}, as BERT's own; masks of their own in {', '.join(map(str, recipe.duplicates))}"),
+        Choice(
+            "passes",
+            f"{passes:.1f}",
+            f"at most {MOST_PASSES}, as BERT's own; masks of their own in {own_masks} of them",
+        ),
         Choice("held out", f"{recipe.held_out:.1%}", "of the documents, for the loss at the end"),
-        Choice("precision", machine.precision, machine.gpu or machine.bfloat16 or "no fast bfloat16 here"),
-    ]  # fmt: skip
+        Choice("precision", recipe.precision, machine.gpu or machine.bfloat16 or "no fast bfloat16 here"),
+    ]
 
 
 def _vocabulary_reason(text: TextFacts) -> str:

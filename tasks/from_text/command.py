@@ -16,7 +16,7 @@ from tasks.from_text.choice import LENGTHS, Recipe, choose, expected_loss
 from tasks.from_text.facts import look_at_machine, look_at_text
 from tasks.from_text.folder import Folder
 from tasks.from_text.judgement import judge
-from tasks.from_text.steps import Failed, export_model, fix_updates, parts, prepare, train_part
+from tasks.from_text.steps import StepError, export_model, fix_updates, parts, prepare, train_part
 from utilities.commands import make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
@@ -47,7 +47,7 @@ def main(arguments: Optional[Sequence[str]], started: float) -> int:
     """
     parser = _parser()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    known, others = parser.parse_known_args(words)
+    others = parser.parse_known_args(words)[1]
     kept = _without(words, others)
     return run_main(parser, lambda options: _run(options, others, started), kept)
 
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace, others: Sequence[str], started: float) -> Optional[int]:
     try:
         _make(options, others, started)
-    except Failed as failure:
+    except StepError as failure:
         return int(failure.args[0])
     except Stopped as stop:
         print(f"{stop}; the same command goes on there", file=sys.stderr)

@@ -73,7 +73,7 @@ class MachineFacts(NamedTuple):
 
     @property
     def speed(self) -> float:
-        """Return the speed of training, as a multiple of two cores of a Zen 4 in bfloat16, where the table was measured.
+        """Return the speed of training, as a multiple of that of two cores of a Zen 4 in bfloat16.
 
         Measured: two cores of a Zen 3 in float32, and one H200 with the recipe of two hours. All else is a guess, which
         decides the size of a model; the number of updates follows from the timing of the first ones.
@@ -107,7 +107,7 @@ def look_at_text(source: Source) -> TextFacts:
     texts: List[str] = []
     length = position = 0
     is_whole = True
-    for document, position in source.read():
+    for document, position in source.read():  # noqa: B007 (used after the loop)
         if isinstance(document, Document) and document.text.strip():
             texts.append(document.text)
             length += len(document.text)

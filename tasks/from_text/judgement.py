@@ -74,9 +74,10 @@ def _baselines(
 
 
 def _bits_per_byte(data: Path, loss: Optional[float]) -> Optional[float]:
-    """Return the loss of a piece times the pieces of the text, divided by its bytes and ln 2; vocabularies differ in it.
+    """Return the loss of a piece times the pieces of the text, divided by its bytes and ln 2.
 
-    It is not the entropy of the text, because a masked piece is predicted from both sides.
+    Models of different vocabularies can be compared by it. It is not the entropy of the text, because a masked piece
+    is predicted from both sides.
     """
     manifest = load_manifest(data)
     files = list(data.parent.glob(f"*/{CORPUS_FOLDER}/*.txt"))

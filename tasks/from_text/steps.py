@@ -54,7 +54,7 @@ class Part(NamedTuple):
         return math.prod(batch[key] for key in ("micro_batch_size", "replicas", "grad_acc_steps_per_replica"))
 
 
-class Failed(Exception):
+class StepError(Exception):
     """A command within this one failed, and has printed its own message; ``args[0]`` is its exit status."""
 
 
@@ -88,7 +88,7 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
             print(f"\n=== rows of {length} tokens\n$ {start_command('data_utils.text', arguments)}", flush=True)
             status = prepare_rows(arguments)
             if status:
-                raise Failed(status)
+                raise StepError(status)
             folder.lap(f"preparation, {length} tokens")
 
 
@@ -302,9 +302,8 @@ def export_model(folder: Folder, run: Path) -> Path:
     if not output.exists():  # it appears when it is complete
         from checkpoints.export.hf_folder import export
 
-        print(
-            f"\n=== export\n$ {start_command('checkpoints.export', ['--checkpoint', str(run), '--output', str(output)])}"
-        )
+        arguments = ["--checkpoint", str(run), "--output", str(output)]
+        print(f"\n=== export\n$ {start_command('checkpoints.export', arguments)}", flush=True)
         export(str(run), output)
         folder.lap("export")
     return output
