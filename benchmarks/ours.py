@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.measuring import CPU
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from data_utils.records.pipeline import SampleReader, training_dataset
 from execution.interface import Course, ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.select import select_platform
-from keras_extensions.backend import keras
+from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
 from model.architecture import Architecture
 from model.blocks import Block, assemble
@@ -27,18 +28,23 @@ OBJECTIVES: dict[str, Callable[[Platform], Any]] = {
 }
 
 
-def cpu_platform(**options: Any) -> Platform:
-    """Return this machine's CPU as a platform; ``options`` are those of :class:`ExecutionOptions`."""
-    return select_platform(ExecutionOptions(device="cpu", seed=SEED, **options))
+def platform_of(device: str = CPU, **options: Any) -> Platform:
+    """Return a device of this machine as a platform; ``options`` are those of :class:`ExecutionOptions`."""
+    return select_platform(ExecutionOptions(device=device, seed=SEED, **options))
 
 
-def describe(precision: str) -> str:
+def describe(precision: str, device: str = CPU) -> str:
     """Return the platform's description for a precision, which is in the first line of a run's log."""
-    return cpu_platform(precision=precision).describe()
+    return platform_of(device, precision=precision).describe()
+
+
+def gpu_memory() -> float:
+    """Return the most GPU memory that tensors have had in this process, MiB."""
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20
 
 
 def number_format(precision: str) -> str:
-    return cpu_platform(precision=precision).precision
+    return platform_of(precision=precision).precision
 
 
 def build(
@@ -115,7 +121,7 @@ def training(
         optimizer: default: AdamW with the settings of the speed benchmarks.
         update: default: one micro batch.
     """
-    platform = platform or cpu_platform()
+    platform = platform or platform_of()
     model, blocks = build(task, architecture, reader.spec.shapes, platform, source=source)
     settings = OptimizerSettings("AdamW", UpDown(LEARNING_RATE, 10_000, 0.1), WEIGHT_DECAY)
     optimizer = optimizer or platform.optimizer(settings)

@@ -135,7 +135,6 @@ def prediction_config(**settings: Any) -> TrainingConfig:
     fixed = {
         "do_training": False,
         "do_validation": False,
-        "enable_recomputation": False,  # of a backward pass, which does not happen
         "embedding_serialization_factor": 1,
         "execution": {"platform": "software", "precision": "float32", "xla": False},
     }
