@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import subprocess
 import unicodedata
 from collections import Counter
 from typing import List, NamedTuple, Optional, Tuple
 
 from data_utils.text.readers import Document
 from data_utils.text.sources import Source
-from utilities.environment import fast_bfloat16, memory_bytes, usable_cores
+from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
 from utilities.errors import UserError
 
 SAMPLE_CHARACTERS = 2_000_000  # read in less than a second
@@ -20,8 +19,6 @@ UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI")  # scripts that write no blan
 SIGNS_OF_CODE = "{}()[]<>=;_/\\#*&|+"
 CODE_SHARE = 0.08  # of these signs among the characters that are not white space; prose has about 0.01
 DUMP_SHARE = 0.5  # of a compressed dump's bytes, the text of its articles
-
-GPU_QUERY = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
 
 
 class TextFacts(NamedTuple):
@@ -156,11 +153,8 @@ def look_at_machine() -> MachineFacts:
 
 def _gpu() -> Tuple[str, str]:
     """Return the name of the GPU to train on, or an empty name and why there is none, if there could be one."""
-    try:
-        result = subprocess.run(GPU_QUERY, capture_output=True, timeout=10, check=True, text=True)
-    except (OSError, subprocess.SubprocessError):
-        return "", ""
-    name = result.stdout.partition("\n")[0].strip()
+    gpus = nvidia_gpus()
+    name = gpus[0].name if gpus else ""
     if name and importlib.util.find_spec("nvidia") is None:
         return "", f"{name} is not used: TensorFlow's libraries for it are not installed (make venv CUDA=1)"
     return name, ""
