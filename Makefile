@@ -42,7 +42,7 @@ venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 Ten
 
 dev: $(DEV)  ## as venv, with what tests and checks need in addition
 
-demo: $(RUNTIME)  ## build a corpus, prepare it, pre-train BERT-tiny on 32, 128 and 384 tokens (2 to 3 minutes on 2 cores)
+demo: $(RUNTIME)  ## run_from_text.py with two minutes and the documentation that Python carries
 	@$(PY) -m tasks.demo
 
 test: $(DEV)  ## what to run before each commit: all tests but slow ones (2 to 5 minutes on 2 cores); PYTEST_ARGS="-k name" for some
@@ -146,7 +146,7 @@ sparse-pareto: $(RUNTIME)  ## dense, static, SET and RigL at equal training FLOP
 
 clean:  ## remove .venv, caches and what the demo made; other runs stay
 	test ! -e $(VENV)/pyvenv.cfg || rm -rf $(VENV)
-	rm -rf runs/demo .ruff_cache .mypy_cache .import_linter_cache .pytest_cache
+	rm -rf runs/demo runs/demo.txt .ruff_cache .mypy_cache .import_linter_cache .pytest_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
 # An environment is made once, and installed into again only when a requirements file changes.

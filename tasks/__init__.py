@@ -76,7 +76,7 @@ def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: An
         UserError: something that the user can fix in config, data or disk; the message is one line.
 
     Example:
-        >>> result = train("pretraining", ["configs/demo/phase1.json", "configs/systems/cpu.json"], num_epochs=1)
+        >>> result = train("pretraining", "configs/pretraining/pretrain_tiny_128_speedrun.json", dataset_dir="data/128")
         >>> result.model.save_weights("weights.h5")
     """
     started = time.perf_counter()

@@ -23,7 +23,7 @@ from tasks.cli import main
 from tests import ROOT
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
 
-TASK_OF_FOLDER = {"pretraining": "pretraining", "demo": "pretraining", "squad": "squad", "glue": "classification"}
+TASK_OF_FOLDER = {"pretraining": "pretraining", "squad": "squad", "glue": "classification"}
 
 HUGE = 10**30
 VALUES: tuple[Any, ...] = (
