@@ -77,7 +77,7 @@ types: $(DEV)  ## types of the whole product
 benchmark: $(BENCH)  ## speed and memory of pre-training compared with Hugging Face's, TensorFlow and PyTorch in float32 and bfloat16 (an hour; needs an idle machine); needs PyTorch
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.speed $(BENCHMARK_ARGS)
 
-gpu-bundle: $(DEV)  ## pack the environment for a GPU machine without a network (ten minutes): guides/gpu.md; BENCHMARK_ARGS="--architecture 80"
+gpu-bundle: $(RUNTIME)  ## pack the environment for a GPU machine without a network (ten minutes): guides/gpu.md; BENCHMARK_ARGS="--architecture 80"
 	@$(PY) -m benchmarks.gpu_bundle $(BENCHMARK_ARGS)
 
 gpu-visit: $(BENCH)  ## measure all there is on a GPU and write it to visit.txt (a quarter of an hour): guides/gpu.md
