@@ -70,7 +70,8 @@ def load_config(task: str, argv: Sequence[str], complete: Optional[Complete] = N
         SystemExit: after ``--help``.
 
     Example:
-        >>> load_config("pretraining", ["--config", "configs/pretraining/pretrain_tiny_128_speedrun.json"]).config.max_seq_length
+        >>> recipe = "configs/pretraining/pretrain_tiny_128_speedrun.json"
+        >>> load_config("pretraining", ["--config", recipe]).config.max_seq_length
         128
     """
     options, flag_values = parse_flags(task, argv)
@@ -89,7 +90,8 @@ def resolve_call(
         UserError: there is no such task, or a file or value is wrong; the message is one line.
 
     Example:
-        >>> resolve_call("pretraining", "configs/pretraining/pretrain_tiny_128_speedrun.json", {"data.shuffle": False}).config.data.shuffle
+        >>> recipe = "configs/pretraining/pretrain_tiny_128_speedrun.json"
+        >>> resolve_call("pretraining", recipe, {"data.shuffle": False}).config.data.shuffle
         False
     """
     if task not in TASKS:
