@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from data_utils.command_line import positive
 from data_utils.text.sources import OPTIONS_OF_INPUTS, STANDARD_INPUT, Source, add_source_options, source_from_options
@@ -45,11 +45,14 @@ def main(arguments: Optional[Sequence[str]], started: float) -> int:
     Returns:
         The exit status: 2 for an error that the user can fix, 128 + the signal's number after one that stopped it.
     """
-    parser = _parser()
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    others = parser.parse_known_args(words)[1]
-    kept = _without(words, others)
-    return run_main(parser, lambda options: _run(options, others, started), kept)
+    _, others, kept = split(sys.argv[1:] if arguments is None else arguments)
+    return run_main(_parser(), lambda options: _run(options, others, started), kept)
+
+
+def split(words: Sequence[str]) -> Tuple[argparse.Namespace, List[str], List[str]]:
+    """Return this command's options, the flags of ``run_pretraining.py``, and the words without these."""
+    options, others = _parser().parse_known_args(words)
+    return options, others, _without(words, others)
 
 
 def _without(words: Sequence[str], others: Sequence[str]) -> List[str]:
@@ -98,6 +101,44 @@ def _run(options: argparse.Namespace, others: Sequence[str], started: float) -> 
 
 def _make(options: argparse.Namespace, others: Sequence[str], started: float) -> None:
     """Do all steps that are not done yet."""
+    decision = decide(options, others, started)
+    folder, recipe = decision.folder, decision.recipe
+    print("\n".join([*plan_lines(recipe, decision.facts), *filter(None, [decision.note])]), flush=True)
+    if options.plan:
+        return
+    folder.lap("plan")
+    prepare(folder, recipe, _source_words(options))
+    trainings = parts(folder, recipe, decision.given)
+    updates = fix_updates(folder, recipe, trainings, options.hours)
+    runs = [train_part(folder, part, updates[part.name]) for part in trainings]
+    export_model(folder, runs[-1])
+    judge(folder, recipe, updates, options.hours, decision.facts)
+
+
+class Decision(NamedTuple):
+    """What is decided before anything is done.
+
+    Attributes:
+        folder: Where all is written; with ``--plan``, nothing is.
+        recipe: The choice.
+        given: Values of the config by dotted name that the user set.
+        facts: Text and machine in words.
+        note: What the user may want to know about the machine.
+    """
+
+    folder: Folder
+    recipe: Recipe
+    given: Dict[str, Any]
+    facts: Dict[str, str]
+    note: str
+
+
+def decide(options: argparse.Namespace, others: Sequence[str], started: float) -> Decision:
+    """Look at text and machine, choose a recipe, and write the plan, or return the one that is there.
+
+    Raises:
+        UserError: There is no text, too little time, or the folder is another command's.
+    """
     given = _given(others)
     _check(options)
     folder = Folder(options.output_dir / _name(options), started)
@@ -105,20 +146,13 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
     source = source_from_options(options, options.output)
     text, machine = look_at_text(source), look_at_machine()
     facts = {"text": text.described(), "machine": machine.described()}
-    recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given)
-    if not options.plan:
-        recipe = folder.begin(_identity(options, source, given), recipe, facts)
-    print("\n".join([*plan_lines(recipe, facts), *filter(None, [machine.note])]), flush=True)
-    if options.plan:
-        return
-    folder.lap("plan")
-    prepare(folder, recipe, _source_words(options))
-    trainings = parts(folder, recipe, given)
-    updates = fix_updates(folder, recipe, trainings, options.hours)
-    for part in trainings:
-        run = train_part(folder, part, updates[part.name])
-    export_model(folder, run)
-    judge(folder, recipe, updates, options.hours, facts)
+    identity = _identity(options, source, given)
+    recipe = None if options.plan else folder.planned(identity, facts)
+    if recipe is None:
+        recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given)
+        if not options.plan:
+            folder.begin(identity, recipe, facts)
+    return Decision(folder, recipe, given, facts, machine.note)
 
 
 def _given(others: Sequence[str]) -> Dict[str, Any]:

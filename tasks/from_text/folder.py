@@ -29,12 +29,11 @@ class Folder:
         self.path = path
         self._lap = started
 
-    def begin(self, command: Mapping[str, Any], recipe: Recipe, facts: Mapping[str, str]) -> Recipe:
-        """Write down what is decided, unless that is done already; return what is decided.
+    def planned(self, command: Mapping[str, Any], facts: Mapping[str, str]) -> Optional[Recipe]:
+        """Return what an earlier start of the same command decided; None if there was none.
 
         Args:
             command: What identifies the command: text, hours, flags.
-            recipe: The choice of this start.
             facts: Text and machine in words.
 
         Raises:
@@ -42,24 +41,27 @@ class Folder:
         """
         path = self.path / PLAN
         if not path.exists():
-            if self.path.exists() and any(self.path.iterdir()):
-                raise UserError(f"{self.path}: has other files already; give another --name")
-            self.path.mkdir(parents=True, exist_ok=True)
-            plan = {"command": command, "facts": facts, "recipe": asdict(recipe)}
-            write_atomically(path, json.dumps(plan, indent=2, ensure_ascii=False) + "\n")
-            return recipe
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise UserError(f"{self.path}: is there already and not of this command; give another --name")
+            return None
         plan = self._read(PLAN)
         before, now = _mapping(plan, "command"), json.loads(json.dumps(command))
         changed = [name for name in now if before.get(name) != now[name]]
         if changed:
             what = "the text has changed" if changed == ["text"] else f"{', '.join(changed)} changed"
             raise UserError(f"{self.path}: was begun with another command ({what}); {AGAIN}")
-        if _mapping(plan, "facts").get("machine") != facts["machine"]:
-            print(f"The plan was made on another machine ({plan['facts'].get('machine')}); its time is not this one's.")
+        machine = _mapping(plan, "facts").get("machine")
+        if machine != facts["machine"]:
+            print(f"The plan was made on another machine ({machine}), for whose speed its time is.")
         try:
             return _recipe(_mapping(plan, "recipe"))
         except (KeyError, TypeError) as error:
             raise UserError(f"{path}: is not a plan of this version ({error}); give another --name") from error
+
+    def begin(self, command: Mapping[str, Any], recipe: Recipe, facts: Mapping[str, str]) -> None:
+        """Write down what is decided; arguments as for ``planned``, and the choice."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.write(PLAN, {"command": command, "facts": facts, "recipe": asdict(recipe)})
 
     def lap(self, step: str, seconds: Optional[float] = None) -> float:
         """Write down that a step has ended, and the seconds since the one before; return them."""
