@@ -1,4 +1,4 @@
-"""``run_from_text.py`` from a tiny text to an exported model, in a minute; killed in each step, it ends with the same."""
+"""``run_from_text.py`` from a tiny text to an exported model; killed in each step, it ends with the same."""
 
 from __future__ import annotations
 
