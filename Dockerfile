@@ -10,6 +10,6 @@ COPY . .
 
 # Runs are written below the working folder, so that the image can run as any user on a mounted folder:
 #   docker run --rm --user "$(id -u):$(id -g)" --volume "$PWD:/work" --workdir /work bert \
-#       python /bert/run_pretraining.py --config /bert/configs/demo/phase1.json --generated-dataset true
+#       python /bert/run_pretraining.py --config /bert/configs/pretraining/pretrain_tiny_128_speedrun.json --generated-dataset true
 ENV PYTHONPATH=/bert PYTHONDONTWRITEBYTECODE=1
 CMD ["python", "run_pretraining.py", "--help"]

@@ -70,14 +70,14 @@ def our_losses(
         source: the Hugging Face model to start from; None: one with random weights.
         execution: options of the platform.
     """
-    from benchmarks.ours import cpu_platform, losses, training
+    from benchmarks.ours import losses, platform_of, training
     from data_utils.records.arrays import ArrayReader
     from data_utils.records.features import pretraining_features
     from execution.interface import OptimizerSettings, Update
     from keras_extensions.schedules import UpDown
     from optimization.loss_scaling import INITIAL_SCALE
 
-    platform = cpu_platform(**execution)
+    platform = platform_of(**execution)
     schedule = UpDown(learning_rate, steps, SETTINGS["warmup"])
     optimizer = platform.optimizer(
         OptimizerSettings("AdamW", schedule, SETTINGS["weight_decay"], epsilon=SETTINGS["epsilon"])

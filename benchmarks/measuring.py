@@ -33,6 +33,7 @@ from utilities.files import PROJECT
 NOTHING = "–"
 LAST_LINES = 15
 FRAMEWORKS = ("TF", "TORCH")  # as Transformers calls them
+CPU, GPU = DEVICES = ("cpu", "gpu")
 GFLOPS, GFLOPS_WINDOWS, GFLOPS_SECONDS = "gflops", 6, 0.5
 
 Values = dict[str, float]
@@ -165,13 +166,18 @@ def in_process(
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def only(framework: str) -> dict[str, str]:
-    """Return the variables of a process on the CPU in which Transformers loads one of ``FRAMEWORKS`` and not the other.
+def only(framework: str, device: str = CPU) -> dict[str, str]:
+    """Return the variables of a process in which Transformers loads one of ``FRAMEWORKS`` and not the other.
 
     Both are set, because a child process inherits the variables of a process that has loaded TensorFlow.
+
+    Args:
+        framework: one of ``FRAMEWORKS``.
+        device: ``CPU``, which hides all GPUs, or ``GPU``.
     """
     assert framework in FRAMEWORKS
-    return {"CUDA_VISIBLE_DEVICES": "-1", **{f"USE_{name}": str(int(name == framework)) for name in FRAMEWORKS}}
+    hidden = {"CUDA_VISIBLE_DEVICES": "-1"} if device == CPU else {}
+    return {**hidden, **{f"USE_{name}": str(int(name == framework)) for name in FRAMEWORKS}}
 
 
 def once(file: Path, make: Callable[[Path], Any]) -> Any:
@@ -315,7 +321,7 @@ def machine() -> str:
         versions.append(f"torch {importlib.metadata.version('torch')}")
     sets = ", ".join(facts["cpu_instruction_sets"])
     parts = [f"{facts['cpu']}, {facts['cpu_cores_usable']} cores ({sets})", f"{facts['memory_gib']} GiB", facts["os"]]
-    return ", ".join([*(facts["gpus"] or []), *parts, f"Python {facts['python']}", *versions])
+    return ", ".join([*facts["gpus"], *parts, f"Python {facts['python']}", *versions])
 
 
 if __name__ == "__main__":

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.measuring import CPU
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from data_utils.records.pipeline import SampleReader, training_dataset
 from execution.interface import Course, ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.select import select_platform
-from keras_extensions.backend import keras
+from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import UpDown
 from model.architecture import Architecture
 from model.blocks import Block, assemble
@@ -27,18 +28,23 @@ OBJECTIVES: dict[str, Callable[[Platform], Any]] = {
 }
 
 
-def cpu_platform(**options: Any) -> Platform:
-    """Return this machine's CPU as a platform; ``options`` are those of :class:`ExecutionOptions`."""
-    return select_platform(ExecutionOptions(device="cpu", seed=SEED, **options))
+def platform_of(device: str = CPU, **options: Any) -> Platform:
+    """Return a device of this machine as a platform; ``options`` are those of :class:`ExecutionOptions`."""
+    return select_platform(ExecutionOptions(device=device, seed=SEED, **options))
 
 
-def describe(precision: str) -> str:
+def describe(precision: str, device: str = CPU) -> str:
     """Return the platform's description for a precision, which is in the first line of a run's log."""
-    return cpu_platform(precision=precision).describe()
+    return platform_of(device, precision=precision).describe()
+
+
+def gpu_memory() -> float:
+    """Return the most GPU memory that tensors have had in this process, MiB."""
+    return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20
 
 
 def number_format(precision: str) -> str:
-    return cpu_platform(precision=precision).precision
+    return platform_of(precision=precision).precision
 
 
 def build(
@@ -115,7 +121,7 @@ def training(
         optimizer: default: AdamW with the settings of the speed benchmarks.
         update: default: one micro batch.
     """
-    platform = platform or cpu_platform()
+    platform = platform or platform_of()
     model, blocks = build(task, architecture, reader.spec.shapes, platform, source=source)
     settings = OptimizerSettings("AdamW", UpDown(LEARNING_RATE, 10_000, 0.1), WEIGHT_DECAY)
     optimizer = optimizer or platform.optimizer(settings)
@@ -135,8 +141,9 @@ def trainer(
     made = training(task, architecture, reader, rows, platform=platform)
 
     def train(count: int) -> float:
-        clock = Clock(count, steps)
-        made.run(count, clock)
+        untimed = 1 if platform.on_gpu else 0  # an update takes no longer there than waiting for the first data
+        clock = Clock(count, steps, untimed=untimed)
+        made.run(count + untimed, clock)
         return clock.seconds
 
     return train
@@ -156,20 +163,26 @@ class Clock(Course):
         updates: number of updates to make.
         per_call: number of updates of a call.
         on_end: called after each call with the number of updates done.
+        untimed: updates of a call before these, which waits for the first data.
     """
 
-    def __init__(self, updates: int, per_call: int = 1, on_end: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, updates: int, per_call: int = 1, on_end: Callable[[int], None] | None = None, untimed: int = 0
+    ) -> None:
         self._updates, self._per_call, self._on_end = updates, per_call, on_end
-        self._done = 0
+        self._done = -untimed
         self.begins: list[tuple[float, float]] = []
         self.ends: list[tuple[float, float]] = []
         self.means: list[dict[str, float]] = []
 
     def next_call(self) -> int:
         self.begins.append((time.perf_counter(), time.process_time()))
-        return min(self._per_call, self._updates - self._done)
+        return -self._done if self._done < 0 else min(self._per_call, self._updates - self._done)
 
     def after_call(self, updates: int, means: Callable[[], dict[str, float]]) -> bool:
+        if self._done < 0:
+            self._done, self.begins = 0, []
+            return True
         self.means.append(means())
         self.ends.append((time.perf_counter(), time.process_time()))
         self._done += updates

@@ -33,10 +33,10 @@ def real_tokens_per_second(train: Callable[[int], float], real: float) -> measur
 
 @measuring.benchmark({}, rounds=7)
 def main(options: argparse.Namespace) -> list[str]:
-    from benchmarks.ours import cpu_platform, trainer
+    from benchmarks.ours import platform_of, trainer
     from benchmarks.samples import packed_samples
 
-    platform, architecture = cpu_platform(), make_architecture(SIZE)
+    platform, architecture = platform_of(), make_architecture(SIZE)
     variants: dict[Any, Callable[[], measuring.Values]] = {}
     bounds = {}
     for length in LENGTHS:

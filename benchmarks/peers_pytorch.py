@@ -33,7 +33,7 @@ from benchmarks.fine_tuning import ADAMW, Recipe, make_task
 from benchmarks.measuring import Values, gflops
 from benchmarks.race_pytorch import make_optimizers, rate_factor
 from benchmarks.real_tasks import Scores
-from benchmarks.samples import INPUTS, LABELS, Arrays, hugging_face_samples, select_rows
+from benchmarks.samples import IGNORED, INPUTS, LABELS, Arrays, hugging_face_samples, select_rows
 from benchmarks.settings import LEARNING_RATE, MICRO_BATCH, SEED, WEIGHT_DECAY, Trainer
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
@@ -55,26 +55,32 @@ PADDED_LOGIT = -100.0  # as Trainer pads
 
 
 def trainer(
-    task: str, architecture: Architecture, batches: Iterator[Arrays], bfloat16: bool = False, compiled: bool = False
+    task: str,
+    architecture: Architecture,
+    batches: Iterator[Arrays],
+    bfloat16: bool = False,
+    compiled: bool = False,
+    device: str = "cpu",
 ) -> Trainer:
     """Train a model of random weights, with fused AdamW, dropout and attention as shipped (scaled dot-product).
 
     In pre-training, the masked-LM head is on the masked positions only.
 
     Args:
-        batches: by Hugging Face's names; for pre-training by this project's, every masked position real.
+        batches: by Hugging Face's names; for pre-training by this project's.
         bfloat16: whether to compute in ``torch.autocast``; weights stay float32.
         compiled: whether to compile the loss with ``torch.compile``.
+        device: of PyTorch, ``cpu`` or ``cuda``.
     """
     torch.set_num_threads(usable_cores())
     torch.manual_seed(SEED)
-    model = MODELS[task](config_of(architecture))
+    model = MODELS[task](config_of(architecture)).to(device)
     assert model.config._attn_implementation == "sdpa"
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
 
     def loss_of(batch: Batch) -> torch.Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+        with torch.autocast(device, torch.bfloat16, enabled=bfloat16):
             return _masked_positions_loss(model, batch) if task == PRETRAINING else model(**batch).loss
 
     loss_of_batch = torch.compile(loss_of) if compiled else loss_of
@@ -82,7 +88,7 @@ def trainer(
     def train(steps: int) -> float:
         begin = time.perf_counter()
         for _ in range(steps):
-            loss = loss_of_batch(_tensors(next(batches)))
+            loss = loss_of_batch(_on(device, _tensors(next(batches))))
             loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -92,18 +98,28 @@ def trainer(
     return train
 
 
+def gpu_memory() -> float:
+    """Return the most GPU memory that tensors have had in this process, MiB."""
+    return torch.cuda.max_memory_allocated() / 2**20
+
+
+def _on(device: str, batch: Batch) -> Batch:
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+
+
 def _tensors(batch: Arrays) -> Batch:
     return {name: torch.from_numpy(values.astype(np.int64)) for name, values in batch.items()}
 
 
 def _masked_positions_loss(model: BertForPreTraining, batch: Batch) -> torch.Tensor:
-    """Return masked-LM plus next-sentence loss, every masked position real."""
+    """Return masked-LM plus next-sentence loss."""
     output = model.bert(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     hidden = output.last_hidden_state  # (B, S, H)
-    rows = torch.arange(hidden.shape[0])[:, None]
+    rows = torch.arange(hidden.shape[0], device=hidden.device)[:, None]
     masked = hidden[rows, batch["masked_lm_positions"]]  # (B, P, H)
     words, next_sentence = model.cls(masked, output.pooler_output)  # (B, P, V), (B, 2)
-    words_loss = functional.cross_entropy(words.flatten(0, 1), batch["masked_lm_ids"].flatten())
+    labels = batch["masked_lm_ids"].masked_fill(batch["masked_lm_weights"] == 0, IGNORED)
+    words_loss = functional.cross_entropy(words.flatten(0, 1), labels.flatten())
     return words_loss + functional.cross_entropy(next_sentence, batch["next_sentence_labels"][:, 0])
 
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks import measuring
 from benchmarks.measuring import Column, Measured
-from benchmarks.ours import build, cpu_platform
+from benchmarks.ours import build, platform_of
 from benchmarks.settings import MICRO_BATCH, SEED, SEQUENCE_LENGTH, small_architecture
 from data_utils.records.arrays import GeneratedReader
 from data_utils.squad.windows import squad_features
@@ -170,7 +170,7 @@ def main(options: argparse.Namespace) -> list[str]:
     sizes = small_architecture(LAYERS, HIDDEN, VOCABULARY)
     half = ["hid"] * (LAYERS // 2)
     # In float32, because the stages are compiled with XLA, which has no fast bfloat16 products on CPUs.
-    platform = cpu_platform(threads=1, device_mapping=(0, 1), pipeline_devices=2, precision="float32")
+    platform = platform_of(threads=1, device_mapping=(0, 1), pipeline_devices=2, precision="float32")
     spec = squad_features(SEQUENCE_LENGTH, sizes.vocab_size)
     model, _ = build(SQUAD, sizes, spec.shapes, platform, stages=[["emb", *half], [*half, "qa_head"]])
     rows = GeneratedReader(spec, SEED).read(np.arange(MICRO_BATCHES * MICRO_BATCH))

@@ -29,12 +29,12 @@ UPDATES = 4  # measured, of a process
 
 def measure(recompute: bool) -> measuring.Values:
     """Train some updates in this process, and return ``seconds`` and ``processor`` seconds of one."""
-    from benchmarks.ours import Clock, cpu_platform, training
+    from benchmarks.ours import Clock, platform_of, training
     from data_utils.records.arrays import GeneratedReader
     from data_utils.records.features import pretraining_features
 
     architecture = small_architecture(LAYERS, HIDDEN, VOCABULARY)
-    platform = cpu_platform(xla=True, precision=PRECISION, recompute=recompute)
+    platform = platform_of(xla=True, precision=PRECISION, recompute=recompute)
     reader = GeneratedReader(pretraining_features(LENGTH, MASKED_POSITIONS, VOCABULARY), SEED)
     clock = Clock(UPDATES + 1)
     training(PRETRAINING, architecture, reader, MICRO_BATCH, platform=platform).run(UPDATES + 1, clock)

@@ -25,6 +25,7 @@ IGNORED = -100  # label of a position that Hugging Face's losses leave out
 INPUTS = {"input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids"}
 LABELS = ("labels", "start_positions", "end_positions")
 SAMPLES = 256
+PREDICTIONS = {SEQUENCE_LENGTH: MASKED_POSITIONS, 512: 76}  # of one sequence at most, as published
 
 # In the folder of real data
 WIKIPEDIA = "wikipedia_en"  # as WikiExtractor writes it, a megabyte a file
@@ -34,14 +35,14 @@ SQUAD_TRAINING = "squad/train-v1.1-prefix.json"  # the available part of the tra
 # --- Pre-training ---
 
 
-def pretraining_spec(vocabulary: int = VOCABULARY) -> FeatureSpec:
+def pretraining_spec(vocabulary: int = VOCABULARY, length: int = SEQUENCE_LENGTH) -> FeatureSpec:
     """Return the features of the benchmarks' padded pre-training samples."""
-    return pretraining_features(SEQUENCE_LENGTH, MASKED_POSITIONS, vocabulary)
+    return pretraining_features(length, PREDICTIONS[length], vocabulary)
 
 
-def full_sequences() -> Arrays:
+def full_sequences(length: int = SEQUENCE_LENGTH, count: int = SAMPLES) -> Arrays:
     """Return full sequences of random word pieces, every masked position real: name → (N, …)."""
-    return GeneratedReader(pretraining_spec(), SEED, SAMPLES).read(np.arange(SAMPLES))
+    return GeneratedReader(pretraining_spec(length=length), SEED, count).read(np.arange(count))
 
 
 def hugging_face_samples(data: Arrays) -> Arrays:
@@ -116,7 +117,6 @@ def real_samples(vocabulary: int, count: int) -> Arrays | None:
 # --- Sequences of Wikipedia's lengths, padded and in packs ---
 
 HISTOGRAM = Path(__file__).resolve().parent / "data" / "wikipedia_length_histogram.json"
-PREDICTIONS = {128: 20, 512: 76}  # of one sequence at most, as published
 MASKED_LM_PROB = 0.15
 SHORTEST = 5  # tokens; the histogram has no shorter sequence
 SEQUENCES_PER_PACK = 3  # at most

@@ -3,13 +3,15 @@
 Every competitor trains the same model on the same data in a process of its own. The processes take turns, round after
 round. The machine's rate of matrix products, in both formats and both frameworks, is measured in turn with them.
 
-Samples of pre-training are full sequences of random words. Those of SQuAD and SST-2 are real questions and sentences in
-random order: Hugging Face pads each batch to its longest sample, and this project packs.
+Samples of pre-training are random words, in full rows or in sequences as long as Wikipedia's. Those of SQuAD and SST-2
+are real questions and sentences in random order: Hugging Face pads each batch to its longest sample, and this project
+packs.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import resource
 import sys
 import time
@@ -20,19 +22,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import measuring
-from benchmarks.measuring import GFLOPS, Column, Measured, real_data_root
+from benchmarks.measuring import CPU, GFLOPS, Column, Measured, real_data_root
 from benchmarks.samples import (
     SQUAD_TRAINING,
     WORDS,
     Arrays,
     full_sequences,
     iterate_batches,
+    packed_samples,
     pretraining_spec,
     select_rows,
     unpadded,
 )
 from benchmarks.settings import (
-    MASKED_POSITIONS,
     MICRO_BATCH,
     SEED,
     SEQUENCE_LENGTH,
@@ -43,6 +45,7 @@ from benchmarks.settings import (
 )
 from data_utils.command_line import positive
 from data_utils.records.arrays import ArrayReader
+from data_utils.records.pipeline import SampleReader
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 
@@ -50,6 +53,7 @@ SPEED, MEMORY, FIRST_STEP = "samples_per_second", "peak_memory_mib", "first_step
 PRODUCT = (1024, 768, 3072)  # micro batch × sequence, inner, columns of BERT-base
 AUTO, FLOAT32 = "auto", "float32"
 MOST_SAMPLES = 8192  # of fine-tuning
+LENGTHS = 1024  # rows with lengths of Wikipedia
 MOST_IN_PACK = 6  # samples of fine-tuning
 
 
@@ -61,6 +65,7 @@ class Task(NamedTuple):
         title: what a sample is.
         length: most tokens of a sample.
         batch: samples of a weight update; with packs, on average.
+        gpu_batch: the same on a GPU.
         files: in the folder of real data.
     """
 
@@ -68,14 +73,17 @@ class Task(NamedTuple):
     title: str
     length: int
     batch: int
+    gpu_batch: int
     files: tuple[str, ...] = ()
 
 
-SST2 = "sst2"
+SST2, LONG, WIKIPEDIA = "sst2", "pretraining-512", "wikipedia-512"
 TASKS = {
-    PRETRAINING: Task(PRETRAINING, f"random words with {MASKED_POSITIONS} predictions", SEQUENCE_LENGTH, MICRO_BATCH),
-    SQUAD: Task(SQUAD, "windows of SQuAD", 384, 8, (SQUAD_TRAINING, WORDS)),
-    SST2: Task(CLASSIFICATION, "sentences of SST-2", 64, 32, ("glue/SST-2", WORDS)),
+    PRETRAINING: Task(PRETRAINING, "full rows of random words", SEQUENCE_LENGTH, MICRO_BATCH, 128),
+    LONG: Task(PRETRAINING, "full rows of random words", 512, 2, 32),
+    WIKIPEDIA: Task(PRETRAINING, "random words in sequences as long as Wikipedia's", 512, 4, 64),
+    SQUAD: Task(SQUAD, "windows of SQuAD", 384, 8, 32, (SQUAD_TRAINING, WORDS)),
+    SST2: Task(CLASSIFICATION, "sentences of SST-2", 64, 32, 32, ("glue/SST-2", WORDS)),
 }
 
 # --- Competitors, each in a process of its own; imports are inside, because Transformers loads one framework ---
@@ -83,9 +91,31 @@ TASKS = {
 Prepared = tuple[Trainer, float]  # how to train a number of steps, and the samples in a step
 
 
+class Job(NamedTuple):
+    """What a competitor trains.
+
+    Attributes:
+        steps: largest number of steps of an execution.
+        device: ``CPU`` or ``GPU``.
+    """
+
+    task: Task
+    architecture: Architecture
+    steps: int
+    device: str
+
+    @property
+    def batch(self) -> int:
+        """Samples of a weight update."""
+        return self.task.batch if self.device == CPU else self.task.gpu_batch
+
+
 def make_samples(task: Task) -> Arrays:
+    if task == TASKS[WIKIPEDIA]:
+        padded, _ = packed_samples(task.length, LENGTHS, VOCABULARY)
+        return padded.read(np.arange(padded.count))
     if task.name == PRETRAINING:
-        return full_sequences()
+        return full_sequences(task.length)
     from benchmarks.real_tasks import Classification, Squad
     from data_utils.squad.windows import Geometry
 
@@ -97,37 +127,43 @@ def make_samples(task: Task) -> Arrays:
     return select_rows(arrays, np.random.default_rng(SEED).permutation(len(arrays["input_ids"])))
 
 
-def _ours(precision: str, task: Task, architecture: Architecture, samples: Arrays, steps: int) -> Prepared:
-    from benchmarks.ours import cpu_platform, trainer
+def _ours(precision: str, job: Job, samples: Arrays) -> Prepared:
+    from benchmarks.ours import platform_of, trainer
+    from data_utils.records.packs import sequences_per_pack
 
-    platform = cpu_platform(precision=precision)
+    platform, rows = platform_of(job.device, precision=precision), _rows(job.task, samples)
+    in_a_row = sequences_per_pack(rows)  # 1 for full sequences
+    batch = max(1, round(job.batch / in_a_row))
+    return trainer(job.task.name, job.architecture, rows, batch, job.steps, platform), batch * in_a_row
+
+
+def _rows(task: Task, samples: Arrays) -> SampleReader:
+    """Return the rows that this project trains on: packs, or full sequences."""
+    if task == TASKS[WIKIPEDIA]:
+        return packed_samples(task.length, LENGTHS, VOCABULARY)[1]
     if task.name == PRETRAINING:
-        reader = ArrayReader(pretraining_spec(), samples)
-        return trainer(task.name, architecture, reader, task.batch, steps, platform), task.batch
+        return ArrayReader(pretraining_spec(length=task.length), samples)
     from data_utils.classification.features import classification_features
-    from data_utils.records.packs import make_rows, sequences_per_pack
+    from data_utils.records.packs import make_rows
     from data_utils.squad.windows import squad_features
 
     features = squad_features if task.name == SQUAD else partial(classification_features, classes=2)
-    padded = ArrayReader(features(task.length, VOCABULARY), samples)
-    lengths = samples["input_mask"].sum(axis=1)
-    packs = make_rows(padded, lengths, MOST_IN_PACK, SEED, cls_positions=task.name == CLASSIFICATION)
-    in_a_row = sequences_per_pack(packs)
-    rows = max(1, round(task.batch / in_a_row))
-    return trainer(task.name, architecture, packs, rows, steps, platform), rows * in_a_row
+    padded, lengths = ArrayReader(features(task.length, VOCABULARY), samples), samples["input_mask"].sum(axis=1)
+    return make_rows(padded, lengths, MOST_IN_PACK, SEED, cls_positions=task.name == CLASSIFICATION)
 
 
-def _tensorflow(task: Task, architecture: Architecture, samples: Arrays, steps: int) -> Prepared:
+def _tensorflow(job: Job, samples: Arrays) -> Prepared:
     from benchmarks.peers_tensorflow import trainer
 
-    return trainer(architecture, lambda: iterate_batches(samples, task.batch, select_rows)), task.batch
+    return trainer(job.architecture, lambda: iterate_batches(samples, job.batch, select_rows)), job.batch
 
 
-def _pytorch(task: Task, architecture: Architecture, samples: Arrays, steps: int, **way: bool) -> Prepared:
+def _pytorch(job: Job, samples: Arrays, **way: bool) -> Prepared:
     from benchmarks.peers_pytorch import trainer
 
-    select = select_rows if task.name == PRETRAINING else unpadded
-    return trainer(task.name, architecture, iterate_batches(samples, task.batch, select), **way), task.batch
+    batches = iterate_batches(samples, job.batch, select_rows if job.task.name == PRETRAINING else unpadded)
+    device = "cpu" if job.device == CPU else "cuda"
+    return trainer(job.task.name, job.architecture, batches, **way, device=device), job.batch
 
 
 class Competitor(NamedTuple):
@@ -135,13 +171,13 @@ class Competitor(NamedTuple):
 
     Attributes:
         title: in tables.
-        prepare: makes a trainer; its last argument is the number of steps of an execution.
+        prepare: makes a trainer of a job and its samples.
         framework: that Transformers loads; the other one would count as time and memory.
         tasks: keys of ``TASKS``.
     """
 
     title: str
-    prepare: Callable[[Task, Architecture, Arrays, int], Prepared]
+    prepare: Callable[[Job, Arrays], Prepared]
     framework: str = "TF"
     tasks: tuple[str, ...] = tuple(TASKS)
 
@@ -170,22 +206,29 @@ PRODUCTS = {
 }
 
 
-def measure(competitor: str, task: str, size: str, warm_up: int, steps: int, started: float) -> measuring.Values:
+def measure(
+    competitor: str, task: str, size: str, warm_up: int, steps: int, started: float, device: str = CPU
+) -> measuring.Values:
     """Warm up, then time the steps, in this process.
 
     Args:
         competitor, task, size: keys of ``COMPETITORS``, ``TASKS`` and ``SIZES``.
         warm_up: steps before the measured ones, at least 1.
         started: ``time.time()`` just before the process was started.
+        device: ``CPU``, where the memory is the process's, or ``GPU``, where it is that of the tensors.
     """
-    samples = make_samples(TASKS[task])
-    train, samples_in_a_step = COMPETITORS[competitor].prepare(TASKS[task], make_architecture(size), samples, steps)
+    samples, chosen = make_samples(TASKS[task]), COMPETITORS[competitor]
+    train, samples_in_a_step = chosen.prepare(Job(TASKS[task], make_architecture(size), steps, device), samples)
     train(1)
     first = time.time() - started
     if warm_up > 1:
         train(warm_up - 1)
     seconds = train(steps)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if device == CPU:
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    else:
+        peer = "benchmarks.peers_pytorch" if chosen.framework == "TORCH" else "benchmarks.ours"
+        memory = importlib.import_module(peer).gpu_memory()
     return {SPEED: steps * samples_in_a_step / seconds, FIRST_STEP: first, MEMORY: memory}
 
 
@@ -211,20 +254,25 @@ def report(measured: Measured, options: argparse.Namespace) -> list[str]:
         return over_best(measured, case, list(PYTORCH) if name == BEST else [name])
 
     tasks = [TASKS[task] for task in options.tasks]
-    about = "; ".join(f"{task.title}, at most {task.length} tokens, {task.batch} samples an update" for task in tasks)
+    batches = {task: task.batch if options.device == CPU else task.gpu_batch for task in tasks}
+    about = "; ".join(
+        f"{task.title}, at most {task.length} tokens, {batches[task]} samples an update" for task in tasks
+    )
+    products = [measured.column("GFLOP/s", GFLOPS, "{:,.0f}")]
     parts = [
         f"BERT with dropout and AdamW, vocabulary {VOCABULARY:,}: {about}. Each figure is the median (min–max) of"
         f" {options.rounds} processes, run in alternation; ratios are taken within a round. All compute the masked-LM"
-        " head on the masked positions only; PyTorch uses its fused AdamW. In fine-tuning, this project packs, and"
-        " Hugging Face pads each batch to its longest sample.",
-        measuring.table("matrix products of this machine", PRODUCTS, [measured.column("GFLOP/s", GFLOPS, "{:,.0f}")]),
+        " head on the masked positions only; PyTorch uses its fused AdamW. This project packs shorter sequences, and"
+        " Hugging Face pads them: in fine-tuning each batch to its longest sample.",
+        *([measuring.table("matrix products of this machine", PRODUCTS, products)] if options.device == CPU else []),
         table("samples/s", titles, figures(SPEED), "{:.2f}"),
     ]
     if OURS in titles:
         others = {name: title for name, title in titles.items() if name != OURS}
         rows = {**others, BEST: f"the best of {BEST}"}
         parts.append(table("this project, precision auto, is faster than", rows, ratios, "{:.2f} ×"))
-    parts.append(table("peak memory of the process, MiB", titles, figures(MEMORY), "{:,.0f}"))
+    owner = "process" if options.device == CPU else "tensors on the GPU"
+    parts.append(table(f"peak memory of the {owner}, MiB", titles, figures(MEMORY), "{:,.0f}"))
     return [*parts, table("start of the process to first step done, s", titles, figures(FIRST_STEP), "{:.1f}")]
 
 
@@ -232,6 +280,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--tasks": {"nargs": "+", "choices": TASKS, "default": [PRETRAINING], "help": "to train on"},
     "--sizes": {"nargs": "+", "choices": SIZES, "default": ["mini", "small", "base"], "help": "size of the model"},
     "--competitors": {"nargs": "+", "choices": COMPETITORS, "default": list(COMPETITORS), "help": "to be measured"},
+    "--device": {"choices": measuring.DEVICES, "default": CPU, "help": "to train on"},
     "--steps": {"type": positive, "metavar": "N", "help": "measured steps of a process; None: depends on the size"},
     "--warm-up": {"type": positive, "default": 3, "metavar": "N", "help": "steps before the measured ones"},
 }
@@ -245,7 +294,9 @@ def main(options: argparse.Namespace) -> list[str]:
 
     def process(competitor: str, task: str, size: str) -> measuring.Values:
         job = {"competitor": competitor, "task": task, "size": size, "warm_up": options.warm_up}
-        steps, environment = options.steps or SIZES[size].steps, measuring.only(COMPETITORS[competitor].framework)
+        job["device"] = options.device
+        steps = options.steps or SIZES[size].steps
+        environment = measuring.only(COMPETITORS[competitor].framework, options.device)
         fix = f"leave {competitor} out with --competitors"
         return measuring.in_process(measure, environment, fix, **job, steps=steps, started=time.time())
 
@@ -255,7 +306,9 @@ def main(options: argparse.Namespace) -> list[str]:
         return measuring.in_process(f"benchmarks.{peer}:product_rate", measuring.only(framework), **job)
 
     variants: dict[Any, Callable[[], measuring.Values]] = {
-        product: partial(products, *product) for product in PRODUCTS if product[0] == "TF" or with_pytorch
+        product: partial(products, *product)
+        for product in PRODUCTS
+        if options.device == CPU and (product[0] == "TF" or with_pytorch)
     }
     variants |= {
         (name, f"{task}, {size}"): partial(process, name, task, size)
@@ -266,7 +319,7 @@ def main(options: argparse.Namespace) -> list[str]:
     }
     parts = report(measuring.alternate(variants, options.rounds), options)
     if OURS in options.competitors:
-        described = measuring.in_process("benchmarks.ours:describe", precision=AUTO)
+        described = measuring.in_process("benchmarks.ours:describe", precision=AUTO, device=options.device)
         parts.insert(1, f"this project, precision auto: {described}")
     return parts
 

@@ -42,13 +42,13 @@ def measure(size: str) -> measuring.Values:
     Returns:
         The share of each part.
     """
-    from benchmarks.ours import cpu_platform, trainer
+    from benchmarks.ours import platform_of, trainer
     from benchmarks.samples import full_sequences, pretraining_spec
     from data_utils.records.arrays import ArrayReader
     from keras_extensions.backend import tf
 
     reader = ArrayReader(pretraining_spec(), full_sequences())
-    platform = cpu_platform(precision=PRECISION)
+    platform = platform_of(precision=PRECISION)
     train = trainer(PRETRAINING, make_architecture(size), reader, MICRO_BATCH, STEPS, platform)
     train(1 + STEPS)
     with tempfile.TemporaryDirectory() as folder:

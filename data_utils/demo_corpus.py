@@ -4,7 +4,7 @@
 It contains Python's help topics and the docstrings of the standard library and of the installed requirements, as text
 with a blank line between documents.
 
-``python -m data_utils.demo_corpus --output runs/demo/data/corpus.txt``
+``python -m data_utils.demo_corpus --output runs/demo.txt``
 """
 
 from __future__ import annotations

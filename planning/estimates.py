@@ -151,7 +151,7 @@ def ipu_memory(run: Planned) -> List[IpuMemory]:
         IpuMemory(
             weights=HALF * parameters,
             gradients=HALF * parameters,
-            optimizer=0.0 if run.config.optimizer_state_offchip else run.moments(run.blocks_on(ipu)),
+            optimizer=run.moments(run.blocks_on(ipu)) if run.config.optimizer_state_offchip is False else 0.0,
         )
         for ipu, parameters in enumerate(run.parameters_by_ipu())
     ]
@@ -160,7 +160,7 @@ def ipu_memory(run: Planned) -> List[IpuMemory]:
 def streaming_memory(run: Planned) -> float:
     """Return the bytes outside the chips for the IPU that needs most."""
     moments = [run.moments(run.blocks_on(ipu)) for ipu in range(max(run.devices) + 1)]
-    return max(moments) if run.config.optimizer_state_offchip else 0.0
+    return 0.0 if run.config.optimizer_state_offchip is False else max(moments)
 
 
 def host_memory(run: Planned) -> float:
@@ -225,7 +225,7 @@ def job_costs(run: Planned) -> Dict[Job, float]:
     costs: Dict[Job, float] = {}
     for stage, work in enumerate(stage_flops(run)):
         costs[FORWARD, stage] = float(work)
-        costs[BACKWARD, stage] = work * (3.0 if stage == last or run.config.enable_recomputation else 2.0)
+        costs[BACKWARD, stage] = work * (2.0 if stage != last and run.config.enable_recomputation is False else 3.0)
     return costs
 
 
@@ -239,5 +239,5 @@ def communication(run: Planned) -> Communication:
     return Communication(
         between_stages=2.0 * HALF * tokens * run.architecture.hidden_size * links * batch.grad_acc_steps_per_replica,
         between_replicas=2.0 * HALF * parameters * (batch.replicas - 1) / batch.replicas,
-        streaming=2.0 * run.moments(blocks) if config.optimizer_state_offchip else 0.0,
+        streaming=0.0 if config.optimizer_state_offchip is False else 2.0 * run.moments(blocks),
     )

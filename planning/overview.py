@@ -31,6 +31,7 @@ from settings.loading import LoadedConfig
 from settings.problems import DEFAULT, TYPED, with_origin
 from settings.schema import TrainingConfig, leaves
 from settings.sizes import weights_key
+from utilities.environment import fast_bfloat16, nvidia_gpus, usable_cores
 from utilities.secrets import mask_value
 from utilities.tables import aligned
 
@@ -141,6 +142,8 @@ def _run_rows(config: TrainingConfig, task: str, processes: int, everything: boo
         f"{batch.replicas} replicas"
         f" × {batch.grad_acc_steps_per_replica} accumulation steps",
     )
+    if not runs_on_ipus(config):
+        yield "device", _device(config.execution.device)
     yield "processes", _processes(config, processes)
     records = manifest_records(config)
     samples, steps = training_samples(config, records), training_steps(config, records)
@@ -163,6 +166,16 @@ def _run_rows(config: TrainingConfig, task: str, processes: int, everything: boo
     architecture = derive_architecture(config)
     if architecture is not None and derive_blocks(config, task) is not None:
         yield from _flops_rows(config, task, architecture, steps)
+
+
+def _device(device: str) -> str:
+    """Name the device of a run on stock TensorFlow, as far as one can tell without loading it."""
+    gpus = nvidia_gpus() if device != "cpu" else ()
+    if not gpus:
+        fast = fast_bfloat16()
+        return f"CPU, {usable_cores()} cores{f', fast bfloat16 ({fast})' if fast else ''}"
+    memory, ability = f"{gpus[0].memory / 1024:.0f} GiB", f"compute capability {gpus[0].compute_capability}"
+    return f"{len(gpus)} × {gpus[0].name}, {memory}, {ability}; if TensorFlow was installed for GPUs, otherwise the CPU"
 
 
 def _processes(config: TrainingConfig, count: int) -> str:
@@ -286,4 +299,5 @@ def _planned_machine(config: TrainingConfig, processes: int) -> Machine:
     precision = config.execution.precision
     pipelined = (config.execution.pipeline_devices or 1) > 1
     assumed = "float32" if precision == "auto" else precision
-    return Machine(assumed, pipelined, config.execution.device == "gpu", processes)
+    on_gpu = config.execution.device == "gpu" or (config.execution.device == "auto" and bool(nvidia_gpus()))
+    return Machine(assumed, pipelined, on_gpu, processes)

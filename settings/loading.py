@@ -70,7 +70,8 @@ def load_config(task: str, argv: Sequence[str], complete: Optional[Complete] = N
         SystemExit: after ``--help``.
 
     Example:
-        >>> load_config("pretraining", ["--config", "configs/demo/phase1.json"]).config.max_seq_length
+        >>> recipe = "configs/pretraining/pretrain_tiny_128_speedrun.json"
+        >>> load_config("pretraining", ["--config", recipe]).config.max_seq_length
         128
     """
     options, flag_values = parse_flags(task, argv)
@@ -89,7 +90,8 @@ def resolve_call(
         UserError: there is no such task, or a file or value is wrong; the message is one line.
 
     Example:
-        >>> resolve_call("pretraining", "configs/demo/phase1.json", {"data.shuffle": False}).config.data.shuffle
+        >>> recipe = "configs/pretraining/pretrain_tiny_128_speedrun.json"
+        >>> resolve_call("pretraining", recipe, {"data.shuffle": False}).config.data.shuffle
         False
     """
     if task not in TASKS:
@@ -119,7 +121,10 @@ def resolve(
         UserError: a file or value is wrong; the message is one line.
     """
     if not sources:
-        raise UserError("--config FILE is missing; give a JSON config, for example --config configs/demo/phase1.json")
+        raise UserError(
+            "--config FILE is missing; give a JSON config, for example --config"
+            " configs/pretraining/pretrain_tiny_128_speedrun.json"
+        )
     tree = read_config(sources)
     for name, value in overrides.items():
         merge_into(tree, _nested(name, value), Path(), origin, ())

@@ -228,7 +228,7 @@ def limits_of_ipus(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     options, precision = config.optimizer_opts, config.execution.precision
     if precision not in ("auto", "float16", "float32"):
         yield SettingError(["execution.precision"], "IPUs lack this format", "set it to float16 or float32")
-    if config.ipu_config.replicated_tensor_sharding and not config.optimizer_state_offchip:
+    if config.ipu_config.replicated_tensor_sharding and config.optimizer_state_offchip is False:
         yield SettingError(
             ["optimizer_state_offchip", "ipu_config.replicated_tensor_sharding"],
             "on IPUs sharded optimizer state must be off the chip",

@@ -185,12 +185,13 @@ class TrainingConfig(Section):
         MAY_CHANGE,
         IpuOnly("compiles the encoder layers' code once", "XLA compiles the computation of a micro batch as a whole"),
     ] = Field(True, description="Compile the encoder layers once and share the code (IPU).")
-    enable_recomputation: Annotated[bool, MAY_CHANGE] = Field(
-        True,
-        description="Recompute encoder layers' activations in the backward pass: less memory, more time.",
+    enable_recomputation: Annotated[Optional[bool], MAY_CHANGE] = Field(
+        None,
+        description="Recompute encoder layers' activations in the backward pass: less memory, more time. Unset: on"
+        " IPUs.",
     )
     optimizer_state_offchip: Annotated[
-        bool,
+        Optional[bool],
         MAY_CHANGE,
         IpuOnly(
             "keeps optimizer state outside the chip's memory",
@@ -198,9 +199,9 @@ class TrainingConfig(Section):
             _on_host_already,
         ),
     ] = Field(
-        True,
+        None,
         description="Keep optimizer state outside the device's memory (of a GPU: in the host's); on IPUs "
-        "replicated_tensor_sharding needs it.",
+        "replicated_tensor_sharding needs it. Unset: on IPUs.",
     )
     enable_stochastic_rounding: Annotated[
         bool,

@@ -13,7 +13,7 @@ import importlib
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 from execution.software.cluster.membership import read_membership
 from model.tasks import TASKS
@@ -27,7 +27,10 @@ from utilities.files import write_atomically
 from utilities.progress import waiting
 
 if TYPE_CHECKING:  # imports TensorFlow
+    from execution.interface import Platform
     from tasks.answering import Model
+    from training.initial_weights import InitialWeights
+    from training.task import BuiltModel
     from training.trainer import Result
 
 
@@ -74,7 +77,7 @@ def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: An
         UserError: something that the user can fix in config, data or disk; the message is one line.
 
     Example:
-        >>> result = train("pretraining", ["configs/demo/phase1.json", "configs/systems/cpu.json"], num_epochs=1)
+        >>> result = train("pretraining", "configs/pretraining/pretrain_tiny_128_speedrun.json", dataset_dir="data/128")
         >>> result.model.save_weights("weights.h5")
     """
     started = time.perf_counter()
@@ -118,6 +121,47 @@ def write_baseline(folder: Path, scores: Mapping[str, float]) -> None:
     """Write what predictions that do not read the texts score into a run's folder; no file if there are no scores."""
     if scores:
         write_atomically(folder / BASELINE, json.dumps(scores, indent=2) + "\n")
+
+
+class RestoredTask(NamedTuple):
+    """A task and its model with the weights of a checkpoint, on this machine."""
+
+    task: Any
+    built: BuiltModel
+    platform: Platform
+
+
+def prediction_config(**settings: Any) -> TrainingConfig:
+    """Return the config of a model that is restored to predict, in float32; ``settings`` are fields of it."""
+    fixed = {
+        "do_training": False,
+        "do_validation": False,
+        "embedding_serialization_factor": 1,
+        "execution": {"platform": "software", "precision": "float32", "xla": False},
+    }
+    return TrainingConfig.model_validate({**settings, **fixed})
+
+
+def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> RestoredTask:
+    """Return a task and its model with a checkpoint's weights.
+
+    Args:
+        start: the checkpoint.
+        name: name of its task.
+        config: from :func:`prediction_config`.
+
+    Raises:
+        UserError: the checkpoint lacks weights of the model, whose predictions would be random.
+    """
+    with waiting("reading the model"):
+        from training.initial_weights import refuse_random_weights, resolved_architecture
+        from training.machine import configured_platform
+
+        task = task_class(name)(config, resolved_architecture(config, start), start)
+        platform = configured_platform(config)
+        built = task.build(platform, start.set_initial_weights)
+    refuse_random_weights(start, allowed=False)
+    return RestoredTask(task, built, platform)
 
 
 def load(

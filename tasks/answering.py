@@ -9,12 +9,13 @@ import numpy as np
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
+from checkpoints.pretrained.weights import SPAN_HEAD
 from model.blocks import run_blocks
 from model.tasks import MASKED_LM, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS
+from tasks import prediction_config, restore_task
 from tasks.answers import Answers
 from tasks.file_predictions import USUAL_LENGTH, USUAL_SQUAD_LENGTH, parts
 from tasks.masked_words import restore_masked_words
-from tasks.restoring import prediction_config, restore_task
 from training.prediction import PredictorByLength
 from utilities.errors import UserError
 
@@ -137,7 +138,7 @@ def restored_model(
         max_seq_length=max_seq_length or min(length or usual, start.architecture["max_position_embeddings"]),
         vocab_file=vocab_file,
     )
-    answering, built = restore_task(start, task, config)
+    answering, built, _ = restore_task(start, task, config)
     if task == SENTENCE_EMBEDDING:
         answering.prompt = embedding_prompt(start, pooling or known.pooling, prompt)
         answering.normalizes = known.normalize or normalize
@@ -154,6 +155,8 @@ def trained_task(start: Pretrained) -> Optional[str]:
     if start.own:
         named: Optional[str] = start.settings.get("task")
         return named
+    if f"{SPAN_HEAD}.weight" in start.weights:  # Google's checkpoints name no class
+        return SQUAD
     if embedding_settings(start) is not None:
         return SENTENCE_EMBEDDING
     classes = {facts.hugging_face: name for name, facts in TASKS.items() if name != SENTENCE_EMBEDDING}

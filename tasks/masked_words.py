@@ -28,8 +28,8 @@ from keras_extensions.backend import tf
 from model.architecture import Architecture
 from model.blocks import Block, run_blocks
 from model.tasks import PRETRAINING, TASKS
+from tasks import prediction_config, restore_task
 from tasks.answers import Answer
-from tasks.restoring import prediction_config, restore_task
 from training.initial_weights import TokenizerSettings, resolved_architecture, tokenizer_settings
 from training.prediction import PredictorByLength
 from utilities.errors import UserError
@@ -221,4 +221,4 @@ def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None) ->
     )
     architecture = resolved_architecture(config, start)
     settings = tokenizer_settings(config, architecture, start)
-    return MaskedWords(settings, architecture, restore_task(start, PRETRAINING, config)[1].blocks)
+    return MaskedWords(settings, architecture, restore_task(start, PRETRAINING, config).built.blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Sequence
+from typing import Optional, Sequence
 
 from execution.interface import ExecutionOptions, HiddenMatrix, OptimizerSettings, Platform, Update
 from execution.processes import SINGLE_PROCESS, Processes
@@ -16,6 +16,7 @@ from settings.fields import Machine
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
 from training.sparsity import sparse_xla
+from utilities.environment import is_graphcore
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -59,14 +60,14 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
         seed=config.seed,
         micro_batch_size=config.global_batch.micro_batch_size,
         precision=precision,
-        recompute=config.enable_recomputation,
+        recompute=_or_on_ipus(config.enable_recomputation, config),
         device_mapping=tuple(ipu.pipeline_device_mapping or ()),
         pipeline_devices=execution.pipeline_devices,
         pipeline_schedule=ipu.pipeline_schedule,
         replicas=config.global_batch.replicas,
         matmul_proportions=tuple(ipu.matmul_available_memory_proportion_per_pipeline_stage or ()),
         matmul_partials=config.matmul_partials_type,
-        optimizer_state_offchip=config.optimizer_state_offchip,
+        optimizer_state_offchip=_or_on_ipus(config.optimizer_state_offchip, config),
         replicated_tensor_sharding=ipu.replicated_tensor_sharding,
         stochastic_rounding=config.enable_stochastic_rounding,
         outlining=config.use_outlining,
@@ -75,6 +76,11 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
         compile_only=config.compile_only,
         executable_cache=execution.executable_cache,
     )
+
+
+def _or_on_ipus(value: Optional[bool], config: TrainingConfig) -> bool:
+    """Return a setting that saves memory; if it is unset, whether the run is on IPUs."""
+    return is_graphcore(config.execution.platform) if value is None else value
 
 
 def warn_of_ignored_settings(loaded: LoadedConfig, platform: Platform, processes: Processes) -> None:

@@ -17,7 +17,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from utilities.secrets import mask_value
 
@@ -35,11 +35,22 @@ VARIABLES = (  # beginnings of the names of environment variables that can chang
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "bf16")
 
 
-def environment_facts() -> Dict[str, Any]:
-    """Describe machine and software by values that JSON can represent; unknown ones are None.
+class Gpu(NamedTuple):
+    """A GPU of NVIDIA.
 
-    Does not import TensorFlow; its devices are listed only if it is loaded already.
+    Attributes:
+        name: of the product.
+        memory: MiB.
+        compute_capability: NVIDIA's version of what it can do; 7.0 has tensor cores, 8.0 fast bfloat16.
     """
+
+    name: str
+    memory: int
+    compute_capability: float
+
+
+def environment_facts() -> Dict[str, Any]:
+    """Describe machine and software by values that JSON can represent, without TensorFlow; unknown ones are None."""
     return {
         "version": VERSION,
         "python": platform.python_version(),
@@ -49,7 +60,7 @@ def environment_facts() -> Dict[str, Any]:
         "cpu_cores_usable": usable_cores(),
         "cpu_instruction_sets": _instruction_sets(),
         "memory_gib": _memory_gib(),
-        "gpus": _gpus(),
+        "gpus": [gpu.name for gpu in nvidia_gpus()],
         "packages": _versions(),
         "git_commit": project_commit(),
     }
@@ -192,12 +203,13 @@ def _memory_gib() -> Optional[float]:
     return None if memory is None else round(memory / 2**30, 1)
 
 
-def _gpus() -> Optional[List[str]]:
-    tf = sys.modules.get("tensorflow")
-    if tf is None:
-        return None
-    names = []
-    for device in tf.config.list_physical_devices("GPU"):
-        details = tf.config.experimental.get_device_details(device)
-        names.append(details.get("device_name", device.name))
-    return names
+@functools.lru_cache(maxsize=None)
+def nvidia_gpus() -> Tuple[Gpu, ...]:
+    """Return NVIDIA's GPUs in this machine, as its driver lists them; TensorFlow may be unable to use them."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True)
+        rows = [line.rsplit(",", 2) for line in done.stdout.decode("utf-8", "replace").splitlines() if line]
+        return tuple(Gpu(name.strip(), int(memory), float(compute)) for name, memory, compute in rows)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return ()

@@ -6,11 +6,15 @@ All functions must be called before TensorFlow computes anything.
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 from typing import List, Optional, Sequence
 
 from keras_extensions.backend import tf
-from utilities.environment import usable_cores
+from utilities.environment import nvidia_gpus, usable_cores
 from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 def use_device(device: str) -> None:
@@ -23,6 +27,9 @@ def use_device(device: str) -> None:
         UserError: there is no GPU.
     """
     gpus = tf.config.list_physical_devices("GPU")
+    if (device == "cpu" and gpus) or (device == "auto" and not gpus and _may_see_gpus() and nvidia_gpus()):
+        reason = "execution.device is cpu" if gpus else "TensorFlow cannot use it, install requirements-cuda.txt"
+        logger.warning("this machine's GPU stays idle: %s", reason)
     if device == "gpu" and not gpus:
         raise UserError("execution.device is gpu, but TensorFlow sees none; install requirements-cuda.txt or use cpu")
     if device == "cpu" and gpus:
@@ -33,6 +40,11 @@ def use_device(device: str) -> None:
         for gpu in gpus:
             with contextlib.suppress(RuntimeError):  # once TensorFlow has started, this cannot be changed
                 tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def _may_see_gpus() -> bool:
+    """Return whether the environment leaves CUDA's programs any GPU."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")
 
 
 def on_gpu() -> bool:

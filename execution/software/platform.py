@@ -244,7 +244,12 @@ class SoftwarePlatform(Platform):
         if not self._layout.is_spread:
             # A recomputed function propagates no gradients to tensors from outside, such as the weights' copies.
             copies = self._copies if self._fuses and not self._recompute else None
-            return SequentialEngine(model, rule, self._dropout_seeds, self._seed, self._xla, self._parallel, copies)
+            one_program = (
+                self._xla and self.on_gpu and self._processes.collectives is None and self._state_device is None
+            )
+            return SequentialEngine(
+                model, rule, self._dropout_seeds, self._seed, self._xla, self._parallel, copies, one_program
+            )
         schedule = make_schedule(self._layout.schedule, len(model.stages))
         devices = self._layout.devices
         return PipelineEngine(model, devices, schedule, rule, self._dropout_seeds, self._seed, self._xla)

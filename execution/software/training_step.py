@@ -30,7 +30,13 @@ from utilities.metric_names import LOSS_SCALE, OVERFLOWS
 
 
 class Engine(Protocol):
-    """Computes the gradients of an update and applies them."""
+    """Computes the gradients of an update and applies them.
+
+    Attributes:
+        one_program: whether XLA compiles the whole update as one program.
+    """
+
+    one_program: bool
 
     def update(self, batch: Tensors) -> Tensors:
         """Make one update.
@@ -83,7 +89,7 @@ class TrainableModel(keras.Model):
         self._totals = totals
         self.engine = engine
         # A function, because TensorFlow traces the loop over the updates of a call up to four times.
-        self._update = tf.function(engine.update, autograph=False)
+        self._update = tf.function(engine.update, autograph=False, jit_compile=engine.one_program or None)
         self._loop = tf.function(self._step_in_turn)
 
     def make_updates(self, elements: Iterator[Tensors], count: int) -> None:
@@ -267,6 +273,8 @@ class SequentialEngine:
         xla: whether to compile the computation of a micro batch.
         parallel: 1, or the number of micro batches, to compute them at the same time.
         copies: the bfloat16 copies of weights that are made once an update; None: layers cast weights at each use.
+        one_program: whether XLA compiles the whole update as one program. On a GPU, nothing in an update then waits for
+            the host: seeds, loss weights, copies and counters are computed where the model is.
     """
 
     def __init__(
@@ -278,7 +286,9 @@ class SequentialEngine:
         xla: bool,
         parallel: int = 1,
         copies: Optional[WeightCopies] = None,
+        one_program: bool = False,
     ):
+        self.one_program = one_program
         self._model = model
         self._rule = rule
         self._seeds = seeds
@@ -302,6 +312,10 @@ class SequentialEngine:
     def compile_step(self, element_spec: Tensors) -> None:
         tf.function(self.update, autograph=False).get_concrete_function(element_spec)
 
+        @tf.function(autograph=False, jit_compile=True)
+        def whole_update_with_zeros() -> None:
+            self.update({name: tf.zeros(spec.shape, spec.dtype) for name, spec in element_spec.items()})
+
         # XLA compiles a function when it is called first; its programs are those of training if a graph calls it.
         @tf.function(autograph=False)
         def update_with_zeros() -> None:
@@ -315,7 +329,7 @@ class SequentialEngine:
 
         state = [*self._rule.variables, *self._rule.optimizer.variables()]
         values = [variable.numpy() for variable in state]
-        update_with_zeros()
+        (whole_update_with_zeros if self.one_program else update_with_zeros)()
         for variable, value in zip(state, values):  # weights decay without gradients, too
             variable.assign(value)
 

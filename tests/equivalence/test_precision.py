@@ -143,7 +143,8 @@ def test_training_uses_what_compile_only_has_compiled():
 
 
 @pytest.mark.parametrize(
-    ("precision", "name"), [("float32", "AdamW"), ("float32", "LAMB"), ("float32", "Muon"), ("float16", "AdamW")]
+    ("precision", "name"),
+    [("float32", "AdamW"), ("float32", "LAMB"), ("float32", "Muon"), ("float16", "AdamW"), ("mixed_bfloat16", "AdamW")],
 )
 def test_an_update_that_xla_compiles_as_a_whole_as_on_gpus_is_the_same(precision, name):
     pair, data = built(precision, xla=True), [batch(A, SAMPLES, seed=step) for step in range(2)]
@@ -151,6 +152,7 @@ def test_an_update_that_xla_compiles_as_a_whole_as_on_gpus_is_the_same(precision
     update = Update(2, loss_scale=128.0, adaptive_loss_scale=precision == "float16")
     fitted(pair, PretrainingObjective(), update, data, name=name)
     model, *_ = trained(precision, update, xla=True, name=name)
+    assert (pair.model.engine.one_program, model.engine.one_program) == (True, False)
     assert difference(pair.model.trainable_variables, model.trainable_variables) < 1e-5
 
 

@@ -23,7 +23,7 @@ from tasks.cli import main
 from tests import ROOT
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
 
-TASK_OF_FOLDER = {"pretraining": "pretraining", "demo": "pretraining", "squad": "squad", "glue": "classification"}
+TASK_OF_FOLDER = {"pretraining": "pretraining", "squad": "squad", "glue": "classification"}
 
 HUGE = 10**30
 VALUES: tuple[Any, ...] = (
@@ -179,7 +179,7 @@ def check_rules(loaded: LoadedConfig) -> None:
         "a seed of TensorFlow's": 0 <= config.seed < 2**32,
         "sharded state off-chip on IPUs": config.execution.platform != "graphcore"
         or not ipu.replicated_tensor_sharding
-        or config.optimizer_state_offchip,
+        or config.optimizer_state_offchip is not False,
         "QKV bias needs the split": config.use_qkv_split is True or not config.use_qkv_bias,
         "warm-up is a fraction": 0 <= config.optimizer_opts.learning_rate.warmup_frac <= 1,
         "a learning rate above 0": 0 < config.optimizer_opts.learning_rate.max_learning_rate < math.inf,

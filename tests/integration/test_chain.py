@@ -18,11 +18,10 @@ import pytest
 
 from checkpoints.pretrained.opening import open_pretrained
 from model.tasks import CLASSIFICATION
-from tasks.restoring import prediction_config, restore_task
+from tasks import prediction_config, restore_task
 from tests import ROOT
 from tests.support.runs import NOUNS, sentence
 from tests.support.wiki_dumps import HEAD, TAIL, page
-from training.machine import configured_platform
 from training.prediction import Predictor
 
 pytestmark = pytest.mark.long
@@ -107,8 +106,8 @@ def test_classification_and_export(pretrained: Path) -> None:
     command = [sys.executable, "-c", PYTORCH, str(exported), sentence(3), str(pretrained / "logits.npy")]
     subprocess.run(command, check=True, env=environment, capture_output=True)
     config = prediction_config(glue_task="sst2", max_seq_length=32)
-    task, built = restore_task(open_pretrained(str(fine_tuned), "--checkpoint"), CLASSIFICATION, config)
-    ours = task.logits(Predictor(built.model, 1, configured_platform(config)), [(sentence(3),)])
+    task, built, platform = restore_task(open_pretrained(str(fine_tuned), "--checkpoint"), CLASSIFICATION, config)
+    ours = task.logits(Predictor(built.model, 1, platform), [(sentence(3),)])
     np.testing.assert_allclose(np.load(pretrained / "logits.npy"), ours, atol=1e-5)
 
 

@@ -22,7 +22,6 @@ from tests.support.pytorch_masked_words import pytorch_scores
 from tests.support.pytorch_process import NEEDS_PYTORCH
 from tests.support.real_data import real_data
 from tests.support.saved_checkpoints import OPTIONS, save
-from training.prediction import BATCH_TOKENS, batches_by_length
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +66,7 @@ def test_pseudo_log_likelihoods_are_those_of_a_plain_loop_in_pytorch(models, tmp
     assert not [record for record in caplog.records if record.levelname == "WARNING"]  # the pooler is not needed
 
 
-def test_each_piece_is_masked_alone_in_batches_of_bounded_size():
+def test_each_piece_is_masked_alone():
     random = np.random.default_rng(0)
     sentences = [random.integers(5, 120, length).tolist() for length in random.integers(1, 41, 150)]
     padding, first, last, mask = 0, 2, 3, 4
@@ -79,13 +78,6 @@ def test_each_piece_is_masked_alone_in_batches_of_bounded_size():
     assert (ids[:, 0] == first).all() and ((ids == last).sum(1) == 1).all()
     np.testing.assert_array_equal(rows["input_mask"], ids != padding)
     assert [pieces[reader.owners == n, 0].tolist() for n in range(len(sentences))] == sentences
-    descending = np.sort(reader.lengths)[::-1]
-    batches = [descending[batch] for batch in batches_by_length(descending)]
-    assert sum(map(len, batches)) == reader.count
-    assert all(len(batch) * batch.max() <= BATCH_TOKENS for batch in batches)
-    assert all(
-        len(batch) > BATCH_TOKENS // batch.max() - 1 for batch in batches[:-1]
-    )  # none is smaller than it must be
 
 
 def test_accuracies_and_standard_errors():

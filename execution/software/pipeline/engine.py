@@ -237,6 +237,8 @@ class PipelineEngine:
         make_stage: class of the stages.
     """
 
+    one_program = False
+
     def __init__(
         self,
         model: TrainableModel,

@@ -38,10 +38,8 @@ def one_device(task: str, layers: int, device: str) -> dict[str, Any]:
         "ipu_config.pipeline_device_mapping": [0],
         "ipu_config.matmul_available_memory_proportion_per_pipeline_stage": None,
         "optimizer_opts.loss_scaling": None,
-        "optimizer_state_offchip": False,
         "execution.platform": "software",
         "execution.device": device,
-        **({"enable_recomputation": False} if device == "cpu" else {}),
     }
 
 
@@ -108,15 +106,15 @@ def test_fine_tuning_on_one_device_makes_the_published_updates(name: str, device
     plain, one = load(name), load(name, overlays=[f"systems/{kind}_{device}"])
     sizes = {"squad": {"cpu": (8, 1, 40), "gpu": (32, 1, 10)}, "glue": {"cpu": (15, 1, 2), "gpu": (30, 1, 1)}}
     task = "squad" if kind == "squad" else "classification"
-    machine = {**one_device(task, SIZES[model][0], device), "enable_recomputation": False}
+    machine = one_device(task, SIZES[model][0], device)
     assert values_by_name(one) == {**values_by_name(plain), **machine, **batch(*sizes[kind][device])}
     assert one.config.samples_per_update == plain.config.samples_per_update == (320 if kind == "squad" else 30)
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("device", ["cpu", "gpu", "auto"])
 def test_overlay_of_a_machine_keeps_the_update_of_a_recipe(device: str) -> None:
     for name in ("pretrain_base_128_phase1", "pretrain_large_128_phase1_POD64", "squad_large", "glue_base"):
-        plain, one = load(name), load(name, overlays=[f"systems/{device}"])
+        plain, one = load(name), load(name, overlays=[f"systems/{'local' if device == 'auto' else device}"])
         assert one.config.global_batch == plain.config.global_batch
         assert one.config.execution.device == device
         changed = {key for key, value in values_by_name(one).items() if values_by_name(plain)[key] != value}
@@ -140,7 +138,7 @@ def test_one_recipe_fine_tunes_for_every_task(task: str, data: list[str]) -> Non
     assert config.bert_config is None and loaded.notes == []
     assert (config.samples_per_update, config.num_epochs, config.total_num_train_samples) == (32, 4, None)
     assert config.optimizer_opts.learning_rate.max_learning_rate == 3e-4
-    assert (config.execution.platform, config.enable_recomputation) == ("software", False)
+    assert (config.execution.platform, config.execution.device) == ("software", "auto")
 
 
 def test_later_files_take_precedence_and_the_first_names_the_run(tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ PUBLISHED_DEFAULTS = {
     "generated_dataset": False,
     "replace_layers": True,
     "use_outlining": True,
-    "enable_recomputation": True,
-    "optimizer_state_offchip": True,
+    "enable_recomputation": None,  # true on IPUs, as published
+    "optimizer_state_offchip": None,
     "enable_stochastic_rounding": True,
     "matmul_partials_type": "half",
     "embedding_serialization_factor": 2,

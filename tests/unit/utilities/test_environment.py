@@ -13,10 +13,12 @@ import pytest
 
 from utilities.environment import (
     VERSION,
+    Gpu,
     environment_facts,
     fast_bfloat16,
     git_commit,
     is_graphcore,
+    nvidia_gpus,
     program_version,
     start_facts,
 )
@@ -51,6 +53,21 @@ def test_platform_of_a_config(monkeypatch):
     assert [is_graphcore(name) for name in ("auto", "software", "graphcore")] == [False, False, True]
     monkeypatch.setattr("utilities.environment.graphcore_installed", lambda: True)
     assert [is_graphcore(name) for name in ("auto", "software", "graphcore")] == [True, False, True]
+
+
+def test_gpus_are_those_that_the_driver_lists(tmp_path, monkeypatch):
+    driver = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    for status, lines, gpus in (
+        (0, "NVIDIA H100 80GB HBM3, 81559, 9.0\nTesla, T4, 15360, 7.5", (("NVIDIA H100 80GB HBM3", 81559, 9.0),)),
+        (0, "NVIDIA GB10, [N/A], 12.1", ()),
+        (9, "NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.", ()),
+    ):
+        driver.write_text(f"#!/bin/sh\nprintf '{lines}\\n'\nexit {status}\n")
+        driver.chmod(0o755)
+        nvidia_gpus.cache_clear()
+        assert nvidia_gpus()[:1] == tuple(Gpu(*gpu) for gpu in gpus)
+    nvidia_gpus.cache_clear()
 
 
 def test_facts_need_no_tensorflow():

@@ -1,0 +1,337 @@
+"""The choice: from text, machine and time to a recipe, by a table of measured runs and a rule between its rows.
+
+Time is measured in minutes of training on two cores of a Zen 4 (*units*): minutes times the machine's speed. Between
+two rows every number is interpolated geometrically over the units, so that a longer time never gives a smaller model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from tasks.from_text.facts import UNSPACED, MachineFacts, TextFacts
+from utilities.errors import UserError
+
+
+class Row(NamedTuple):
+    """A measured recipe.
+
+    Attributes:
+        name: Of its configs.
+        minutes: Of both trainings on two cores of a Zen 4, start and evaluation included.
+        layers, hidden, initializer_range: The model's.
+        short_updates, long_updates: Updates of 4,096 tokens in the first and in the second part.
+    """
+
+    name: str
+    minutes: float
+    layers: int
+    hidden: int
+    initializer_range: float
+    short_updates: int
+    long_updates: int
+
+    @property
+    def updates(self) -> int:
+        return self.short_updates + self.long_updates
+
+
+ROWS = (
+    Row("speedrun", 6.4, 2, 128, 0.05, 1_500, 2_812),
+    Row("half_hour", 32.7, 2, 192, 0.04, 2_000, 10_000),
+    Row("two_hours", 113.0, 4, 256, 0.04, 1_600, 15_000),
+    # Planned, never trained to its end; its minutes are those of two hours for its operations.
+    Row("small", 1_700.0, 4, 512, 0.03, 4_000, 60_000),
+)
+# Held-out losses of the first three rows lie on this curve over the units; the text is 153 MB of English Wikipedia.
+LOSS_FLOOR, LOSS_FACTOR, LOSS_POWER = 2.52, 3.157, 0.551
+
+LENGTHS = (32, 128)
+TOKENS_PER_UPDATE = 4_096
+REAL_TOKENS = 0.85  # share of a row's tokens that is text, over both parts
+HEAD_SIZE = 64
+MASKED_MINUTES = 15.0  # from here on, a quarter of the words is masked
+VOCABULARIES = (1_024, 8_192)  # smallest and largest that are chosen
+ROUNDED_TO = 512
+MOST_PASSES = 40  # as BERT's own; what more passes over a short text do was not measured
+MOST_CONTINUED_PASSES = 10
+MOST_DUPLICATES = 10  # passes with masks of their own
+SHORT_TEXT = 20.0  # MB below which released weights are recommended
+LEAST_TRAINING = 10.0  # seconds of training below which a command is refused
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was chosen, its value, and why."""
+
+    name: str
+    value: Any
+    reason: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that is decided before the first update is timed.
+
+    Attributes:
+        start_from: Folder of released weights that are continued; None: random weights.
+        on_gpu, precision: Where it is trained, and in which number format.
+        layers, hidden, initializer_range, vocabulary: The model's; of released weights, which decide them, 0.
+        lengths: Tokens of a row, one length a part.
+        first_share: Share of the updates in the first part, if there are two.
+        masked: Share of the tokens that is masked.
+        held_out: Share of the documents that is held out.
+        duplicates: Passes with masks of their own, one number a part.
+        most_updates: More updates would read the text too often.
+        preparation, training: Seconds that are expected.
+        units: Minutes of training on two cores of a Zen 4 that the model was chosen for.
+        choices: All of this for people, with reasons.
+        advice: Sentences on what would help more.
+    """
+
+    start_from: Optional[str]
+    on_gpu: bool
+    precision: str
+    layers: int
+    hidden: int
+    initializer_range: float
+    vocabulary: int
+    lengths: Tuple[int, ...]
+    first_share: float
+    masked: float
+    held_out: float
+    duplicates: Tuple[int, ...]
+    most_updates: int
+    preparation: float
+    training: float
+    units: float
+    choices: Tuple[Choice, ...]
+    advice: Tuple[str, ...]
+
+
+def interpolated(units: float, value: Callable[[Row], float]) -> float:
+    """Return a number of the table between its rows, geometrically; beyond its ends, that of the end.
+
+    Example:
+        >>> interpolated(6.4, lambda row: row.hidden), round(interpolated(200, lambda row: row.hidden))
+        (128.0, 296)
+    """
+    if units <= ROWS[0].minutes:
+        return float(value(ROWS[0]))
+    for low, high in zip(ROWS, ROWS[1:]):
+        if units <= high.minutes:
+            place = math.log(units / low.minutes) / math.log(high.minutes / low.minutes)
+            return float(value(low) * (value(high) / value(low)) ** place)
+    return float(value(ROWS[-1]))
+
+
+def updates_in(units: float) -> float:
+    """Return the updates of both parts that the model for these units makes in them."""
+    return units / interpolated(units, lambda row: row.minutes / row.updates)
+
+
+def expected_loss(units: float) -> float:
+    """Return the held-out masked-LM loss, in nats, on 153 MB of English Wikipedia with 8,192 pieces."""
+    return LOSS_FLOOR + LOSS_FACTOR * units**-LOSS_POWER
+
+
+def text_tokens(text: TextFacts, vocabulary: int) -> float:
+    """Return the word pieces of a text, estimated."""
+    if text.script in UNSPACED:
+        return float(text.words)
+    if text.is_code:
+        return text.megabytes * 1e6 / 3
+    return text.words * 1.4 * (8_192 / max(vocabulary, 1_024)) ** 0.15
+
+
+def preparation_seconds(text: TextFacts, machine: MachineFacts, passes: int) -> float:
+    """Return the seconds in which rows are made of a text; measured with 153 MB on two cores of a Zen 4."""
+    return 6 + text.megabytes * (0.13 + 0.13 * passes) * 2 / machine.cores
+
+
+def start_seconds(machine: MachineFacts) -> float:
+    """Return the seconds from TensorFlow's import to the first real update, and those after the last one."""
+    return 25 + 10 / min(machine.speed, 1.0)
+
+
+def choose(
+    text: TextFacts,
+    machine: MachineFacts,
+    hours: float,
+    lengths: Sequence[int] = LENGTHS,
+    start_from: Optional[str] = None,
+    given: Optional[Mapping[str, Any]] = None,
+) -> Recipe:
+    """Return the recipe for a text, a machine and a time.
+
+    Args:
+        text, machine: As they were found.
+        hours: From the start of the command to its end.
+        lengths: Tokens of a row, one or two numbers.
+        start_from: Folder of released weights, which decide vocabulary and sizes; None: random weights.
+        given: Values of the config by dotted name that the user set.
+
+    Raises:
+        UserError: The time is too short for the text, or the text has one document.
+    """
+    given = given or {}
+    if text.is_whole and text.documents < 2:
+        raise UserError(
+            "the text is one document, of which none can be held out; put a blank line between documents, or give"
+            " several files and --document-per-file"
+        )
+    vocabulary = 0 if start_from else int(given.get("bert_config.vocab_size") or _vocabulary(text))
+    overhead = start_seconds(machine)
+    preparation = preparation_seconds(text, machine, 1 + len(lengths))
+    available = hours * 3600 - preparation - overhead
+    if available < LEAST_TRAINING:
+        least = (preparation + overhead + LEAST_TRAINING) / 3600
+        raise UserError(
+            f"--hours {hours:g}: preparation takes about {preparation:,.0f} s and start, evaluation and export"
+            f" {overhead:,.0f} s; give at least {math.ceil(1.2 * least * 1000) / 1000:g}"
+        )
+    tokens = text_tokens(text, vocabulary or 30_000)
+    passes = MOST_CONTINUED_PASSES if start_from else MOST_PASSES
+    most_updates = max(1, int(passes * tokens / (TOKENS_PER_UPDATE * REAL_TOKENS)))
+    units = _units(available / 60 * machine.speed, most_updates)
+    is_limited = units < 0.999 * available / 60 * machine.speed
+    updates = updates_in(units)
+    first_share = interpolated(units, lambda row: row.short_updates / row.updates) if len(lengths) > 1 else 1.0
+    shares = (first_share, 1 - first_share)[: len(lengths)]
+    masked = 0.25 if units >= MASKED_MINUTES else 0.15
+    trained = [share * updates * TOKENS_PER_UPDATE * REAL_TOKENS / tokens for share in shares]
+    duplicates = tuple(min(MOST_DUPLICATES, max(1, math.ceil(each))) for each in trained)
+    layers = round(interpolated(units, lambda row: row.layers))
+    hidden = HEAD_SIZE * round(interpolated(units, lambda row: row.hidden) / HEAD_SIZE)
+    recipe = Recipe(
+        start_from=start_from,
+        on_gpu=bool(machine.gpu),
+        precision=machine.precision,
+        layers=0 if start_from else layers,
+        hidden=0 if start_from else hidden,
+        initializer_range=round(interpolated(units, lambda row: row.initializer_range), 3),
+        vocabulary=vocabulary,
+        lengths=tuple(lengths),
+        first_share=first_share,
+        masked=masked,
+        held_out=_held_out(text),
+        duplicates=duplicates,
+        most_updates=most_updates,
+        preparation=preparation_seconds(text, machine, sum(duplicates)),
+        training=units / machine.speed * 60,
+        units=units,
+        choices=(),
+        advice=tuple(_advice(text, is_limited, start_from, passes)),
+    )
+    reasons = _choices(recipe, text, machine, hours, sum(trained), is_limited)
+    given_choices = [Choice(name, value, "given on the command line") for name, value in given.items()]
+    return Recipe(**{**vars(recipe), "choices": (*reasons, *given_choices)})
+
+
+def _units(available: float, most_updates: int) -> float:
+    """Return the units for which there are no more updates than the text allows, at most the available ones."""
+    if updates_in(available) <= most_updates:
+        return available
+    low, high = 0.0, available
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if updates_in(middle) > most_updates else (middle, high)
+    return low
+
+
+def _vocabulary(text: TextFacts) -> int:
+    """Return the pieces for a text: 4,096 for 2.5 MB, as the demo had, and 8,192 from 40 MB on."""
+    if text.script in UNSPACED:
+        return VOCABULARIES[1]
+    pieces = 4_096 * (text.megabytes / 2.5) ** 0.25
+    return int(min(max(round(pieces / ROUNDED_TO) * ROUNDED_TO, VOCABULARIES[0]), VOCABULARIES[1]))
+
+
+def _held_out(text: TextFacts) -> float:
+    """Return the share to hold out: a tenth of 2.5 MB, a hundredth of 150 MB, and of few documents at least some five.
+
+    Which documents are held out is decided for each by its text, so none might be among few.
+    """
+    share = min(max(0.1 * (text.megabytes / 2.5) ** -0.56, 0.002), 0.2)
+    return round(min(max(share, 5 / max(text.documents, 1)), 0.5), 3)
+
+
+def _advice(text: TextFacts, is_limited: bool, start_from: Optional[str], passes: int) -> List[str]:
+    lines = []
+    if is_limited:
+        lines.append(
+            f"The text is read {passes} times before the time is over, so the command ends earlier: more time will not"
+            " help, more text would."
+        )
+    if text.megabytes < SHORT_TEXT and start_from is None:
+        lines.append(
+            f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: released weights"
+            " that are continued (--start-from FOLDER) know more of the language, if there are some."
+        )
+    if text.repeated > 0.1:
+        lines.append(f"{text.repeated:.0%} of the documents occur more than once; without them, each pass is shorter.")
+    return lines
+
+
+def _choices(
+    recipe: Recipe,
+    text: TextFacts,
+    machine: MachineFacts,
+    hours: float,
+    passes: float,
+    is_limited: bool,
+) -> List[Choice]:
+    """Return the choices with their reasons."""
+    below = [row.name for row in ROWS if row.minutes <= recipe.units]
+    above = [row.name for row in ROWS if row.minutes > recipe.units]
+    ends = [*below[-1:], *above[:1]]
+    between = f"between the recipes {' and '.join(ends)}" if len(ends) == 2 else f"as in the recipe {ends[0]}"
+    guess = "; the speed is a guess" if machine.gpu or machine.cores != 2 else ""
+    total = recipe.preparation + recipe.training + start_seconds(machine)
+    start_from = recipe.start_from
+    if start_from:
+        model = [
+            Choice("weights", start_from, "released weights, continued: they decide sizes and vocabulary"),
+            Choice("optimizer", "AdamW, 5e-5", "a low rate keeps what was learned; Muon would harm such weights"),
+        ]
+    else:
+        model = [
+            Choice(
+                "model",
+                f"{recipe.layers} layers × {recipe.hidden}",
+                f"{between}, for {recipe.units:.1f} of its minutes",
+            ),
+            Choice("vocabulary", recipe.vocabulary, _vocabulary_reason(text)),
+            Choice("word vectors", "yes", "from counts of neighbouring pieces: hundreds of updates less"),
+            Choice("optimizer", "Muon, AdamW at 1e-3", "as in all measured recipes"),
+        ]
+    lengths = "short rows first: a model learns from them after a tenth of the tokens"
+    masks = f"a quarter from {MASKED_MINUTES:.0f} minutes on; before, it gains nothing in equal time"
+    minutes = f"training {recipe.training / 60:,.1f}, preparation {recipe.preparation / 60:,.1f}{guess}"
+    own_masks = ", ".join(map(str, recipe.duplicates))
+    return [
+        Choice(
+            "time",
+            f"{total / 60:,.1f} of {hours * 60:,.1f} minutes",
+            "limited by the text" if is_limited else minutes,
+        ),
+        *model,
+        Choice("lengths", ", then ".join(map(str, recipe.lengths)), lengths if len(recipe.lengths) > 1 else "given"),
+        Choice("batch", f"{TOKENS_PER_UPDATE:,} tokens", "as in all measured recipes"),
+        Choice("masked", f"{recipe.masked:.0%}", masks),
+        Choice("dropout", "as the weights" if start_from else 0, "with 2 MB, it was still worse after seven passes"),
+        Choice(
+            "passes",
+            f"{passes:.1f}",
+            f"at most {MOST_PASSES}, as BERT's own; masks of their own in {own_masks} of them",
+        ),
+        Choice("held out", f"{recipe.held_out:.1%}", "of the documents, for the loss at the end"),
+        Choice("precision", recipe.precision, machine.gpu or machine.bfloat16 or "no fast bfloat16 here"),
+    ]
+
+
+def _vocabulary_reason(text: TextFacts) -> str:
+    if text.script in UNSPACED:
+        return "each character is a word of its own"
+    return "4,096 for 2.5 MB, 8,192 from 40 MB on; more pieces did not lower the loss"

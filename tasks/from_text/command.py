@@ -1,0 +1,227 @@
+"""The command line of ``run_from_text.py``: from a text and a time to a trained, judged and exported model."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from data_utils.command_line import positive
+from data_utils.text.sources import OPTIONS_OF_INPUTS, STANDARD_INPUT, Source, add_source_options, source_from_options
+from data_utils.text.vocabulary import add_case_option, check_case
+from model.tasks import PRETRAINING
+from settings.flags import parse_flags
+from tasks.from_text.choice import LENGTHS, Recipe, choose, expected_loss
+from tasks.from_text.facts import look_at_machine, look_at_text
+from tasks.from_text.folder import Folder
+from tasks.from_text.judgement import judge
+from tasks.from_text.steps import StepError, export_model, fix_updates, parts, prepare, train_part
+from utilities.commands import make_parser, run_main
+from utilities.environment import usable_cores
+from utilities.errors import Stopped, UserError
+from utilities.tables import aligned
+
+PROGRAM = "run_from_text.py"
+# Fields that the command decides itself, with what to do instead of setting them.
+DECIDED = {
+    **dict.fromkeys(("total_num_train_samples", "num_epochs"), "--hours decides the length of training"),
+    **dict.fromkeys(("max_seq_length",), "give --lengths"),
+    **dict.fromkeys(("max_predictions_per_seq", "dataset_dir", "validation_dir"), "the command makes the data"),
+    **dict.fromkeys(("pretrained_ckpt_path", "bert_model_name"), "give --start-from"),
+    **dict.fromkeys(("resume", "seeds", "do_training", "compile_only", "generated_dataset"), "leave it out"),
+    **dict.fromkeys(("save_ckpt_path", "packing", "use_next_sentence"), "leave it out"),
+}
+INPUTS = ("dump", "text", "jsonl", "wikiextractor", "wikitext", "parquet", "hub_dataset")
+
+
+def main(arguments: Optional[Sequence[str]], started: float) -> int:
+    """Run the command.
+
+    Args:
+        arguments: The command line; None: that of the process.
+        started: ``time.monotonic()`` when the process started.
+
+    Returns:
+        The exit status: 2 for an error that the user can fix, 128 + the signal's number after one that stopped it.
+    """
+    _, others, kept = split(sys.argv[1:] if arguments is None else arguments)
+    return run_main(_parser(), lambda options: _run(options, others, started), kept)
+
+
+def split(words: Sequence[str]) -> Tuple[argparse.Namespace, List[str], List[str]]:
+    """Return this command's options, the flags of ``run_pretraining.py``, and the words without these."""
+    options, others = _parser().parse_known_args(words)
+    return options, others, _without(words, others)
+
+
+def _without(words: Sequence[str], others: Sequence[str]) -> List[str]:
+    """Return the words of a command line that are not among ``others``, which are in the same order."""
+    rest, kept = list(others), []
+    for word in words:
+        if rest and word == rest[0]:
+            rest.pop(0)
+        else:
+            kept.append(word)
+    return kept
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("run_from_text", "Makes a BERT from a text in a given time, and judges it.")
+    parser.prog = f"python {PROGRAM}"
+    parser.allow_abbrev = False
+    parser.epilog = "Any flag of run_pretraining.py overrides a choice, such as --bert-config.hidden-size 256."
+    parser.add_argument(
+        "--hours", type=float, required=True, metavar="X", help="from start to end, preparation included"
+    )
+    parser.add_argument("--name", help="name of the folder (default: that of the text)")
+    parser.add_argument("--output-dir", type=Path, default=Path("runs"), metavar="DIR", help="where the folder is made")
+    parser.add_argument("--start-from", metavar="FOLDER", help="released weights to continue, a Hugging Face folder")
+    parser.add_argument(
+        "--lengths", type=positive, nargs="+", default=list(LENGTHS), metavar="N",
+        help="tokens of a row, in one or two parts (default: 32, then 128)",
+    )  # fmt: skip
+    parser.add_argument("--plan", action="store_true", help="print what would be done, then exit")
+    add_source_options(parser)
+    add_case_option(parser)
+    parser.add_argument("--workers", type=positive, default=usable_cores(), metavar="N", help="of the preparation")
+    return parser
+
+
+def _run(options: argparse.Namespace, others: Sequence[str], started: float) -> Optional[int]:
+    try:
+        _make(options, others, started)
+    except StepError as failure:
+        return int(failure.args[0])
+    except Stopped as stop:
+        print(f"{stop}; the same command goes on there", file=sys.stderr)
+        return stop.status
+    return None
+
+
+def _make(options: argparse.Namespace, others: Sequence[str], started: float) -> None:
+    """Do all steps that are not done yet."""
+    decision = decide(options, others, started)
+    folder, recipe = decision.folder, decision.recipe
+    print("\n".join([*plan_lines(recipe, decision.facts), *filter(None, [decision.note])]), flush=True)
+    if options.plan:
+        return
+    folder.lap("plan")
+    prepare(folder, recipe, _source_words(options))
+    trainings = parts(folder, recipe, decision.given)
+    updates = fix_updates(folder, recipe, trainings, options.hours)
+    runs = [train_part(folder, part, updates[part.name]) for part in trainings]
+    export_model(folder, runs[-1])
+    judge(folder, recipe, updates, options.hours, decision.facts)
+
+
+class Decision(NamedTuple):
+    """What is decided before anything is done.
+
+    Attributes:
+        folder: Where all is written; with ``--plan``, nothing is.
+        recipe: The choice.
+        given: Values of the config by dotted name that the user set.
+        facts: Text and machine in words.
+        note: What the user may want to know about the machine.
+    """
+
+    folder: Folder
+    recipe: Recipe
+    given: Dict[str, Any]
+    facts: Dict[str, str]
+    note: str
+
+
+def decide(options: argparse.Namespace, others: Sequence[str], started: float) -> Decision:
+    """Look at text and machine, choose a recipe, and write the plan, or return the one that is there.
+
+    Raises:
+        UserError: There is no text, too little time, or the folder is another command's.
+    """
+    given = _given(others)
+    _check(options)
+    folder = Folder(options.output_dir / _name(options), started)
+    options.output = folder.path / "data"
+    source = source_from_options(options, options.output)
+    text, machine = look_at_text(source), look_at_machine()
+    facts = {"text": text.described(), "machine": machine.described()}
+    identity = _identity(options, source, given)
+    recipe = None if options.plan else folder.planned(identity, facts)
+    if recipe is None:
+        recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given)
+        if not options.plan:
+            folder.begin(identity, recipe, facts)
+    return Decision(folder, recipe, given, facts, machine.note)
+
+
+def _given(others: Sequence[str]) -> Dict[str, Any]:
+    """Return the values that flags of ``run_pretraining.py`` give, by dotted name.
+
+    Raises:
+        UserError: A flag is unknown, or of something that this command decides.
+    """
+    own, given = parse_flags(PRETRAINING, others)
+    if own.config or own.throughput or own.schema:
+        raise UserError("--config, --throughput and --schema are options of run_pretraining.py; leave them out")
+    for name in given:
+        fix = DECIDED.get(name) or DECIDED.get(name.partition(".")[0])
+        if fix is not None:
+            raise UserError(f"--{name.replace('_', '-')}: is decided by this command; {fix}")
+    return given
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that cannot be followed."""
+    check_case(options)
+    if not 0 < options.hours < 10_000:
+        raise UserError(f"--hours {options.hours:g}: give a number of hours above 0, such as 0.5")
+    lengths = options.lengths
+    if len(lengths) > 2 or sorted(set(lengths)) != lengths or not 16 <= lengths[0] <= lengths[-1] <= 512:
+        raise UserError("--lengths: give one or two numbers from 16 to 512, the smaller one first")
+    if any(STANDARD_INPUT in paths for paths in (options.text or (), options.jsonl or ())):
+        raise UserError("standard input is read once, and this command repeats; write it to a file first")
+    if options.start_from is not None and not Path(options.start_from).is_dir():
+        raise UserError(f"--start-from {options.start_from}: is no folder; name a Hugging Face folder of a BERT")
+
+
+def _name(options: argparse.Namespace) -> str:
+    """Return the name of the folder, by default that of the first input."""
+    if options.name:
+        return str(options.name)
+    first = next(value for value in (getattr(options, each) for each in INPUTS) if value)
+    return Path(str(first[0] if isinstance(first, list) else first)).stem or "from_text"
+
+
+def _identity(options: argparse.Namespace, source: Source, given: Dict[str, Any]) -> Dict[str, Any]:
+    """Return what must be the same when the command is repeated."""
+    names = ("hours", "lengths", "start_from", "cased", "keep_accents")
+    return {"text": source.identity(), **{name: getattr(options, name) for name in names}, "flags": given}
+
+
+def _source_words(options: argparse.Namespace) -> List[str]:
+    """Return the options of the text, for the preparation."""
+    words: List[str] = []
+    settings = [name for defaults in OPTIONS_OF_INPUTS.values() for name in defaults]
+    for name in (*INPUTS, *settings, "cased", "keep_accents", "workers"):
+        value = getattr(options, name)
+        if value is True:
+            words.append(f"--{name.replace('_', '-')}")
+        elif isinstance(value, list):
+            words += [f"--{name.replace('_', '-')}", *map(str, value)]
+        elif value not in (None, False):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return words
+
+
+def plan_lines(recipe: Recipe, facts: Dict[str, str]) -> List[str]:
+    """Return what was found and chosen, with reasons, and what to expect."""
+    rows: List[Tuple[str, str, str]] = [(choice.name, str(choice.value), choice.reason) for choice in recipe.choices]
+    lines = [f"text:    {facts['text']}", f"machine: {facts['machine']}", "", *aligned(rows)]
+    if recipe.start_from is None:
+        loss = f"{expected_loss(recipe.units):.2f}"
+        lines += [
+            "",
+            f"expect: a held-out masked-LM loss of about {loss} nats, if the text is like 153 MB of Wikipedia",
+        ]
+    return [*lines, *recipe.advice]

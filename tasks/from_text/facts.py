@@ -1,0 +1,160 @@
+"""What is known before anything is decided: facts of the text, from its beginning, and of the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import unicodedata
+from collections import Counter
+from typing import List, NamedTuple, Optional, Tuple
+
+from data_utils.text.readers import Document
+from data_utils.text.sources import Source
+from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
+from utilities.errors import UserError
+
+SAMPLE_CHARACTERS = 2_000_000  # read in less than a second
+SCRIPT_CHARACTERS = 100_000  # of the sample, whose scripts are counted
+UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI")  # scripts that write no blank between words
+SIGNS_OF_CODE = "{}()[]<>=;_/\\#*&|+"
+CODE_SHARE = 0.06  # of these signs among the characters that are not white space; prose has 0.00 to 0.04
+DUMP_SHARE = 0.5  # of a compressed dump's bytes, the text of its articles
+
+
+class TextFacts(NamedTuple):
+    """A text; counts are estimated from its beginning where it is longer than the sample.
+
+    Attributes:
+        megabytes: of UTF-8, decompressed, in millions of bytes.
+        words: separated by white space; of scripts without blanks, characters.
+        documents: between blank lines, or as the format has them.
+        repeated: share of the sample's documents that the sample has before.
+        script: the most frequent one of the letters, as Unicode names it, such as ``LATIN``.
+        is_code: whether the text looks like source code.
+        is_whole: whether all of it was read, so that nothing is estimated.
+    """
+
+    megabytes: float
+    words: int
+    documents: int
+    repeated: float
+    script: str
+    is_code: bool
+    is_whole: bool
+
+    def described(self) -> str:
+        """Return the facts as one line."""
+        about = "" if self.is_whole else "about "
+        kind = "source code" if self.is_code else self.script.capitalize()
+        units = "characters" if self.script in UNSPACED else "words"
+        counts = f"{about}{self.megabytes:,.1f} MB, {self.words:,} {units}, {self.documents:,} documents, {kind}"
+        return f"{counts}, {self.repeated:.0%} of the documents repeated" if self.repeated >= 0.005 else counts
+
+
+class MachineFacts(NamedTuple):
+    """A machine.
+
+    Attributes:
+        cores: that this process may use.
+        bfloat16: the instruction set by which the processor multiplies bfloat16 matrices fast; empty if there is none.
+        memory_gib: memory, or the container's; None if unknown.
+        gpu: name of the first NVIDIA GPU that TensorFlow can use; empty if there is none.
+        note: what the user may want to know about a GPU that is not used.
+    """
+
+    cores: int
+    bfloat16: str
+    memory_gib: Optional[float]
+    gpu: str
+    note: str
+
+    @property
+    def speed(self) -> float:
+        """Return the speed of training, as a multiple of that of two cores of a Zen 4 in bfloat16.
+
+        Measured: two cores of a Zen 3 in float32, and one H200 with the recipe of two hours. All else is a guess, which
+        decides the size of a model; the number of updates follows from the timing of the first ones.
+        """
+        if self.gpu:
+            return 16.0
+        return (1.0 if self.bfloat16 else 0.41) * min(self.cores, 16) / 2
+
+    @property
+    def precision(self) -> str:
+        """Return the number format of the training, which stays the same if another processor continues it."""
+        return "auto" if self.gpu else "mixed_bfloat16" if self.bfloat16 else "float32"
+
+    def described(self) -> str:
+        """Return the facts as one line."""
+        memory = "" if self.memory_gib is None else f", {self.memory_gib:,.0f} GiB of memory"
+        cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
+        formats = f"bfloat16 ({self.bfloat16})" if self.bfloat16 else "no fast bfloat16"
+        return f"{self.gpu}, {cores}{memory}" if self.gpu else f"{cores}, {formats}{memory}, no GPU"
+
+
+def look_at_text(source: Source) -> TextFacts:
+    """Read the beginning of a text.
+
+    Raises:
+        UserError: There is no text.
+    """
+    if source.kind["kind"] == "dump":  # the articles are extracted later, by another program
+        megabytes = DUMP_SHARE * source.files[0].stat().st_size / 1e6
+        return TextFacts(megabytes, int(megabytes * 160_000), int(megabytes * 300), 0.0, "LATIN", False, False)
+    texts: List[str] = []
+    length = position = 0
+    is_whole = True
+    for document, position in source.read():  # noqa: B007 (used after the loop)
+        if isinstance(document, Document) and document.text.strip():
+            texts.append(document.text)
+            length += len(document.text)
+        if length >= SAMPLE_CHARACTERS:
+            is_whole = False
+            break
+    if not texts:
+        raise UserError("the text is empty: there is no document in it")
+    scale = 1.0
+    if not is_whole and source.total_bytes is not None:
+        scale = max(1.0, source.total_bytes / max(position, 1))
+    return _facts(texts, scale, is_whole)
+
+
+def _facts(texts: List[str], scale: float, is_whole: bool) -> TextFacts:
+    """Return the facts of a sample, whose counts are multiplied by ``scale``."""
+    beginning = "".join(text[: SCRIPT_CHARACTERS // 20] for text in texts[:100])[:SCRIPT_CHARACTERS]
+    script = _script(beginning)
+    visible = [character for character in beginning if not character.isspace()]
+    signs = sum(character in SIGNS_OF_CODE for character in visible)
+    counted = sum(len(text) if script in UNSPACED else len(text.split()) for text in texts)
+    digests = {hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in texts}
+    return TextFacts(
+        megabytes=scale * sum(len(text.encode("utf-8", "replace")) for text in texts) / 1e6,
+        words=int(scale * counted),
+        documents=int(scale * len(texts)),
+        repeated=1 - len(digests) / len(texts),
+        script=script,
+        is_code=signs > CODE_SHARE * len(visible),
+        is_whole=is_whole,
+    )
+
+
+def _script(text: str) -> str:
+    """Return the script of most letters, the first word of their Unicode names; empty if there is no letter."""
+    scripts = Counter(unicodedata.name(letter, "").split(" ")[0] for letter in text if letter.isalpha())
+    return scripts.most_common(1)[0][0] if scripts else ""
+
+
+def look_at_machine() -> MachineFacts:
+    """Return the facts of this machine, without TensorFlow."""
+    memory = memory_bytes()
+    gpu, note = _gpu()
+    return MachineFacts(usable_cores(), fast_bfloat16(), None if memory is None else memory / 2**30, gpu, note)
+
+
+def _gpu() -> Tuple[str, str]:
+    """Return the name of the GPU to train on, or an empty name and why there is none, if there could be one."""
+    gpus = nvidia_gpus()
+    name = gpus[0].name if gpus else ""
+    if name and importlib.util.find_spec("nvidia") is None:
+        return "", f"{name} is not used: TensorFlow's libraries for it are not installed (make venv CUDA=1)"
+    return name, ""

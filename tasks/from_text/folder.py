@@ -1,0 +1,109 @@
+"""The folder of the command: what was decided, and the time that was worked, so that the same command goes on there."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional
+
+from tasks.from_text.choice import Choice, Recipe
+from utilities.errors import UserError
+from utilities.files import append_json_line, read_json_lines, read_json_object, write_atomically
+
+PLAN, UPDATES, TIMES, RESULT = "plan.json", "updates.json", "times.jsonl", "result.json"
+PAGE, MODEL = "index.html", "model"
+AGAIN = "repeat the command as it was, or give another --name"
+
+
+class Folder:
+    """The folder ``output_dir/name``.
+
+    Args:
+        path: Where it is or will be.
+        started: ``time.monotonic()`` when the command started; each step is timed from the end of the one before.
+    """
+
+    def __init__(self, path: Path, started: float) -> None:
+        self.path = path
+        self._lap = started
+
+    def planned(self, command: Mapping[str, Any], facts: Mapping[str, str]) -> Optional[Recipe]:
+        """Return what an earlier start of the same command decided; None if there was none.
+
+        Args:
+            command: What identifies the command: text, hours, flags.
+            facts: Text and machine in words.
+
+        Raises:
+            UserError: The folder is something else's, or was begun with another text or other options.
+        """
+        path = self.path / PLAN
+        if not path.exists():
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise UserError(f"{self.path}: is there already and not of this command; give another --name")
+            return None
+        plan = self._read(PLAN)
+        before, now = _mapping(plan, "command"), json.loads(json.dumps(command))
+        changed = [name for name in now if before.get(name) != now[name]]
+        if changed:
+            what = "the text has changed" if changed == ["text"] else f"{', '.join(changed)} changed"
+            raise UserError(f"{self.path}: was begun with another command ({what}); {AGAIN}")
+        machine = _mapping(plan, "facts").get("machine")
+        if machine != facts["machine"]:
+            print(f"The plan was made on another machine ({machine}), for whose speed its time is.")
+        try:
+            return _recipe(_mapping(plan, "recipe"))
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{path}: is not a plan of this version ({error}); give another --name") from error
+
+    def begin(self, command: Mapping[str, Any], recipe: Recipe, facts: Mapping[str, str]) -> None:
+        """Write down what is decided; arguments as for ``planned``, and the choice."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.write(PLAN, {"command": command, "facts": facts, "recipe": asdict(recipe)})
+
+    def lap(self, step: str, seconds: Optional[float] = None) -> float:
+        """Write down that a step has ended, and the seconds since the one before; return them."""
+        now = time.monotonic()
+        seconds = now - self._lap if seconds is None else seconds
+        self._lap = now
+        append_json_line(self.path / TIMES, {"step": step, "seconds": round(seconds, 3)})
+        return seconds
+
+    def since_lap(self) -> float:
+        """Return the seconds since the last step ended."""
+        return time.monotonic() - self._lap
+
+    def seconds(self) -> Dict[str, float]:
+        """Return the seconds worked, by step; those of a step that was killed are not known."""
+        path = self.path / TIMES
+        totals: Dict[str, float] = {}
+        for line in read_json_lines(path) if path.exists() else []:
+            if line:
+                totals[line["step"]] = totals.get(line["step"], 0.0) + line["seconds"]
+        return totals
+
+    def read(self, name: str) -> Optional[Dict[str, Any]]:
+        """Return the object in one of the files; None if it is not there yet."""
+        return self._read(name) if (self.path / name).exists() else None
+
+    def write(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write an object into one of the files."""
+        write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def _read(self, name: str) -> Dict[str, Any]:
+        return read_json_object(self.path / name, fix="give another --name")
+
+
+def _mapping(plan: Mapping[str, Any], key: str) -> Dict[str, Any]:
+    value = plan.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _recipe(content: Mapping[str, Any]) -> Recipe:
+    """Return the recipe that ``asdict`` and JSON described."""
+    choices: List[Choice] = [Choice(**each) for each in content["choices"]]
+    lists = {name: tuple(content[name]) for name in ("lengths", "duplicates", "advice")}
+    names = [field.name for field in fields(Recipe)]
+    return Recipe(**{**{name: content[name] for name in names}, **lists, "choices": tuple(choices)})

@@ -1,0 +1,309 @@
+"""The steps: rows of each length, the timing of the first updates, the trainings, and the exported model."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+
+from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
+from data_utils.text.__main__ import CORPUS_FOLDER
+from data_utils.text.__main__ import main as prepare_rows
+from reports.run_files import read_run_folder
+from tasks.from_text.choice import TOKENS_PER_UPDATE, Recipe, updates_in
+from tasks.from_text.folder import MODEL, UPDATES, Folder
+from utilities.commands import start_command
+from utilities.errors import UserError
+from utilities.files import PROJECT, write_atomically
+from utilities.history import History
+
+CONFIGS = PROJECT / "configs" / "pretraining"
+CONTINUE = PROJECT / "configs" / "continue.json"
+SCHEDULE = "optimizer_opts.learning_rate"
+
+TIMED_SHARE = 0.02  # of the training, in which its first updates are timed
+TIMED_SECONDS = (2.0, 20.0)
+EACH_TIMED_FROM = 600.0  # seconds of training; below, only the first part is, as updates of both take as long
+FEWEST_UPDATES = 5
+EVALUATION = 0.4  # seconds of an evaluated row, as a share of those of a trained one
+EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of those before the first trained one
+WORD_VECTOR_SECONDS = 10.0  # for 16 million tokens, the most that are counted
+WORD_VECTOR_TOKENS = 16e6
+EXPORT_SECONDS = 3.0  # from the last evaluation to the page
+
+
+class Part(NamedTuple):
+    """One of the trainings, on rows of one length.
+
+    Attributes:
+        name: Of its run, its data and its config: the length.
+        config: The config, without the length of training.
+    """
+
+    name: str
+    config: Dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        """The rows of an update."""
+        batch = self.config["global_batch"]
+        return math.prod(batch[key] for key in ("micro_batch_size", "replicas", "grad_acc_steps_per_replica"))
+
+
+class StepError(Exception):
+    """A command within this one failed, and has printed its own message; ``args[0]`` is its exit status."""
+
+
+def predictions(recipe: Recipe, length: int) -> int:
+    """Return the most masked tokens of a row."""
+    return max(1, math.ceil(recipe.masked * length))
+
+
+def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
+    """Make rows of each length from one text, with one vocabulary; what is there already is kept.
+
+    Args:
+        source: The options that name and read the text.
+    """
+    start_from = recipe.start_from
+    lengths = sorted(recipe.lengths, reverse=True)  # the longest has the sentences, which the others are made of
+    first = folder.path / "data" / str(lengths[0])
+    for length in lengths:
+        output = folder.path / "data" / str(length)
+        if length == lengths[0]:
+            given = ["--vocab-file", start_from] if start_from else ["--vocab-size", str(recipe.vocabulary)]
+            text = [*source, *given]
+        else:
+            text = ["--sentences", str(first / CORPUS_FOLDER), "--vocab-file", str(first)]
+        masks = ["--masked-lm-prob", str(recipe.masked), "--max-predictions", str(predictions(recipe, length))]
+        passes = ["--duplicate-factor", str(recipe.duplicates[recipe.lengths.index(length)])]
+        held_out = ["--validation-fraction", str(recipe.held_out)]
+        sizes = ["--max-seq-length", str(length), "--no-next-sentence", *masks, *passes, *held_out]
+        if load_manifest(output) is None or load_manifest(output / VALIDATION_FOLDER) is None:
+            arguments = [*text, "--output", str(output), *sizes]
+            print(f"\n=== rows of {length} tokens\n$ {start_command('data_utils.text', arguments)}", flush=True)
+            status = prepare_rows(arguments)
+            if status:
+                raise StepError(status)
+            folder.lap(f"preparation, {length} tokens")
+
+
+def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any]) -> List[Part]:
+    """Return the trainings in order; the size of the vocabulary is that of the data.
+
+    Args:
+        given: Values of the config by dotted name that the user set.
+    """
+    plain = [_part(folder, recipe, length) for length in recipe.lengths]
+    return [Part(part.name, merged(part.config, given)) for part in plain]
+
+
+def _part(folder: Folder, recipe: Recipe, length: int) -> Part:
+    gpu, start_from = recipe.on_gpu, recipe.start_from
+    data = folder.path / "data" / str(length)
+    manifest = load_manifest(data)
+    assert manifest is not None, "the data is prepared"
+    is_first, is_last = length == recipe.lengths[0], length == recipe.lengths[-1]
+    rows = max(2, TOKENS_PER_UPDATE // length)
+    micro, accumulated = (rows, 1) if gpu else (max(1, rows // 2), 2)
+    base = CONFIGS / f"pretrain_tiny_{'128' if is_last else '32'}_speedrun.json"
+    config: Dict[str, Any] = {
+        "extends": [str(base), *([str(CONTINUE)] if start_from else [])],
+        "dataset_dir": str(data),
+        "output_dir": str(folder.path),
+        "max_seq_length": length,
+        "max_predictions_per_seq": predictions(recipe, length),
+        "global_batch": {"micro_batch_size": micro, "replicas": 1, "grad_acc_steps_per_replica": accumulated},
+        "execution": {
+            "device": "gpu" if gpu else "cpu",
+            "precision": recipe.precision,
+            "parallel_micro_batches": not gpu,
+        },
+        "do_validation": is_last,
+        "checkpoint_minutes": 2,
+        "keep_last": 1,
+        "word_vectors": is_first and not start_from,
+    }
+    if start_from:
+        config["optimizer_opts"] = {"muon_scale": None}
+        for option in ("use_qkv_split", "use_qkv_bias", "use_projection_bias", "use_cls_layer", "use_prediction_bias"):
+            config[option] = None  # as the weights have it
+    else:
+        config["bert_config"] = {
+            "vocab_size": 2 * math.ceil(manifest.vocabulary["size"] / 2),
+            "num_hidden_layers": recipe.layers,
+            "hidden_size": recipe.hidden,
+            "num_attention_heads": recipe.hidden // 64,
+            "intermediate_size": 4 * recipe.hidden,
+            "initializer_range": recipe.initializer_range,
+        }
+    if is_first and is_last and not start_from:  # random weights need a warm-up
+        config["optimizer_opts"] = {"learning_rate": {"schedule_name": "up_down", "warmup_frac": 0.05}}
+    if is_first and start_from:
+        config["pretrained_ckpt_path"] = start_from
+    if not is_first:
+        config["pretrained_ckpt_path"] = str(folder.path / str(recipe.lengths[0]))
+    return Part(str(length), config)
+
+
+def merged(config: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return a config with values that are given by dotted name.
+
+    Example:
+        >>> merged({"data": {"shuffle": True}, "seed": 1}, {"data.shuffle": False})
+        {'data': {'shuffle': False}, 'seed': 1}
+    """
+    result: Dict[str, Any] = json.loads(json.dumps(config))
+    for name, value in given.items():
+        *sections, key = name.split(".")
+        section = result
+        for each in sections:
+            section = section.setdefault(each, {})
+        section[key] = value
+    return result
+
+
+class Timing(NamedTuple):
+    """What the first updates of a training took, in seconds.
+
+    Attributes:
+        update: Of one update.
+        start: Of everything before, compilation included, without the import of TensorFlow.
+    """
+
+    update: float
+    start: float
+
+
+def time_updates(folder: Folder, part: Part, seconds: float, guess: float) -> Timing:
+    """Train a few updates in a run of its own, and return what they took.
+
+    Args:
+        seconds: How long to time.
+        guess: Seconds that an update is expected to take.
+    """
+    from tasks import train
+
+    before = folder.since_lap()
+    period = max(FEWEST_UPDATES, round(seconds / guess / 3))
+    output = folder.path / "timing"
+    shutil.rmtree(output, ignore_errors=True)
+    changes = {
+        "name": part.name,
+        "output_dir": str(output),
+        "total_num_train_samples": 3 * period * part.rows,
+        "global_batches_per_log": period,
+        "word_vectors": False,
+        **dict.fromkeys(("do_validation", "report", "tensorboard"), False),
+    }
+    config = {**part.config, **changes}
+    if "pretrained_ckpt_path" in config and "bert_config" in config:
+        del config["pretrained_ckpt_path"]  # which is not trained yet; random weights take as long
+    path = write_config(folder, f"timing-{part.name}", config)
+    train("pretraining", path)
+    run = read_run_folder(output / part.name)
+    shutil.rmtree(output, ignore_errors=True)
+    path.unlink()
+    rates = [period["throughput"] for period in run.periods if not period.get("compiling") and period.get("throughput")]
+    if not rates:
+        raise UserError(f"{folder.path}: no update could be timed; give more --hours")
+    update = part.rows / statistics.median(rates)
+    return Timing(update, folder.since_lap() - before - 3 * period * update)
+
+
+def fix_updates(folder: Folder, recipe: Recipe, trainings: Sequence[Part], hours: float) -> Dict[str, int]:
+    """Return the number of updates of each training; they are timed and written down unless that is done already.
+
+    Raises:
+        UserError: No time is left.
+    """
+    known = folder.read(UPDATES)
+    if known is not None:
+        return {name: int(number) for name, number in known["updates"].items()}
+    print("\n=== timing the first updates", flush=True)
+    shares = [recipe.first_share, 1 - recipe.first_share][: len(trainings)] if len(trainings) > 1 else [1.0]
+    seconds = min(max(TIMED_SHARE * recipe.training, TIMED_SECONDS[0]), TIMED_SECONDS[1])
+    guess = recipe.training / updates_in(recipe.units)
+    timed = trainings if recipe.training >= EACH_TIMED_FROM else trainings[:1]
+    timings = [time_updates(folder, part, seconds, guess) for part in timed]
+    timings = timings * (len(trainings) // len(timings))
+    worked = sum(folder.seconds().values()) + folder.since_lap()
+    after = sum(timing.start for timing in timings) + EXPORT_SECONDS
+    after += _word_vector_seconds(trainings[0]) + _evaluation_seconds(trainings[-1], timings[-1])
+    left = hours * 3600 - worked - after
+    mean = sum(share * timing.update for share, timing in zip(shares, timings))
+    if left < FEWEST_UPDATES * len(trainings) * mean:
+        raise UserError(
+            f"--hours {hours:g}: of these {hours * 3600:,.0f} s, preparation and start took {worked:,.0f}, and"
+            f" {after:,.0f} s are needed at the end; give another --name and at least"
+            f" --hours {math.ceil(1.2 * (worked + after) / 3.6) / 1000:g}"
+        )
+    total = min(int(left / mean), recipe.most_updates)
+    updates = {part.name: max(FEWEST_UPDATES, round(share * total)) for part, share in zip(trainings, shares)}
+    folder.write(
+        UPDATES,
+        {
+            "updates": updates,
+            "seconds_of_an_update": {part.name: round(each.update, 5) for part, each in zip(trainings, timings)},
+            "seconds_of_a_start": {part.name: round(each.start, 2) for part, each in zip(trainings, timings)},
+            "seconds_at_the_end": round(after, 2),
+            "seconds_worked": round(worked, 2),
+        },
+    )
+    folder.lap("timing")
+    return updates
+
+
+def _word_vector_seconds(part: Part) -> float:
+    if not part.config["word_vectors"]:
+        return 0.0
+    manifest = load_manifest(Path(part.config["dataset_dir"]))
+    tokens = manifest.totals["tokens"] if manifest is not None else 0
+    return WORD_VECTOR_SECONDS * min(1.0, tokens / WORD_VECTOR_TOKENS)
+
+
+def _evaluation_seconds(part: Part, timing: Timing) -> float:
+    manifest = load_manifest(Path(part.config["dataset_dir"]) / VALIDATION_FOLDER)
+    rows = manifest.records if manifest is not None else 0
+    return EVALUATION * rows * timing.update / part.rows + EVALUATION_START * timing.start
+
+
+def write_config(folder: Folder, name: str, config: Mapping[str, Any]) -> Path:
+    """Write a config into the folder, and return its path."""
+    return write_atomically(folder.path / f"{name}.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
+
+def train_part(folder: Folder, part: Part, updates: int) -> Path:
+    """Train, or go on where a killed training stopped; return the folder of the run."""
+    run = folder.path / part.name
+    period = {"global_batches_per_log": max(1, min(50, updates // 20))}
+    path = write_config(folder, part.name, {**period, **part.config, "total_num_train_samples": updates * part.rows})
+    if History(run).finished:
+        return run
+    from tasks import train
+
+    command = ["run_pretraining.py", "--config", str(path), "--name", part.name]
+    print(f"\n=== training on rows of {part.name} tokens\n$ {shlex.join(['python', *command])}", flush=True)
+    if run.exists() and not (run / "resolved_config.json").exists():
+        shutil.rmtree(run)  # killed before anything was trained
+    result = train("pretraining", path, name=part.name)
+    assert result.folder == run, "a folder of this command has one run of each name"
+    folder.lap(f"training, {part.name} tokens")
+    return run
+
+
+def export_model(folder: Folder, run: Path) -> Path:
+    """Write the trained model as a Hugging Face folder, unless it is there; return its path."""
+    output = folder.path / MODEL
+    if not output.exists():  # it appears when it is complete
+        from checkpoints.export.hf_folder import export
+
+        arguments = ["--checkpoint", str(run), "--output", str(output)]
+        print(f"\n=== export\n$ {start_command('checkpoints.export', arguments)}", flush=True)
+        export(str(run), output)
+        folder.lap("export")
+    return output

@@ -1,0 +1,156 @@
+"""``run_from_text.py`` from a tiny text to an exported model; killed in each step, it ends with the same."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from data_utils.demo_corpus import write_demo_corpus
+from tests import ROOT
+from tests.support.pytorch_fillings import pytorch_fillings
+from tests.support.pytorch_process import NEEDS_PYTORCH
+from tests.support.runs import read_json
+
+pytestmark = pytest.mark.slow
+
+HOURS = "0.025"  # a minute and a half
+SMALL = ["--bert-config.num-hidden-layers", "1", "--bert-config.hidden-size", "64"]
+SMALL += ["--bert-config.num-attention-heads", "1", "--bert-config.intermediate-size", "128"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "mine.txt"
+    write_demo_corpus(path, words=30_000, packages=())
+    return path
+
+
+def command(text: Path, folder: Path) -> list[str]:
+    words = ["--text", str(text), "--hours", HOURS, "--name", "mine", "--output-dir", str(folder), *SMALL]
+    return [sys.executable, str(ROOT / "run_from_text.py"), *words]
+
+
+def run(text: Path, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(text, folder), cwd=ROOT, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.fixture(scope="module")
+def done(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a command that has ended."""
+    folder = tmp_path_factory.mktemp("done")
+    outcome = run(text, folder)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "what came out" in outcome.stdout and "context-free baseline" in outcome.stdout
+    return folder / "mine"
+
+
+@NEEDS_PYTORCH
+def test_it_ends_with_a_page_a_result_and_a_model_that_transformers_loads(done: Path) -> None:
+    page = (done / "index.html").read_text(encoding="utf-8")
+    assert "masked-LM loss" in page and "What was chosen, and why" in page
+    result = read_json(done / "result.json")
+    assert 0 < result["loss"] < np.log(4096) and dict(result["baselines"])["context-free baseline"] > 0
+    assert read_json(done / "model" / "config.json")["hidden_size"] == 64
+    (fillings,) = pytorch_fillings(done / "model", ["a function that returns [MASK]"], 3)
+    assert len(fillings) == 3 and all(0 < share < 1 for _, share in fillings)
+
+
+def test_the_number_of_updates_is_that_of_the_time_that_was_left(done: Path) -> None:
+    fixed = read_json(done / "updates.json")
+    for name, updates in fixed["updates"].items():
+        config = read_json(done / name / "resolved_config.json")["config"]
+        assert config["total_num_train_samples"] == updates * 4096 // int(name)
+    training = sum(updates * fixed["seconds_of_an_update"][name] for name, updates in fixed["updates"].items())
+    budget = float(HOURS) * 3600 - fixed["seconds_worked"] - fixed["seconds_at_the_end"]
+    most = read_json(done / "plan.json")["recipe"]["most_updates"]
+    assert training == pytest.approx(budget, rel=0.1) or sum(fixed["updates"].values()) == pytest.approx(most, abs=2)
+
+
+def test_repeated_it_shows_the_same_result_and_does_nothing(text: Path, done: Path) -> None:
+    before = {
+        path: path.stat().st_mtime_ns for name in ("32", "128", "model", "data") for path in (done / name).rglob("*")
+    }
+    outcome = run(text, done.parent)
+    assert outcome.returncode == 0 and "what came out" in outcome.stdout, outcome.stderr
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert "===  timing" not in outcome.stdout and "=== training" not in outcome.stdout
+
+
+def copy_of_decisions(done: Path, folder: Path) -> None:
+    """Begin a folder with the decisions of one that has ended, which times of this moment would change."""
+    folder.mkdir(parents=True)
+    for name in ("plan.json", "updates.json"):
+        shutil.copy(done / name, folder / name)
+
+
+def kill_when(text: Path, folder: Path, sign: Path, how: signal.Signals) -> None:
+    """Start the command, and end it with a signal once a file is there."""
+    with subprocess.Popen(
+        command(text, folder), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    ) as process:
+        until = time.monotonic() + 300
+        while not sign.exists() and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        assert process.poll() is None, f"it ended before there was {sign}: {process.stderr and process.stderr.read()}"
+        process.send_signal(how)
+        process.wait(timeout=120)
+        assert process.returncode in (-how, 128 + how)
+
+
+def test_killed_in_each_step_and_repeated_it_ends_with_the_same_weights(text: Path, done: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    copy_of_decisions(done, folder)
+    kill_when(text, tmp_path, folder / "data" / "128" / "corpus", signal.SIGKILL)
+    kill_when(text, tmp_path, folder / "data" / "32", signal.SIGKILL)
+    kill_when(text, tmp_path, folder / "32" / "history.jsonl", signal.SIGKILL)
+    kill_when(text, tmp_path, folder / "32" / "metrics.jsonl", signal.SIGTERM)
+    kill_when(text, tmp_path, folder / "128" / "metrics.jsonl", signal.SIGTERM)
+    outcome = run(text, tmp_path)
+    assert outcome.returncode == 0, outcome.stderr
+    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["128", "32", "data", "model"]
+    expected, found = (load_file(each / "model" / "model.safetensors") for each in (done, folder))
+    assert expected.keys() == found.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def test_killed_while_updates_are_timed_it_times_them_again(text: Path, done: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    shutil.copy(done / "plan.json", folder / "plan.json")
+    kill_when(text, tmp_path, folder / "timing" / "32" / "metrics.jsonl", signal.SIGKILL)
+    assert not (folder / "updates.json").exists()
+    kill_when(text, tmp_path, folder / "32" / "history.jsonl", signal.SIGKILL)
+    assert set(read_json(folder / "updates.json")["updates"]) == {"32", "128"}
+    assert not (folder / "timing").exists()
+
+
+def test_a_full_disk_is_one_line_and_the_command_goes_on_later(text: Path, tmp_path: Path) -> None:
+    def limit() -> None:  # the size of a file, whose errors are those of a full disk
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+
+    outcome = run(text, tmp_path, preexec_fn=limit)
+    errors = [line for line in outcome.stderr.splitlines() if line.startswith("error: ")]
+    assert outcome.returncode == 2 and len(errors) == 1 and "Traceback" not in outcome.stderr, outcome.stderr
+    kill_when(text, tmp_path, tmp_path / "mine" / "data" / "32" / "manifest.json", signal.SIGKILL)
+
+
+def test_a_time_that_is_over_before_training_is_refused(text: Path, done: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    shutil.copy(done / "plan.json", folder / "plan.json")
+    (folder / "times.jsonl").write_text(json.dumps({"step": "preparation", "seconds": 500.0}) + "\n", encoding="utf-8")
+    outcome = run(text, tmp_path)
+    assert outcome.returncode == 2 and "preparation and start took" in outcome.stderr.splitlines()[-1]
+    assert not (folder / "32").exists()

@@ -1,0 +1,46 @@
+"""Which device is used, and what is said of one that stays idle."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from execution.software import devices
+from settings.loading import load_config
+from tests import ROOT
+from training.machine import execution_options
+from utilities.environment import Gpu
+
+
+@pytest.fixture
+def gpu_that_tensorflow_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "nvidia_gpus", lambda: (Gpu("NVIDIA L4", 23034, 8.9),))
+
+
+def test_an_idle_gpu_is_named(
+    gpu_that_tensorflow_misses: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with caplog.at_level(logging.WARNING):
+        devices.use_device("auto")
+    assert "GPU stays idle" in caplog.text and "requirements-cuda.txt" in caplog.text
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_nothing_is_said_where_the_user_hides_the_gpu(
+    hidden: str, gpu_that_tensorflow_misses: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    devices.use_device("auto")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("platform", "saves_memory"), [("graphcore", True), ("software", False)])
+def test_settings_that_save_memory_are_on_where_the_machine_needs_them(platform: str, saves_memory: bool) -> None:
+    recipe = str(ROOT / "configs" / "pretraining" / "pretrain_base_128_phase1.json")
+    flags = ["--execution.platform", platform, "--generated-dataset", "true"]
+    config = load_config("pretraining", ["--config", recipe, *flags]).config
+    assert (config.enable_recomputation, config.optimizer_state_offchip) == (None, None)
+    options = execution_options(config)
+    assert (options.recompute, options.optimizer_state_offchip) == (saves_memory, saves_memory)

@@ -1,0 +1,130 @@
+"""The choice of ``run_from_text.py``: between the figures of the measured recipes, and never smaller with more time."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from settings.loading import load_config
+from tasks.from_text.choice import (
+    MOST_PASSES,
+    REAL_TOKENS,
+    ROWS,
+    TOKENS_PER_UPDATE,
+    Recipe,
+    choose,
+    expected_loss,
+    interpolated,
+    text_tokens,
+    updates_in,
+)
+from tasks.from_text.facts import MachineFacts, TextFacts
+from utilities.errors import UserError
+
+WIKIPEDIA = TextFacts(153.0, 24_000_000, 6_700, 0.0, "LATIN", False, False)
+SHORT = TextFacts(2.0, 300_000, 79, 0.0, "LATIN", False, True)
+ZEN4 = MachineFacts(2, "avx512_bf16", 24.0, "", "")
+ZEN3 = MachineFacts(2, "", 24.0, "", "")
+BUDGETS = [0.04, 0.06, 0.1, 0.2, 0.4, 0.6, 1, 2, 4, 8, 16, 40, 200]
+
+
+def recipes(text: TextFacts, machine: MachineFacts = ZEN4, **settings: Any) -> list[Recipe]:
+    """Return the recipes for all budgets that are long enough."""
+    found = []
+    for hours in BUDGETS:
+        try:
+            found.append(choose(text, machine, hours, **settings))
+        except UserError:
+            assert not found, "only the shortest budgets are too short"
+    assert len(found) > 5
+    return found
+
+
+@pytest.mark.parametrize("machine", [ZEN4, ZEN3, MachineFacts(16, "amx_bf16", 64.0, "", "")])
+@pytest.mark.parametrize("text", [WIKIPEDIA, SHORT])
+def test_more_time_never_gives_a_smaller_model(text: TextFacts, machine: MachineFacts) -> None:
+    for less, more in itertools.pairwise(recipes(text, machine)):
+        assert more.layers >= less.layers and more.hidden >= less.hidden
+        assert more.training >= 0.999 * less.training and more.masked >= less.masked
+        assert more.initializer_range <= less.initializer_range
+
+
+def test_every_choice_is_within_the_measured_figures() -> None:
+    for recipe in recipes(WIKIPEDIA) + recipes(SHORT):
+        assert ROWS[0].layers <= recipe.layers <= ROWS[-1].layers
+        assert ROWS[0].hidden <= recipe.hidden <= ROWS[-1].hidden and recipe.hidden % 64 == 0
+        assert ROWS[-1].initializer_range <= recipe.initializer_range <= ROWS[0].initializer_range
+        assert 0.06 <= recipe.first_share <= 0.35
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_table_has_the_figures_of_the_configs(row: Any) -> None:
+    prefix = f"configs/pretraining/pretrain_{'tiny' if row.name == 'speedrun' else row.name}"
+    suffix = "_speedrun" if row.name == "speedrun" else ""
+    for length, updates in ((32, row.short_updates), (128, row.long_updates)):
+        config = load_config(
+            "pretraining", ["--config", f"{prefix}_{length}{suffix}.json", "--dataset-dir", "x"]
+        ).config
+        sizes = config.bert_config
+        assert sizes is not None
+        assert (sizes.num_hidden_layers, sizes.hidden_size) == (row.layers, row.hidden)
+        assert sizes.initializer_range == row.initializer_range
+        assert config.total_num_train_samples is not None
+        assert config.total_num_train_samples // config.samples_per_update == updates
+        assert config.samples_per_update * length == TOKENS_PER_UPDATE
+    assert interpolated(row.minutes, lambda each: each.hidden) == pytest.approx(row.hidden)
+    assert updates_in(row.minutes) == pytest.approx(row.updates)
+
+
+@pytest.mark.parametrize(("minutes", "loss"), [(6.4, 3.655), (32.7, 2.981), (113.0, 2.753)])
+def test_the_expected_loss_is_the_measured_one(minutes: float, loss: float) -> None:
+    assert expected_loss(minutes) == pytest.approx(loss, abs=0.01)
+
+
+def test_a_slower_machine_gets_a_smaller_model_for_the_same_time() -> None:
+    fast, slow = choose(WIKIPEDIA, ZEN4, 2), choose(WIKIPEDIA, ZEN3, 2)
+    assert (slow.layers * slow.hidden, slow.units) < (fast.layers * fast.hidden, fast.units)
+    assert (fast.precision, slow.precision) == ("mixed_bfloat16", "float32")
+
+
+def test_a_short_text_is_not_read_too_often_and_says_so() -> None:
+    recipe = choose(SHORT, ZEN4, 8)
+    tokens = text_tokens(SHORT, recipe.vocabulary)
+    assert updates_in(recipe.units) * TOKENS_PER_UPDATE * REAL_TOKENS <= 1.01 * MOST_PASSES * tokens
+    assert recipe.training < 0.5 * 8 * 3600
+    assert any("more time will not" in line for line in recipe.advice)
+    assert any("--start-from" in line for line in recipe.advice)
+    assert recipe.vocabulary < choose(WIKIPEDIA, ZEN4, 8).vocabulary
+    assert choose(WIKIPEDIA, ZEN4, 2).advice == ()
+
+
+def test_a_few_documents_are_held_out_of_few() -> None:
+    assert choose(SHORT._replace(documents=20), ZEN4, 0.1).held_out == pytest.approx(0.25)
+    assert choose(WIKIPEDIA, ZEN4, 1).held_out == pytest.approx(0.01, abs=0.001)
+
+
+@pytest.mark.parametrize("text", [WIKIPEDIA, SHORT])
+def test_a_budget_shorter_than_the_start_is_refused_with_one_that_is_long_enough(text: TextFacts) -> None:
+    with pytest.raises(UserError, match="give at least") as refusal:
+        choose(text, ZEN4, 0.001)
+    choose(text, ZEN4, float(str(refusal.value).split()[-1]))
+
+
+def test_one_document_cannot_be_held_out() -> None:
+    with pytest.raises(UserError, match="one document"):
+        choose(SHORT._replace(documents=1), ZEN4, 1)
+
+
+def test_released_weights_decide_sizes_and_vocabulary() -> None:
+    recipe = choose(SHORT, ZEN4, 1, [128], "some-bert")
+    assert (recipe.layers, recipe.hidden, recipe.vocabulary, recipe.first_share) == (0, 0, 0, 1.0)
+    assert recipe.start_from == "some-bert" and not any("--start-from" in line for line in recipe.advice)
+
+
+def test_the_users_values_are_chosen_and_listed() -> None:
+    recipe = choose(SHORT, ZEN4, 1, given={"bert_config.vocab_size": 3000, "seed": 7})
+    assert recipe.vocabulary == 3000
+    listed = [choice for choice in recipe.choices if "command line" in choice.reason]
+    assert [(choice.name, choice.value) for choice in listed] == [("bert_config.vocab_size", 3000), ("seed", 7)]

@@ -1,0 +1,212 @@
+"""The command line of ``run_from_text.py`` before anything is trained: what it finds, plans and refuses."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from data_utils.text.sources import source_from_options
+from tasks.from_text.command import Decision, decide, main, split
+from tasks.from_text.facts import TextFacts, look_at_text
+from tests import ROOT
+
+WORDS = "the cat of a farmer sat on the mat and looked at some of the birds in the old garden"
+
+
+def prose(documents: int, sentences: int = 30) -> str:
+    """Return documents of different sentences."""
+    words = WORDS.split()
+    lines = [
+        f"{' '.join(words[(seed * 7 + place * 3) % len(words)] for place in range(12))}.".capitalize()
+        for seed in range(documents * sentences)
+    ]
+    groups = [lines[start : start + sentences] for start in range(0, len(lines), sentences)]
+    return "\n\n".join(f"Number {number} of all. {' '.join(group)}" for number, group in enumerate(groups)) + "\n"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.txt"
+    path.write_text(prose(40), encoding="utf-8")
+    return path
+
+
+def start(text: Path, *flags: str, hours: str = "0.5") -> int:
+    arguments = ["--text", str(text), "--hours", hours, "--output-dir", str(text.parent / "runs"), *flags]
+    return main(arguments, time.monotonic())
+
+
+def refusal(capsys: pytest.CaptureFixture[str], text: Path, *flags: str, hours: str = "0.5") -> str:
+    """Return the one line in which a command is refused, before it has written anything."""
+    before = sorted(path for path in text.parent.rglob("*"))
+    assert start(text, *flags, hours=hours) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: ")
+    assert sorted(path for path in text.parent.rglob("*")) == before
+    return lines[0]
+
+
+def test_a_plan_says_what_and_why_and_writes_nothing(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start(text, "--plan") == 0
+    printed = capsys.readouterr().out
+    for word in ("text:", "machine:", "model", "vocabulary", "lengths", "held out", "passes", "--start-from"):
+        assert word in printed
+    assert list(text.parent.iterdir()) == [text]
+
+
+def test_a_plan_loads_no_tensorflow(text: Path) -> None:
+    code = "import sys, tasks.from_text.command as c; c.main(sys.argv[1:], 0.0); print('tensorflow' in sys.modules)"
+    command = [sys.executable, "-c", code, "--text", str(text), "--hours", "1", "--plan"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_flags_of_pretraining_override(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start(text, "--plan", "--bert-config.hidden-size", "96", "--optimizer-opts.muon-scale=5") == 0
+    printed = capsys.readouterr().out
+    assert "bert_config.hidden_size" in printed and "optimizer_opts.muon_scale" in printed
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        (["--total-num-train-samples", "100"], "--hours decides"),
+        (["--max-seq-length", "64"], "--lengths"),
+        (["--dataset-dir", "data"], "makes the data"),
+        (["--pretrained-ckpt-path", "runs/a"], "--start-from"),
+        (["--config", "a.json"], "--config"),
+        (["--hidden-size-of-all", "3"], "unknown flag"),
+        (["--lengths", "128", "32"], "the smaller one first"),
+        (["--lengths", "32", "64", "128"], "one or two"),
+        (["--start-from", "nowhere"], "no folder"),
+        (["--cased", "--keep-accents"], "--keep-accents"),
+        (["--jsonl-field", "body"], "--jsonl"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(
+    text: Path, capsys: pytest.CaptureFixture[str], flags: list[str], part: str
+) -> None:
+    assert part in refusal(capsys, text, *flags)
+
+
+@pytest.mark.parametrize("hours", ["0", "-1", "nan", "1e9"])
+def test_no_time_is_refused(text: Path, capsys: pytest.CaptureFixture[str], hours: str) -> None:
+    assert "above 0" in refusal(capsys, text, hours=hours)
+
+
+def test_a_budget_shorter_than_the_start_is_refused(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "give at least" in refusal(capsys, text, hours="0.001")
+
+
+def test_no_text_and_empty_text_are_refused(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = text.with_name("empty.txt")
+    empty.write_text("\n \n", encoding="utf-8")
+    assert "is empty" in refusal(capsys, empty)
+    assert "no such file" in refusal(capsys, text.with_name("absent.txt"))
+    assert "standard input" in refusal(capsys, Path("-"), "--output-dir", str(text.parent / "runs"))
+
+
+def test_one_document_is_refused(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text.write_text(prose(1), encoding="utf-8")
+    assert "one document" in refusal(capsys, text)
+
+
+def test_a_name_that_is_taken_is_refused(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    taken = text.parent / "runs" / "mine"
+    taken.mkdir(parents=True)
+    (taken / "notes.txt").write_text("keep", encoding="utf-8")
+    assert "another --name" in refusal(capsys, text)
+
+
+def begin(text: Path, *flags: str) -> Decision:
+    """Decide as the command does, which writes the plan."""
+    words = ["--text", str(text), "--hours", "0.5", "--output-dir", str(text.parent / "runs"), *flags]
+    options, others, _ = split(words)
+    return decide(options, others, time.monotonic())
+
+
+def test_the_same_command_has_the_same_plan_and_another_one_is_refused(
+    text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = begin(text, "--seed", "3")
+    assert begin(text, "--seed", "3").recipe == first.recipe
+    assert "hours changed" in refusal(capsys, text, "--seed", "3", hours="0.6")
+    assert "flags changed" in refusal(capsys, text, "--seed", "4")
+    assert "lengths changed" in refusal(capsys, text, "--seed", "3", "--lengths", "128")
+    text.write_text(prose(41), encoding="utf-8")
+    assert "the text has changed" in refusal(capsys, text, "--seed", "3")
+
+
+def test_another_machine_keeps_the_plan_and_says_so(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = begin(text)
+    path = first.folder.path / "plan.json"
+    plan = json.loads(path.read_text(encoding="utf-8"))
+    plan["facts"]["machine"] = "64 cores"
+    plan["recipe"]["precision"], plan["recipe"]["hidden"] = "float32", 320
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    second = begin(text)
+    assert "64 cores" in capsys.readouterr().out
+    assert (second.recipe.precision, second.recipe.hidden) == ("float32", 320)
+
+
+def test_a_damaged_plan_is_refused(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = begin(text).folder.path / "plan.json"
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    del whole["recipe"]["hidden"]
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    assert "another --name" in refusal(capsys, text)
+    path.write_text("{", encoding="utf-8")
+    assert "another --name" in refusal(capsys, text)
+
+
+def test_what_was_worked_is_added_up(text: Path) -> None:
+    folder = begin(text).folder
+    folder.lap("a", 2.0)
+    folder.lap("b", 3.0)
+    folder.lap("a", 1.5)
+    assert folder.seconds() == {"a": 3.5, "b": 3.0}
+
+
+def facts_of(text: Path) -> TextFacts:
+    options = split(["--text", str(text), "--hours", "1"])[0]
+    options.output = text.parent / "runs"
+    return look_at_text(source_from_options(options, options.output))
+
+
+def test_facts_of_a_text(text: Path) -> None:
+    content = prose(40)
+    found = facts_of(text)
+    assert found.megabytes == pytest.approx(len(content.encode()) / 1e6, rel=0.01)
+    assert (found.words, found.documents, found.script) == (len(content.split()), 40, "LATIN")
+    assert found.is_whole and not found.is_code and found.repeated == 0
+
+
+def test_repeated_documents_are_counted(text: Path) -> None:
+    text.write_text(prose(30) + "\n" + prose(10), encoding="utf-8")
+    assert facts_of(text).repeated == pytest.approx(10 / 40)
+
+
+def test_a_long_or_compressed_text_is_estimated_from_its_beginning(text: Path) -> None:
+    chance = random.Random(1)
+    words = ["".join(chance.choices("abcdefghijklmnop", k=6)) for _ in range(500_000)]
+    text.write_text("\n\n".join(" ".join(words[at : at + 100]) for at in range(0, len(words), 100)), encoding="utf-8")
+    found, size = facts_of(text), text.stat().st_size
+    assert not found.is_whole and found.megabytes == pytest.approx(size / 1e6, rel=0.05)
+    packed = text.with_suffix(".txt.gz")
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    assert facts_of(packed).megabytes == pytest.approx(size / 1e6, rel=0.3)
+
+
+def test_scripts_and_code_are_told_apart(text: Path) -> None:
+    text.write_text("猫坐在垫子上。\n\n狗在花园里。\n", encoding="utf-8")
+    found = facts_of(text)
+    assert (found.script, found.words) == ("CJK", 13)
+    text.write_text("\n\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tasks").glob("*.py")), "utf-8")
+    assert facts_of(text).is_code
