@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ContextManager, Dict, List, Optional, Sequence, Union
+from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from tasks.file_predictions import USUAL_LENGTH, USUAL_SQUAD_LENGTH, parts
 from tasks.masked_words import restore_masked_words
 from training.prediction import PredictorByLength
 from utilities.errors import UserError
+from utilities.tables import short
 
-# A text, or a pair of texts.
-Texts = Union[str, Sequence[str]]
+# A text, a pair of texts, or a list of these.
+Texts = Union[str, Tuple[str, ...], List[str], List[Tuple[str, ...]]]
 
 
 class Model:
@@ -39,7 +40,7 @@ class Model:
     def __repr__(self) -> str:
         return f"<a model of {self.task}>"
 
-    def __call__(self, texts: Union[Texts, Sequence[Texts]], **options: Any) -> Any:
+    def __call__(self, texts: Texts, **options: Any) -> Any:
         """Return the answer to a text or pair, or to each of a list.
 
         An answer has classes or labels with their probabilities (``Choice``), entities (``Entity``), answers to a
@@ -54,11 +55,9 @@ class Model:
             UserError: the task takes another number of texts, or cannot use a text.
         """
         single = not isinstance(texts, list)
-        samples = [(each,) if isinstance(each, str) else tuple(each) for each in ([texts] if single else texts)]
+        samples = [checked(each) for each in ([texts] if single else texts)]
         for sample in samples:
             self.answering.check_texts(len(sample))
-            if not all(isinstance(text, str) and text.strip() for text in sample):
-                raise UserError(f"{sample!r} has no text; give a text, a pair as a tuple, or a list of these")
         by_count: Dict[int, List[int]] = {}
         for number, sample in enumerate(samples):
             by_count.setdefault(len(sample), []).append(number)
@@ -87,6 +86,18 @@ class Model:
         if self.task == SQUAD:  # a question may have several windows
             return self._predict.showing(None, "predicted", "windows")
         return self._predict.showing(total, "predicted", "samples")
+
+
+def checked(texts: Any) -> Tuple[str, ...]:
+    """Return a text or several as a sample.
+
+    Raises:
+        UserError: one is empty or no text.
+    """
+    sample = texts if isinstance(texts, tuple) else (texts,)
+    if not all(isinstance(text, str) and text.strip() for text in sample):
+        raise UserError(f"{short(texts)} has no text; give a text, a pair as a tuple, or a list of these")
+    return sample
 
 
 def load_model(checkpoint: str, key: str, task: Optional[str] = None, **options: Any) -> Model:

@@ -38,7 +38,6 @@ class Predictor:
         model: the model, which returns a dict of outputs with one row per sample.
         batch_size: number of samples in a batch.
         interrupted: function that returns whether to stop; called after every execution.
-        total: samples of all calls together, for the log; None: each call is logged on its own.
     """
 
     def __init__(
@@ -47,9 +46,7 @@ class Predictor:
         batch_size: int,
         platform: Platform,
         interrupted: Callable[[], bool] = lambda: False,
-        total: Optional[int] = None,
     ) -> None:
-        self._total, self._done, self._started = total, 0, time.perf_counter()
         self._model = model
         self._batch_size = batch_size
         self._platform = platform
@@ -71,11 +68,7 @@ class Predictor:
 
     def _progress(self, reader: SampleReader) -> EvaluationProgress:
         batches = -(-reader.count // self._batch_size)
-        samples = round(reader.count * sequences_per_pack(reader))
-        if self._total is None:
-            return EvaluationProgress(samples, batches, self._interrupted)
-        before, self._done = self._done, self._done + samples
-        return EvaluationProgress(samples, batches, self._interrupted, before, self._total, self._started)
+        return EvaluationProgress(round(reader.count * sequences_per_pack(reader)), batches, self._interrupted)
 
 
 class PredictorByLength:
@@ -154,31 +147,19 @@ class EvaluationProgress(keras.callbacks.Callback):
     """Occasionally logs the progress and the time left.
 
     Args:
-        samples, batches: those of this call.
+        samples, batches: those of the call.
         interrupted: function that returns whether to stop.
-        before: samples of earlier calls.
-        total: samples of all calls; None: of this one alone.
-        started: when the first call began, in seconds of ``time.perf_counter``; None: now.
 
     Raises:
         InterruptedEvaluation: after a batch, if ``interrupted`` returns true.
     """
 
-    def __init__(
-        self,
-        samples: int,
-        batches: int,
-        interrupted: Callable[[], bool],
-        before: int = 0,
-        total: Optional[int] = None,
-        started: Optional[float] = None,
-    ) -> None:
+    def __init__(self, samples: int, batches: int, interrupted: Callable[[], bool]) -> None:
         super().__init__()
-        self._samples, self._before, self._total = samples, before, total or samples
+        self._samples = samples
         self._batches = batches
         self._interrupted = interrupted
-        self._logged = time.perf_counter()
-        self._started = self._logged if started is None else started
+        self._started = self._logged = time.perf_counter()
 
     def on_predict_batch_end(self, batch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         if self._interrupted():
@@ -187,9 +168,9 @@ class EvaluationProgress(keras.callbacks.Callback):
         if now - self._logged < SECONDS_BETWEEN_LINES:
             return
         self._logged = now
-        done = self._before + min((batch + 1) / self._batches, 1.0) * self._samples
-        left = (now - self._started) * (self._total - done) / done
-        logger.info("evaluated %s/%s samples | ETA %s", f"{round(done):,}", f"{self._total:,}", format_duration(left))
+        done = min((batch + 1) / self._batches, 1.0) * self._samples
+        left = (now - self._started) * (self._samples - done) / done
+        logger.info("evaluated %s/%s samples | ETA %s", f"{round(done):,}", f"{self._samples:,}", format_duration(left))
 
     on_test_batch_end = on_predict_batch_end
 

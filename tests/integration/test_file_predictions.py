@@ -15,12 +15,16 @@ import pytest
 from data_utils.token_classification import find_entities
 from keras_extensions.backend import tf
 from model.losses import LOSS, MultiLabelObjective
-from tasks import file_predictions
+from tasks import file_predictions, load
+from tasks.answers import Answer
 from tasks.classify import main as classify
+from tasks.masked_words import Filling
 from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, sentence, write_pieces
+from tests.support.html_pages import HOSTILE, Page
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.runs import read_csv, read_json, write_json
+from utilities.errors import UserError
 
 pytestmark = [pytest.mark.slow, NEEDS_PYTORCH]
 
@@ -139,6 +143,59 @@ def test_entities(root: Path, tmp_path: Path) -> None:
         assert [one["probability"] for one in row["entities"]] == pytest.approx(certain, abs=1e-5)
         count += len(result)
     assert count > SAMPLES  # otherwise the test would say little
+
+
+def test_a_loaded_model_answers_as_pytorch_does(root: Path) -> None:
+    texts = json.loads((root / "texts.json").read_text())
+    first, pairs = [text for text, _ in texts], [tuple(pair) for pair in texts]
+    for name, given, labels in (
+        ("single", first, CLASSES["single"]),
+        ("pair", pairs, CLASSES["pair"]),
+        ("labels", first, LABELS),
+    ):
+        model, wanted = load(str(root / name), max_seq_length=32), expected(root, name)
+        answers = model(given)
+        for answer, shares in zip(answers, wanted, strict=True):
+            assert [choice.label for choice in answer] == [labels[n] for n in np.argsort(shares)[::-1]]
+            assert [choice.probability for choice in answer] == pytest.approx(sorted(shares)[::-1], abs=1e-5)
+        assert model(given[3])[0].label == answers[3][0].label
+    numbers = load(str(root / "number"))(first)
+    assert numbers == pytest.approx([value for (value,) in expected(root, "number")], abs=1e-5)
+    entities = load(str(root / "entities"))(first)
+    for answer, tokens in zip(entities, expected(root, "entities"), strict=True):
+        tags = [TAGS[number] for number in np.argmax(tokens, axis=1)[1:-1]]
+        assert [entity.kind for entity in answer] == [kind for kind, _, _ in find_entities(tags)]
+
+
+def test_answers_show_themselves_as_tables(root: Path) -> None:
+    model = load(str(root / "single"))
+    cells = Page(model([FILLING[0], FILLING[1]])._repr_html_()).texts
+    for first in (0, len(cells) // 2):
+        table = np.array(cells[first : first + len(cells) // 2]).reshape(-1, 2)
+        assert table[0].tolist() == ["label", "probability"] and {*table[1:, 0]} == {*CLASSES["single"]}
+        assert table[1:, 1].astype(float).sum() == pytest.approx(1, abs=2e-4)
+    assert Page(Answer([Filling(1, HOSTILE, 0.5)])._repr_html_()).texts[-3:] == ["1", HOSTILE, "0.5000"]
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [(("a", "b", "c"), "1 or 2 texts, not 3"), (["a", ""], "has no text"), ([3], "has no text"), (7, "has no text")],
+)
+def test_a_loaded_model_refuses_what_is_no_text(root: Path, given: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load(str(root / "single"))(given)
+
+
+def test_a_model_that_does_not_say_its_task_is_loaded_by_name(root: Path, tmp_path: Path) -> None:
+    unknown = tmp_path / "unknown"
+    shutil.copytree(root / "single", unknown)
+    config = read_json(unknown / "config.json")
+    write_json(unknown / "config.json", {**config, "architectures": ["BertModel"]})
+    with pytest.raises(UserError, match=r"^load: .* does not say what it was trained for; name one of"):
+        load(str(unknown))
+    text = FILLING[0]
+    assert load(str(unknown), "classification")(text) == load(str(root / "single"))(text)
+    assert load(str(unknown), "sentence_embedding")([text] * 2).shape == (2, 32)
 
 
 def test_what_cannot_be_done_is_one_line(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import TAGGED_PIECES, write_config, write_pieces, write_tagged
 from tests.support.runs import evaluations, killed_at, read_json, read_lines, run_command
 from training import prediction
+from utilities import progress
 
 pytestmark = pytest.mark.slow
 
@@ -87,16 +88,17 @@ def test_lists_of_words_are_tagged(root: Path, trained: Path, capsys: pytest.Cap
 def test_predictions_of_a_file_say_how_far_they_are(
     root: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(prediction, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(prediction, "SHOWN_AFTER", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     monkeypatch.setattr(file_predictions, "ROWS", 6)
     output = root / "slow.txt"
     with caplog.at_level(logging.INFO):
         line = ["--file", str(root / "test.txt"), "--output", str(output)]
         assert classify(["--checkpoint", str(trained), *line]) == 0
     sentences = (root / "test.txt").read_text(encoding="utf-8").strip().count("\n\n") + 1
-    shown = [message.split() for message in caplog.messages if message.startswith("evaluated ")]
-    done = [int(word.split("/")[0].replace(",", "")) for _, word, *_ in shown]
-    assert len(done) > 2 and done == sorted(done) and shown[-1][1] == f"{sentences:,}/{sentences:,}"
+    shown = [message.split() for message in caplog.messages if message.startswith("predicted: ")]
+    done = [int(words[1]) for words in shown]
+    assert len(done) > 2 and done == sorted(done) and shown[-1][1:4] == [str(sentences), "of", str(sentences)]
 
 
 def test_a_run_of_words_that_called_macro_f1_f1_is_resumed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
