@@ -6,7 +6,7 @@ import dataclasses
 import io
 import logging
 import re
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from markupsafe import Markup, escape
 
@@ -75,32 +75,8 @@ def draw(
     Returns:
         The chart, an ``<svg>`` element without width, height or external references.
     """
-    # Imported here because it takes half a second, which only drawing needs.
-    import matplotlib
-    from matplotlib.figure import Figure
 
-    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # keeps its search for fonts out of the run's log
-
-    settings: Any = {
-        "svg.fonttype": "none",  # text is kept as text, which is small, searchable, and in the page's font
-        "svg.hashsalt": identifier,  # makes equal data give equal files
-        "text.color": _INK,
-        "axes.labelcolor": _INK,
-        "axes.edgecolor": _FAINT,
-        "xtick.color": _INK,
-        "ytick.color": _INK,
-        "font.size": 9,
-        "path.simplify_threshold": 0.05,
-        "text.usetex": False,
-        "text.parse_math": False,  # a metric's name may contain a dollar sign
-    }
-    with matplotlib.rc_context(settings):
-        figure = Figure(figsize=_SIZE, layout="constrained")
-        axes = figure.add_subplot()
-        figure.patch.set_alpha(0)
-        axes.patch.set_alpha(0)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color=_FAINT, linewidth=0.6, alpha=0.5)
+    def plot(figure: Any, axes: Any) -> None:
         if area is not None:
             (colour,) = _BAND
             gid = f"{identifier}-area"
@@ -128,6 +104,60 @@ def draw(
             axes.set_ylim(bottom=0)
         if len(curves) + len(references) + (area is not None) > 1:
             figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
+
+    return _drawn(identifier, title, plot)
+
+
+def scatter(identifier: str, title: str, points: Sequence[Tuple[float, float]], axis: str, unit: str) -> Chart:
+    """Draw points, and the line on which both numbers are equal.
+
+    Args:
+        identifier, title: as for :func:`draw`.
+        points: horizontal and vertical positions.
+        axis, unit: labels of the horizontal and the vertical axis.
+    """
+
+    def plot(figure: Any, axes: Any) -> None:
+        colour, (line, _) = next(iter(_LINES)), _REFERENCES
+        x, y = zip(*points)
+        ends = min(*x, *y), max(*x, *y)
+        axes.plot(ends, ends, color=line, linewidth=1.2, linestyle=(0, (4, 3)), gid=f"{identifier}-reference-0")
+        axes.scatter(x, y, s=9, color=colour, alpha=0.6, linewidths=0, gid=f"{identifier}-points")
+        axes.set_xlabel(axis)
+        axes.set_ylabel(unit)
+
+    return _drawn(identifier, title, plot)
+
+
+def _drawn(identifier: str, title: str, plot: Callable[[Any, Any], None]) -> Chart:
+    """Return the chart that ``plot`` draws into a figure and its axes."""
+    # Imported here because it takes half a second, which only drawing needs.
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)  # keeps its search for fonts out of the run's log
+
+    settings: Any = {
+        "svg.fonttype": "none",  # text is kept as text, which is small, searchable, and in the page's font
+        "svg.hashsalt": identifier,  # makes equal data give equal files
+        "text.color": _INK,
+        "axes.labelcolor": _INK,
+        "axes.edgecolor": _FAINT,
+        "xtick.color": _INK,
+        "ytick.color": _INK,
+        "font.size": 9,
+        "path.simplify_threshold": 0.05,
+        "text.usetex": False,
+        "text.parse_math": False,  # a metric's name may contain a dollar sign
+    }
+    with matplotlib.rc_context(settings):
+        figure = Figure(figsize=_SIZE, layout="constrained")
+        axes = figure.add_subplot()
+        figure.patch.set_alpha(0)
+        axes.patch.set_alpha(0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color=_FAINT, linewidth=0.6, alpha=0.5)
+        plot(figure, axes)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return Chart(title, _inline(buffer.getvalue(), identifier, title))

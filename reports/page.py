@@ -7,9 +7,9 @@ import datetime
 import math
 import statistics
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from reports.charts import MOST_CURVES, Area, Chart, Curve, draw
+from reports.charts import MOST_CURVES, Area, Chart, Curve, draw, scatter
 from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor, kept_band
 from reports.run_files import Points, RunData, is_number, read_run_folder, whole_periods
 from reports.templating import fill, number
@@ -73,6 +73,7 @@ def render(run: RunData, live: bool = False) -> str:
         cards=_cards(run),
         charts=[*_charts(run), *_sparsity_charts(run)],
         densities=_densities(run),
+        mistakes=[{**each, "chart": _scatter(number, each)} for number, each in enumerate(run.mistakes)],
         config=[(key, value, run.origin(key)) for key, value in run.config.items()],
     )
 
@@ -176,6 +177,13 @@ def _cards(run: RunData) -> List[Card]:
     if run.periods and is_number(run.periods[-1].get("samples")):
         cards.append(Card("samples seen", f"{run.periods[-1]['samples']:,}"))
     return cards
+
+
+def _scatter(number: int, mistakes: Dict[str, Any]) -> Optional[Chart]:
+    """Return predicted numbers against expected ones; None if the task predicts none."""
+    pairs = [tuple(pair) for pair in mistakes["points"] if isinstance(pair, list) and len(pair) == 2]
+    points = [(x, y) for x, y in pairs if is_number(x) and is_number(y)]
+    return scatter(f"numbers-{number}", "predicted numbers", points, "expected", "predicted") if points else None
 
 
 def _charts(run: RunData) -> List[Chart]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Points = Tuple[List[float], List[float]]  # positions and values
 BASELINE = "baseline.json"  # next to scores.json: what predictions without reading the texts score
+MISTAKES = "mistakes.json"  # next to it: what went wrong in the evaluation
 STARTED = ("command", "folder", "variables")  # how the program was started
 _RUN_FILES = (HISTORY_NAME, "metrics.jsonl", "scores.json", "resolved_config.json")  # a run has at least one of them
 
@@ -36,6 +37,7 @@ class RunData:
         dataset: facts of the data set.
         scores: scores of the evaluation.
         baseline: what predictions without reading the texts score, for some or none of these names.
+        mistakes: errors of the evaluation, see ``tasks.mistakes.Mistakes``.
         conversion: rows of the conversion table.
         checkpoints: rows of the checkpoint list.
         start: how the run was last started: ``command``, ``folder`` and ``variables`` of the environment.
@@ -54,6 +56,7 @@ class RunData:
     dataset: Dict[str, Any]
     scores: Dict[str, Any]
     baseline: Dict[str, Any]
+    mistakes: List[Dict[str, Any]]
     conversion: List[Dict[str, Any]]
     checkpoints: List[Dict[str, Any]]
     start: Dict[str, Any]
@@ -156,6 +159,7 @@ def read_run_folder(folder: Path) -> RunData:
         dataset=flatten(mask_value(_read_object(folder / "dataset.json", notes))),
         scores=flatten(_read_object(folder / "scores.json", notes)),
         baseline=flatten(_read_object(folder / BASELINE, notes)),
+        mistakes=[each for each in _rows(_read_json(folder / MISTAKES, notes)) if _is_mistakes(each)],
         conversion=_rows(conversion),
         checkpoints=_rows(checkpoints),
         start=mask_value({name: starts[-1].get(name) for name in STARTED}) if starts else {},
@@ -204,6 +208,13 @@ def _history_row(event: Dict[str, Any]) -> Dict[str, Any]:
 
 def _rows(value: Any) -> List[Dict[str, Any]]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def _is_mistakes(record: Dict[str, Any]) -> bool:
+    """Return whether a record has the tables that the report shows."""
+    tables = all(isinstance(record.get(name), list) for name in ("headings", "worst_headings", "points"))
+    rows = [record.get(name) for name in ("rows", "worst")]
+    return tables and all(isinstance(part, list) and all(isinstance(row, list) for row in part) for part in rows)
 
 
 def _read_object(path: Path, notes: List[str]) -> Dict[str, Any]:

@@ -36,6 +36,7 @@ from settings.schema import TrainingConfig
 from tasks import write_baseline
 from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_facts
+from tasks.mistakes import Mistakes, class_mistakes, label_mistakes, number_mistakes, write_mistakes
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor
 from utilities.errors import UserError
@@ -140,14 +141,17 @@ class Classification(FineTuning):
         """Score every validation set, and write predictions for every test set in the leaderboard's format."""
         scores: Dict[str, float] = {}
         baseline: Dict[str, float] = {}
+        mistakes: List[Mistakes] = []
         for split, examples in self._validation:
-            predictions = self._predictions(predict, examples)
+            logits = self.logits(predict, examples.texts)
+            predictions = decode_predictions(self.benchmark, logits)
             assert examples.labels is not None, "validation data has labels"
             values = compute_scores(self.benchmark, predictions, examples.labels)
             scores.update({score_name(metric, split): value for metric, value in values.items()})
             if folder is None:
                 continue
             logger.info("validation on %s samples of %s", f"{len(examples.texts):,}", examples.origin)
+            mistakes.append(self._mistakes(examples, logits))
             constant = constant_predictions(self.benchmark, examples.labels)
             values = compute_scores(self.benchmark, constant, examples.labels)
             baseline.update({score_name(metric, split): value for metric, value in values.items()})
@@ -157,9 +161,11 @@ class Classification(FineTuning):
         if folder is None:
             return scores
         write_baseline(folder, baseline)
+        write_mistakes(folder, mistakes)
         for split, examples in self._test:
             path = folder / SUBMISSION_FOLDER / split.submission
-            write_submission(path, self.benchmark, examples.ids, self._predictions(predict, examples))
+            predictions = decode_predictions(self.benchmark, self.logits(predict, examples.texts))
+            write_submission(path, self.benchmark, examples.ids, predictions)
             logger.info("predictions for %s samples of %s: %s", f"{len(examples.texts):,}", examples.origin, path)
         return scores
 
@@ -190,7 +196,7 @@ class Classification(FineTuning):
         if self.benchmark.is_regression:
             scores: List[float] = np.clip(logits[:, 0], *self.benchmark.score_range).tolist()
             return scores
-        probabilities = expit(logits) if self.benchmark.is_multi_label else softmax(logits, axis=-1)
+        probabilities = self._probabilities(logits)
         names = [label.name for label in self.benchmark.labels]
         orders = np.argsort(-logits, axis=-1, kind="stable").tolist()
         return [
@@ -227,8 +233,18 @@ class Classification(FineTuning):
             best = (joined_labels(self.benchmark, np.array([name in chosen for name in names])),)
         return dict(zip(self.predicted_columns, (*best, *(shares[name] for name in names))))
 
-    def _predictions(self, predict: Predictor, examples: Examples) -> np.ndarray:
-        return decode_predictions(self.benchmark, self.logits(predict, examples.texts))
+    def _probabilities(self, logits: np.ndarray) -> np.ndarray:
+        """Return the probabilities of classes or labels, ``(N, C)``."""
+        return expit(logits) if self.benchmark.is_multi_label else softmax(logits, axis=-1)
+
+    def _mistakes(self, examples: Examples, logits: np.ndarray) -> Mistakes:
+        """Return what went wrong on a validation set, for the report."""
+        assert examples.labels is not None
+        if self.benchmark.is_regression:
+            return number_mistakes(examples.origin, examples.texts, examples.labels, logits[:, 0])
+        names = [label.name for label in self.benchmark.labels]
+        described = label_mistakes if self.benchmark.is_multi_label else class_mistakes
+        return described(examples.origin, names, examples.texts, examples.labels, self._probabilities(logits))
 
     def _read(self, split: Split, with_labels: bool) -> Optional[Examples]:
         folder = self._config.dataset_dir

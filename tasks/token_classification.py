@@ -49,6 +49,7 @@ from tasks import write_baseline
 from tasks.answers import Answer
 from tasks.classification import class_names
 from tasks.fine_tuning import FineTuning, held_out_facts
+from tasks.mistakes import Mistakes, tag_mistakes, write_mistakes
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor
 from utilities.errors import UserError
@@ -150,6 +151,7 @@ class TokenClassification(FineTuning):
         """Score validation and test data by entity, or by word, and write predictions for the test data."""
         scores: Dict[str, float] = {}
         baseline: Dict[str, float] = {}
+        mistakes: List[Mistakes] = []
         for sentences, suffix in ((self._validation, ""), (self._test if folder is not None else None, "_test")):
             if sentences is None:
                 continue
@@ -164,6 +166,8 @@ class TokenClassification(FineTuning):
             scored, names = (entity_scores, METRICS) if self._has_entities else (word_scores, METRICS_OF_WORDS)
             results = scored(sentences.tags, tags)
             if folder is not None:
+                words, origin = sentences.words, sentences.origin
+                mistakes.append(tag_mistakes(origin, words, sentences.tags, tags, results, self._has_entities))
                 constant = scored(sentences.tags, constant_tags(sentences.tags))[""]
                 baseline.update({f"{name}{suffix}": constant[name] for name in names})
             for kind, values in results.items():
@@ -174,6 +178,7 @@ class TokenClassification(FineTuning):
                     scores.update({f"{name}{suffix}": values[name] for name in names})
         if folder is not None:
             write_baseline(folder, baseline)
+            write_mistakes(folder, mistakes)
         return scores
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
