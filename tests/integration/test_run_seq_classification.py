@@ -11,6 +11,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from checkpoints.export.__main__ import main as export
@@ -29,6 +30,7 @@ from tests.support.fine_tuning_runs import (
     write_stsb,
 )
 from tests.support.fine_tuning_runs import write_config as write_any_config
+from tests.support.html_pages import read_page
 from tests.support.runs import (
     at_step,
     checkpoints,
@@ -215,6 +217,10 @@ def test_both_validation_sets_of_mnli(root: Path, capsys: pytest.CaptureFixture[
     assert list(result) == ["accuracy_matched", "accuracy_mismatched"]
     assert result["accuracy_matched"] > 0.9
     assert result["accuracy_mismatched"] < 0.1  # its words mean other labels than in training
+    for score, mistakes in zip(result.values(), read_json(root / "runs" / "mnli" / "mistakes.json"), strict=True):
+        confusions = np.array([row[1:] for row in mistakes["rows"]])
+        assert np.trace(confusions) / confusions.sum() == pytest.approx(score)
+    assert "What went wrong" in read_page(root / "runs" / "mnli").texts
     assert classify(["--checkpoint", str(root / "runs" / "mnli"), "the film is a story", "bad story"]) == 0
     assert capsys.readouterr().out.startswith("contradiction")
 
