@@ -12,7 +12,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto clean
+.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -76,6 +76,12 @@ types: $(DEV)  ## types of the whole product
 
 benchmark: $(BENCH)  ## speed and memory of pre-training compared with Hugging Face's, TensorFlow and PyTorch in float32 and bfloat16 (an hour; needs an idle machine); needs PyTorch
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.speed $(BENCHMARK_ARGS)
+
+gpu-bundle: $(RUNTIME)  ## pack the environment for a GPU machine without a network (ten minutes): guides/gpu.md; BENCHMARK_ARGS="--architecture 80"
+	@$(PY) -m benchmarks.gpu_bundle $(BENCHMARK_ARGS)
+
+gpu-visit: $(BENCH)  ## measure all there is on a GPU and write it to visit.txt (a quarter of an hour): guides/gpu.md
+	@$(PY) -m benchmarks.gpu_visit $(BENCHMARK_ARGS)
 
 time-shares: $(RUNTIME)  ## what a training step spends its time on: products, GeLU, LayerNorm, optimizer (3 minutes)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.time_shares $(BENCHMARK_ARGS)

@@ -25,8 +25,10 @@ COLUMNS, CLUENER, TOKENS = "columns", "cluener", "tokens"  # the forms of files;
 TAG_COLUMN = "token_data.tag_column"
 TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("ner_tags", "tags", "labels", "pos_tags")
 _DOCUMENT = "-DOCSTART-"
+_AROUND_DOCUMENT = re.compile(r"#(?:begin|end) document\b")  # lines of CoNLL-2012
 _FIX = "correct it there, or copy the data set's own file again"
 _ENTITY_TAG = re.compile(r"O|[BIESMLU](?:[-_].+)?")
+_BRACKET_TAG = re.compile(r"\([\w-]+\*?\)?|\*\)")  # (DATE* and *) around an entity of several words
 _NUMBER = re.compile(r"\d+(?:[-.]\d+)?\.?")
 _NOT_IN_TEXT = re.compile(r"\d+[-.]\d+")  # CoNLL-U numbers contractions 1-2, and words that were left out 1.1
 
@@ -85,8 +87,13 @@ def read_sentences(
     if split != TEST and sentences.tags is None:
         raise UserError(f"{path}: contains no tags; copy the data set's own file again")
     names = set(chain.from_iterable(sentences.tags or ()))
-    if split == TRAIN and not are_entity_tags(names) and (len(names) == 1 or ("_" in names and tag_column is None)):
-        what = f"all words have the tag {short(*names)}" if len(names) == 1 else "words have the tag _, no value"
+    is_one = names == {OUTSIDE} or (len(names) == 1 and not are_entity_tags(names))
+    bracket = next((name for name in names if _BRACKET_TAG.fullmatch(name)), None)
+    if bracket is not None:
+        fix = f"write B-, I- and O, or name another column with {TAG_COLUMN}"
+        raise UserError(f"{path}: the tag {short(bracket)} is in the brackets of CoNLL-2012, which are not read; {fix}")
+    if split == TRAIN and (is_one or ("_" in names and tag_column is None)):
+        what = f"all words have the tag {short(*names)}" if is_one else "words have the tag _, no value"
         raise UserError(f"{path}: {what}; name the column of tags with {TAG_COLUMN}")
     return sentences
 
@@ -193,8 +200,9 @@ def _sentence(path: Path, lines: Sequence[Tuple[int, str]], word_column: Optiona
 
 
 def _columns(line: str) -> List[str]:
-    """Return the columns of a line; the first is empty if the line is."""
-    return re.split(r"[ \t]+", line.strip(" \t\r\n"))  # other white space may be a word
+    """Return the columns of a line; the first is empty if the line is, or is one around a document."""
+    text = line.strip(" \t\r\n")  # other white space may be a word
+    return [""] if _AROUND_DOCUMENT.match(text) else re.split(r"[ \t]+", text)
 
 
 def words_of_columns(sentence: Sequence[ColumnLine], word_column: Optional[int] = None) -> List[str]:
@@ -219,7 +227,7 @@ def tagged_columns(sentence: Sequence[ColumnLine], tags: Sequence[str]) -> Itera
         elif _NOT_IN_TEXT.fullmatch(first):
             yield line.text.rstrip(" \t\r") + separator + "_"
         else:
-            yield line.text if first else ""
+            yield line.text if line.text.strip() else ""
 
 
 def _from_json(path: Path) -> Sentences:
@@ -264,12 +272,17 @@ def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
     for number, row in rows:
         assert row is not None, "only broken lines have no row"
         try:
-            text, spans = row["text"], list(_spans(row.get("label") or {}))
+            text, named = row["text"], list(_spans(row.get("label") or {}))
+            spans = [span for _, span in named]
             if not (isinstance(text, str) and text and all(0 <= first <= last < len(text) for _, first, last in spans)):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             form = '{"text": …, "label": {type: {entity: [[first, last]]}}} with positions in the text'
             raise UserError(f"{path}: line {number}: is not {form}; {_FIX}") from error
+        for entity, (_, first, last) in named:
+            if text[first : last + 1] != entity:
+                found = f"positions {first} to {last}, both included, are {short(text[first : last + 1])}"
+                raise UserError(f"{path}: line {number}: {found}, not {short(entity)}; {_FIX}")
         unlabelled += "label" not in row
         tagged = [OUTSIDE] * len(text)
         for kind, first, last in sorted(spans, key=lambda span: (span[1], -span[2])):
@@ -283,10 +296,11 @@ def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
     return Sentences(words, tags if not unlabelled else None, ids, str(path), overlapping, CLUENER)
 
 
-def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Entity]:
+def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Tuple[str, Entity]]:
+    """Yield the text of each entity, and the entity."""
     for kind, entities in label.items():
-        for positions in entities.values():
+        for entity, positions in entities.items():
             for first, last in positions:
                 if not kind or type(first) is not int or type(last) is not int:
                     raise ValueError
-                yield kind, first, last
+                yield entity, (kind, first, last)

@@ -19,8 +19,8 @@ from data_utils.classification.scoring import accuracy, f1
 from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tagged_sentences import CLUENER, COLUMNS, OUTSIDE, Entity, Sentences
 from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
+from utilities.metric_names import MACRO_F1
 
-MACRO_F1 = "macro_f1"  # of tags that are not those of entities
 _SAME_AS = {"M": "I", "L": "E", "U": "S"}  # BMES and BILOU in letters of BIOES
 
 

@@ -168,7 +168,7 @@ class SelfAttention(keras.layers.Layer):
             parts = [dense(hidden) for dense in (self.query, self.key, self.value)]  # 3 × (B, S, H)
         else:
             parts = tf.split(self.qkv(hidden), 3, axis=-1)  # 3 × (B, S, H)
-        batch, sequence = tf.shape(hidden)[0], hidden.shape[1]
+        batch, sequence = tf.shape(hidden)[0], hidden.shape[1] or tf.shape(hidden)[1]
         shape = (batch, sequence, self._heads, self._head_size)
         return [tf.transpose(tf.reshape(part, shape), (0, 2, 1, 3)) for part in parts]
 

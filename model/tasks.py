@@ -18,7 +18,8 @@ SENTENCE_EMBEDDING = "sentence_embedding"
 
 MASKED_WORDS_ALONE = (ENC_OUT, HEADS)  # the head layout of pre-training without next-sentence prediction
 MASKED_LM = "BertForMaskedLM"  # Hugging Face's class with these heads
-MULTI_LABEL = "multi_label_classification"  # Hugging Face's problem_type of texts with any number of labels
+# Hugging Face's names (problem_type) of what a classifier of texts says: one class, any number of labels, or a number.
+SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from settings.fields import (
     Columns,
     Count,
     CountOrZero,
+    Equivalent,
     Finite,
     Interval,
     Names,
@@ -25,6 +26,7 @@ from settings.fields import (
     Workers,
 )
 from settings.sections import Section
+from utilities.metric_names import F1, MACRO_F1
 
 
 class Data(Section):
@@ -57,7 +59,7 @@ class Evaluation(Section):
     patience: Optional[Count] = Field(
         None, description="Stop training after this many evaluations without a better one. Unset: train to the end."
     )
-    metric: Optional[Text] = Field(
+    metric: Annotated[Optional[Text], Equivalent((F1, MACRO_F1))] = Field(
         None,
         description="Score by which evaluations are compared; of a loss, lower is better. Unset: f1 (SQuAD, entities), "
         "macro_f1 (other tags), the first of the benchmark's scores (classification), mlm_loss (pre-training).",

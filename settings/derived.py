@@ -64,9 +64,7 @@ def derive(
     length, notes = _length(config, task, origins)
     derived.update(length)
     notes += [*_unused_rows(config, task), *_overruled_options(config, origins)]
-    pipeline, refitted = _pipeline(config, task, origins)
-    derived.update(pipeline)
-    notes.extend(refitted)
+    derived.update(_pipeline(config, task, origins))
     if task == PRETRAINING and is_packed(config) and config.packing.max_predictions_per_pack is None:
         derived["packing.max_predictions_per_pack"] = predictions_per_pack(config)
     if config.optimizer_opts.gradient_accumulation_reduction is None:
@@ -127,23 +125,18 @@ def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> List[
     return [f"{described(option)} has no effect: {described(other)}" for option, other in overruled]
 
 
-def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
-    """Return the stages and their IPUs if they are unset, and a note if the given stages belong to another model.
+def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dict[str, Any]:
+    """Return the stages and their IPUs if they are unset, or if the given stages belong to another model.
 
     A flag or an overlay may name weights of another size than the model for which a recipe's stages were written. On
     one device, where stages run in sequence anyway, the model then becomes one stage; elsewhere the rules refuse it.
     """
     derived: Dict[str, Any] = {}
-    notes: List[str] = []
     stages, sizes, source = config.ipu_config.pipeline_stages, bert_sizes(config), weights_key(config)
     if stages is not None and sizes is not None and source is not None and not fits_stages(config, sizes):
         theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
         foreign = theirs and origins[source] != origins[STAGES]
         if foreign and not runs_on_ipus(config) and (config.execution.pipeline_devices or 1) == 1:
-            notes = [
-                f"{STAGES} ({origins[STAGES]}) has no effect: {with_origin(source, getattr(config, source), origins)}"
-                f" has {sizes.num_hidden_layers} encoder layers, so the model is one stage"
-            ]
             stages = [[EMB, *[HID] * sizes.num_hidden_layers, *head_layout(stages)]]
             derived[STAGES], derived[DEVICES], derived[PROPORTIONS] = stages, [0], None
     elif stages is None and sizes is not None:
@@ -157,7 +150,7 @@ def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tup
         derived[DEVICES] = [
             0 if task == PRETRAINING and HEADS in stage else number for number, stage in enumerate(stages)
         ]
-    return derived, notes
+    return derived
 
 
 def fits_stages(config: TrainingConfig, sizes: Union[BertConfig, Architecture]) -> bool:

@@ -30,7 +30,7 @@ from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective
 from model.architecture import Architecture
 from model.losses import ClassificationObjective, MultiLabelObjective, RegressionObjective
-from model.tasks import CLASSIFICATION, MULTI_LABEL
+from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
 from tasks import write_baseline
@@ -45,6 +45,13 @@ logger = logging.getLogger(__name__)
 SUBMISSION_FOLDER = "submission"
 CLASSIFIER = "classifier.weight"
 USUAL_SEPARATOR = ";"  # of labels, for models that do not specify one
+MULTIPLE_CHOICE = "BertForMultipleChoice"  # Hugging Face's class, whose classifier compares samples
+KINDS = {
+    SINGLE_LABEL: "one class of each sample",
+    MULTI_LABEL: "several labels of a sample",
+    REGRESSION: "a number",
+    MULTIPLE_CHOICE: "a choice among samples",
+}
 _NUMBERED = re.compile(r"label_\d+")  # Hugging Face's names of classes without a name
 BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
 MANY_UNKNOWN = 0.1  # share of [UNK] above which the vocabulary is probably of another language
@@ -314,7 +321,7 @@ def class_order(start: Optional[InitialWeights], benchmark: BenchmarkTask) -> Op
         ``(classes,)`` output numbers; None if they are, as far as known, in the task's order.
 
     Raises:
-        UserError: the checkpoint has no classifier, so its answers would be random.
+        UserError: the checkpoint has no classifier, so its answers would be random, or one of another kind.
     """
     if not isinstance(start, Pretrained):
         return None
@@ -323,6 +330,7 @@ def class_order(start: Optional[InitialWeights], benchmark: BenchmarkTask) -> Op
             f"{start.origin} has no classifier, so its scores would be random; train first (--do-training true), or"
             " name a checkpoint of classification"
         )
+    check_kind(start, benchmark)
     if start.own:
         trained = (start.settings.get("config") or {}).get("glue_task")
         if trained not in (None, benchmark.name):
@@ -338,6 +346,37 @@ def class_order(start: Optional[InitialWeights], benchmark: BenchmarkTask) -> Op
         )
         return None
     return None if order == list(range(len(order))) else np.array(order)
+
+
+def check_kind(start: Pretrained, benchmark: BenchmarkTask) -> None:
+    """Refuse a classifier whose outputs mean something else than the task's; warn if labels are asked of an unknown."""
+    asked = MULTI_LABEL if benchmark.is_multi_label else REGRESSION if benchmark.is_regression else SINGLE_LABEL
+    kind = classifier_kind(start.settings)
+    if kind is None and asked == MULTI_LABEL:
+        logger.warning("%s does not say that its classes are labels (problem_type); it is assumed", start.origin)
+    if kind in KINDS and kind != asked:
+        raise UserError(
+            f"{start.origin} was trained for {KINDS[kind]}, not for {KINDS[asked]}; train first (--do-training true),"
+            " or name a checkpoint of this kind"
+        )
+    activation = (start.settings.get("sentence_transformers") or {}).get("activation_fn")
+    activation = activation or start.settings.get("sbert_ce_default_activation_function")
+    if isinstance(activation, str) and not activation.endswith("Identity"):
+        raise UserError(f"{start.origin}: its config.json asks for {activation}, which is not applied to its outputs")
+
+
+def classifier_kind(settings: Mapping[str, Any]) -> Optional[str]:
+    """Return what a classifier says, by Hugging Face's name (``problem_type``); None if its settings do not say it."""
+    config = settings.get("config") or {}
+    own, benchmark = config.get("classification_data"), TASKS.get(config.get("glue_task") or "")
+    if own is not None:
+        is_set, is_number = own.get("label_separator") is not None, own.get("regression")
+    elif benchmark is not None:
+        is_set, is_number = benchmark.is_multi_label, benchmark.is_regression
+    else:
+        is_choice = MULTIPLE_CHOICE in (settings.get("architectures") or ())
+        return MULTIPLE_CHOICE if is_choice else settings.get("problem_type")
+    return MULTI_LABEL if is_set else REGRESSION if is_number else SINGLE_LABEL
 
 
 def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
+from checkpoints.pretrained.weights import SPAN_HEAD
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.own import filled
 from model.tasks import CLASSIFICATION, SQUAD, TASKS
@@ -151,6 +152,8 @@ def trained_task(start: Pretrained) -> str:
     if start.own:
         return str(start.settings.get("task", CLASSIFICATION))
     architectures = start.settings.get("architectures") or ()
+    if f"{SPAN_HEAD}.weight" in start.weights:  # Google's checkpoints name no class
+        return SQUAD
     named = (name for name, facts in TASKS.items() if facts.hugging_face in architectures)
     return next((name for name in named if hasattr(task_class(name), "describe")), CLASSIFICATION)
 

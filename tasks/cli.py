@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import sys
 import traceback
 from pathlib import Path
@@ -23,7 +22,7 @@ from settings.problems import ConfigError
 from settings.schema import TrainingConfig
 from tasks import check_metric
 from tasks.own_data import read_classes
-from utilities.commands import log_to_stderr
+from utilities.commands import log_to_stderr, start_command
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
 from utilities.secrets import mask, shown_line
 
@@ -111,15 +110,15 @@ def resume_command(program: str, arguments: Sequence[str], name: str) -> str:
     """Return the shell command that resumes a run with the same config.
 
     Args:
-        program: the script.
+        program: file name of the script.
         arguments: the arguments that the run was started with.
         name: name of the run.
 
     Example:
-        >>> resume_command("run_pretraining.py", ["--config", "c.json", "--name", "x"], "x-2")
+        >>> resume_command("run_pretraining.py", ["--config", "c.json", "--name", "x"], "x-2")  # doctest: +SKIP
         'python run_pretraining.py --config c.json --name x-2 --resume'
     """
-    return shlex.join(["python", program, *_without(arguments), "--name", name, "--resume"])
+    return start_command(Path(program).stem, [*_without(arguments), "--name", name, "--resume"])
 
 
 def _without(arguments: Sequence[str]) -> List[str]:

@@ -30,7 +30,6 @@ from data_utils.tagged_sentences import (
     read_sentences,
 )
 from data_utils.token_classification import (
-    MACRO_F1,
     Encoded,
     constant_tags,
     encode_words,
@@ -53,7 +52,7 @@ from training.initial_weights import InitialWeights
 from training.prediction import Predictor
 from utilities.errors import UserError
 from utilities.files import write_atomically
-from utilities.metric_names import LOSS
+from utilities.metric_names import LOSS, MACRO_F1
 from utilities.tables import listed
 
 logger = logging.getLogger(__name__)

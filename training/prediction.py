@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 
+from data_utils.records.features import PER_TOKEN, TOKEN_POSITIONS
 from data_utils.records.packs import sequences_per_pack
 from data_utils.records.pipeline import SampleReader, evaluation_dataset, raise_data_errors
-from execution.interface import Platform
-from keras_extensions.backend import keras
+from execution.interface import Platform, Tensors
+from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.progress import format_duration
 
 logger = logging.getLogger(__name__)
 
 EVALUATION_BATCH_SIZE = 32
+CUT = (*PER_TOKEN, TOKEN_POSITIONS)  # kinds of features that have at most a number for each token
+BATCH_TOKENS = 1024  # of a batch of one length; on CPUs, larger batches are not faster
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -69,6 +72,65 @@ class Predictor:
             return EvaluationProgress(samples, batches, self._interrupted)
         before, self._done = self._done, self._done + samples
         return EvaluationProgress(samples, batches, self._interrupted, before, self._total, self._started)
+
+
+class PredictorByLength:
+    """Computes outputs for all samples of a reader, the longest first, in batches as wide as their longest one.
+
+    One graph serves batches of any shape.
+
+    Args:
+        compute: returns outputs by name, ``(N, …)``, from the features of a batch.
+    """
+
+    def __init__(self, compute: Callable[[Tensors], Tensors]) -> None:
+        self._compute = tf.autograph.experimental.do_not_convert(compute)
+        self._graph: Optional[Callable[[Tensors], Tensors]] = None
+
+    def __call__(self, reader: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
+        """Return the outputs by name, in the order of the reader.
+
+        Args:
+            reader: one padded sequence in each row.
+            lengths: ``(N,)`` tokens of each.
+
+        Returns:
+            ``(N, …)``; outputs for each token are ``(N, S, …)`` for the S tokens of the longest sequence, and 0 after
+            the end of a batch.
+        """
+        order = np.argsort(-lengths, kind="stable")
+        batches = batches_by_length(lengths[order])
+        if self._graph is None and len(batches) > 1:  # tracing a graph takes longer than one batch
+            types = [(feature.name, feature.dtype) for feature in reader.spec.features]
+            signature = {name: tf.TensorSpec((None, None), dtype) for name, dtype in types}
+            self._graph = tf.function(self._compute, input_signature=[signature])
+        outputs: Dict[str, np.ndarray] = {}
+        for batch in batches:
+            rows = order[batch]
+            for name, values in self._outputs(reader, rows, int(lengths[rows[0]])).items():
+                if name not in outputs:  # the first batch is the widest
+                    outputs[name] = np.zeros((len(order), *values.shape[1:]), values.dtype)
+                outputs[name][rows, : values.shape[1]] = values
+        return outputs
+
+    def _outputs(self, reader: SampleReader, rows: np.ndarray, width: int) -> Dict[str, np.ndarray]:
+        """Return the outputs for some rows, whose tokens after ``width`` are padding."""
+        arrays = reader.read(rows)
+        inputs = {
+            feature.name: tf.constant(arrays[feature.name][:, : width if feature.kind in CUT else None])
+            for feature in reader.spec.features
+        }
+        return {name: values.numpy() for name, values in (self._graph or self._compute)(inputs).items()}
+
+
+def batches_by_length(lengths: np.ndarray) -> List[slice]:
+    """Return the batches of samples of descending ``lengths``, each of at most ``BATCH_TOKENS`` with their padding."""
+    batches, begin = [], 0
+    while begin < len(lengths):
+        end = begin + max(1, BATCH_TOKENS // int(lengths[begin]))
+        batches.append(slice(begin, end))
+        begin = end
+    return batches
 
 
 class EvaluationProgress(keras.callbacks.Callback):

@@ -23,6 +23,7 @@ from utilities.environment import environment_facts, program_version, start_fact
 from utilities.errors import UserError
 from utilities.files import read_json_object, read_steps, write_atomically
 from utilities.history import BEGIN, History
+from utilities.metric_names import F1, MACRO_F1
 from utilities.secrets import mask_value
 
 logger = logging.getLogger(__name__)
@@ -116,8 +117,13 @@ class RunFolder:
             write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def evaluations(self, metric: str) -> List[Tuple[int, float]]:
-        """Return step and score of each evaluation in metrics.jsonl; NaN if it has no such score."""
-        scores = [(each["step"], each["evaluation"].get(metric)) for each in self.metrics() if "evaluation" in each]
+        """Return step and score of each evaluation in metrics.jsonl; NaN if it has no such score.
+
+        The F1 of words, now ``macro_f1``, is called ``f1`` in files of earlier versions.
+        """
+        former = F1 if metric == MACRO_F1 else metric
+        rows = [each for each in self.metrics() if "evaluation" in each]
+        scores = [(row["step"], row["evaluation"].get(metric, row["evaluation"].get(former))) for row in rows]
         return [(step, score if is_number(score) else math.nan) for step, score in scores]
 
     def metrics(self) -> List[Dict[str, Any]]:

@@ -21,15 +21,17 @@ RUN_AGAIN = "run the command again: it resumes where it stopped"
 
 
 def start_command(module: str, arguments: Sequence[str]) -> str:
-    """Return a shell command that starts a module of this project; outside the project's folder, by its path.
+    """Return a shell command that starts a module or script of this project; outside its folder, by its path.
 
     Example:
         >>> start_command("tasks.classify", ["--checkpoint", "runs/a", "a text"])  # doctest: +SKIP
         "python -m tasks.classify --checkpoint runs/a 'a text'"
     """
     path = PROJECT.joinpath(*module.split("."))
-    start = ["-m", module] if Path.cwd() == PROJECT else [str(path if path.is_dir() else path.with_suffix(".py"))]
-    return shlex.join(["python", *start, *arguments])
+    path = path if path.is_dir() else path.with_suffix(".py")
+    is_script = path.parent == PROJECT and not path.is_dir()
+    here = [path.name] if is_script else ["-m", module]
+    return shlex.join(["python", *(here if Path.cwd() == PROJECT else [str(path)]), *arguments])
 
 
 class ShowVersion(argparse.Action):

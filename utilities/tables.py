@@ -5,10 +5,13 @@ Files are UTF-8, with a byte order mark or without, and may be larger than the m
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import csv
 import io
 import itertools
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -20,6 +23,7 @@ from utilities.files import parse_json, replacing
 Row = Mapping[str, Any]
 
 REPAIR = "correct it there, or copy the original file again"
+QUOTED_AS_CSV = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # with quotation marks inside, which are doubled
 LARGEST_CELL = 1 << 24  # characters of a cell in CSV; a quotation mark that is not closed ends there
 
 
@@ -34,7 +38,7 @@ def read_table(path: Path) -> Iterator[Line]:
     """Yield the rows of a file; its suffix, ``.csv``, ``.tsv``, ``.jsonl`` or ``.json``, determines the format.
 
     CSV is read as Python's ``csv`` reads it: a text between quotation marks may contain commas and line breaks. In TSV
-    a quotation mark is a character like any other.
+    a quotation mark is a character like any other, and texts that are quoted as in CSV are refused.
 
     Raises:
         UserError: the file cannot be read, or is not in this format; the message names file, line and fix.
@@ -45,16 +49,23 @@ def read_table(path: Path) -> Iterator[Line]:
     return read_rows(path)
 
 
-def csv_rows(path: Path) -> Iterator[Line]:
-    """Yield the rows of a CSV file, whose first line has the names of the columns."""
+def csv_rows(path: Path, blanks_after_commas: bool = False) -> Iterator[Line]:
+    """Yield the rows of a CSV file, whose first line has the names of the columns.
+
+    Args:
+        blanks_after_commas: whether these belong to the commas, not to the texts; also if all of the first line do.
+    """
     csv.field_size_limit(LARGEST_CELL)  # Python has one limit for all readers of a process, 131,072
-    reader = csv.reader(read_lines(path, newline=""), strict=True)
+    reader = csv.reader(read_lines(path, newline=""), strict=True, skipinitialspace=blanks_after_commas)
     header: Sequence[str] = ()
     number = 1
     try:
         for values in reader:
             if values and header:
                 yield Line(number, _row(path, number, header, values))
+            elif values[1:] and all(name.startswith(" ") for name in values[1:]):
+                yield from csv_rows(path, blanks_after_commas=True)
+                return
             elif values:
                 header = _columns(path, values)
             number = reader.line_num + 1
@@ -88,6 +99,20 @@ def tab_separated_rows(
         yield Line(number, None if is_broken else _row(path, number, header, values))
 
 
+def _unquoted_rows(path: Path) -> Iterator[Line]:
+    """Yield the rows of a tab-separated file, in which texts are not quoted.
+
+    Raises:
+        UserError: a text is quoted as in CSV, as pandas writes those with quotation marks.
+    """
+    for number, row in tab_separated_rows(path):
+        quoted = next((value for value in (row or {}).values() if QUOTED_AS_CSV.fullmatch(value)), None)
+        if quoted is not None:
+            fix = "write the table as .csv with commas, or without quoting (pandas: quoting=csv.QUOTE_NONE)"
+            raise UserError(f"{path}: line {number}: the text {short(quoted)} is quoted as in CSV; {fix}")
+        yield Line(number, row)
+
+
 def json_rows(path: Path) -> Iterator[Line]:
     """Yield the object on each line."""
     fix = "write one object {…} on each line, or copy the original file again"
@@ -105,7 +130,7 @@ def json_rows(path: Path) -> Iterator[Line]:
 
 FORMATS: Dict[str, Callable[[Path], Iterator[Line]]] = {
     ".csv": csv_rows,
-    ".tsv": tab_separated_rows,
+    ".tsv": _unquoted_rows,
     ".jsonl": json_rows,
     ".json": json_rows,
 }
@@ -167,6 +192,8 @@ def unwritable(row: Row, columns: Iterable[str], suffix: str) -> Optional[str]:
         return f"has a text of more than {LARGEST_CELL:,} characters; {json_lines}" if is_long else None
     if any(mark in cell for cell in (*names, *values) for mark in "\t\n\r"):
         return "has a text with a tab or a line break; name an output that ends with .csv"
+    if any(map(QUOTED_AS_CSV.fullmatch, values)):
+        return "has a text that is quoted as in CSV; name an output that ends with .csv"
     if names == [""] or values == [""]:
         return "would be an empty line; name an output that ends with .csv"
     return None
@@ -223,9 +250,15 @@ def value_as_text(value: Any) -> str:
 
 
 def values_as_text(value: Any, separator: Optional[str]) -> List[str]:
-    """Return the values of a cell: texts between separators, or the elements of a JSON list; None: one value."""
+    """Return the values of a cell: texts between separators, or the elements of a list; None: one value.
+
+    A list may also be written as text, by JSON or by Python.
+    """
     if separator is None:
         return [value_as_text(value)]
+    if isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]"):
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError):
+            value = ast.literal_eval(value.strip())
     parts = value if isinstance(value, list) else value_as_text(value).split(separator)
     return [text for text in map(value_as_text, parts) if text]
 

@@ -25,7 +25,7 @@ from data_utils.tokenizer import bert_normalizer, read_vocabulary, vocabulary_fi
 from data_utils.tokenizer_files import SETTINGS_NAME, TOKENIZER_FILES, VOCABULARY_NAME
 from model.architecture import Architecture
 from model.huggingface import BertConfig, hugging_face_config, transformers
-from model.tasks import CLASSIFICATION, MULTI_LABEL, TASKS
+from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL, TASKS
 from utilities.errors import UserError
 from utilities.files import sha256
 
@@ -148,7 +148,7 @@ def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
         config.id2label = dict(enumerate(names))
         config.label2id = {name: number for number, name in enumerate(names)}
         if exported.head.pipeline == TASKS[CLASSIFICATION].pipeline:
-            config.problem_type = "regression" if len(names) == 1 else "single_label_classification"
+            config.problem_type = REGRESSION if len(names) == 1 else SINGLE_LABEL
             own = (start.settings.get("config") or {}).get("classification_data") or {}
             if own.get("label_separator") is not None:
                 config.problem_type = MULTI_LABEL

@@ -35,6 +35,8 @@ class _Settings(BaseModel):
     position_embedding_type: Literal["absolute"] = "absolute"
     is_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False
+    tie_word_embeddings: Literal[True] = True
+    quantization_config: None = None
     pruned_heads: Dict[str, Any] = Field(default={}, max_length=0)
     hidden_size: _Size
     vocab_size: _Size

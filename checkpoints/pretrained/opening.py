@@ -24,6 +24,8 @@ from data_utils.tokenizer import find_vocabulary
 from model.tasks import PRETRAINING
 from utilities.errors import UserError
 
+ADAPTER = "adapter_config.json"  # of PEFT, whose weights change those of another model
+MERGE = "merge it into the weights (PEFT: merge_and_unload)"
 REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co
 _DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
 # Fields that describe how a run computes or changes its model; the weights that are read here are dense and whole.
@@ -74,6 +76,8 @@ def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
     if _is_own_folder(folder):
         return _open_tensorflow(find_checkpoint(folder, key), key)
     weights_file = find_weights_file(folder)
+    if (folder / ADAPTER).is_file():
+        raise UserError(f"{key}: {folder} has an adapter ({ADAPTER}); {MERGE}")
     if weights_file is not None:
         return _complete_bert(open_weights_file(weights_file, key), folder, origin, key)
     encoder = folder / ENCODER_FOLDER
@@ -97,6 +101,9 @@ def _is_own_folder(folder: Path) -> bool:
 def _complete_bert(weights: Weights, folder: Path, origin: str, key: str) -> Pretrained:
     """Return another project's weights with the settings in the same folder."""
     config = read_config(folder, key)
+    adapter = next((name for name in weights if ".lora_" in name), None)
+    if adapter is not None:
+        raise UserError(f"{key}: {origin} has an adapter ({adapter}); {MERGE}")
     return Pretrained(
         origin=origin,
         weights=with_head_name(weights, config.get("architectures") or ()),

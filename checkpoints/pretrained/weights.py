@@ -48,15 +48,17 @@ class Weight:
     location: str
 
     def value(self) -> np.ndarray:
-        """Read the array as float32, whatever its number format in the file.
+        """Read the array as float32, whatever its floating-point format in the file.
 
         Raises:
-            UserError: the array cannot be read, or has numbers that are not finite.
+            UserError: the array cannot be read, or has numbers that are quantized or not finite.
         """
         with readable(self.location):
             array = np.asarray(self.read())
             if array.shape != self.shape:
                 raise ValueError(f"its shape is {list(array.shape)} instead of {list(self.shape)}")
+            if array.dtype.itemsize == 1:
+                raise UserError(f"{self.location}: is quantized ({array.dtype}); name the weights before that")
             array = array.astype(np.float32, copy=False)
         if not np.isfinite(array).all():
             raise UserError(f"{self.location}: contains numbers that are not finite; use an earlier checkpoint")

@@ -166,6 +166,8 @@ def _text_as_number(value: Any) -> Any:
 def _listed_answers(value: Any) -> Any:
     """Return answers as a list of objects; Hugging Face has an object of lists, and null stands for none."""
     if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
+        if len(value["text"]) != len(value["answer_start"]):
+            raise ValueError("there are as many texts as positions")
         return [{"text": text, "answer_start": start} for text, start in zip(value["text"], value["answer_start"])]
     return [] if value is None else value
 

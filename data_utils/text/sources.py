@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,7 @@ SMALLEST_SHARD = 1 << 20
 SHARDS = 64  # minimum number of shards of a large input
 STANDARD_INPUT = Path("-")
 COPY_BYTES = 1 << 20
+NO_TEXT = re.compile(r"\.(?:jsonl|ndjson|json|parquet|csv|tsv)(?:\.\w+)?$")  # names of files that --text would misread
 JSON_LINES = ("*.jsonl", "*.ndjson", "*.json", "wiki_*", "part-*")  # the last two are WikiExtractor's and Spark's
 
 DEFAULT_COLUMN, DEFAULT_SPLIT = "text", "train"
@@ -215,6 +217,9 @@ def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
         read = functools.partial(read_dump, options.dump, folder / WORK_FOLDER, options.workers)
         return Source((options.dump,), read, {"kind": "dump"})
     if options.text:
+        table = next((path for path in options.text if NO_TEXT.search(path.name.lower())), None)
+        if table is not None:
+            raise UserError(f"--text {table}: is a table by its name; give its texts to --jsonl or --parquet")
         settings = {"whole_file": options.document_per_file, "join_lines": options.join_lines}
         return _of_files(options, "text", ["*.txt"], read_text, **settings)
     if options.jsonl:

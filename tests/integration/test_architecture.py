@@ -21,7 +21,7 @@ def test_the_smallest_task_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         r"^```python\n(.*?)^```$", (ROOT / "ARCHITECTURE.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
     write_pieces(tmp_path / "vocab.txt", PIECES)
-    write_config(tmp_path, "my", num_epochs=60, global_batch={"micro_batch_size": 4}, report=False)
+    write_config(tmp_path, "my", glue_task="sst2", num_epochs=60, global_batch={"micro_batch_size": 4}, report=False)
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "example"}
     exec(compile(code, "ARCHITECTURE.md", "exec"), names)

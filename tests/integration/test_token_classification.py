@@ -15,7 +15,7 @@ from tasks import file_predictions
 from tasks.classify import main as classify
 from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import TAGGED_PIECES, write_config, write_pieces, write_tagged
-from tests.support.runs import evaluations, read_json, read_lines, run_command
+from tests.support.runs import evaluations, killed_at, read_json, read_lines, run_command
 from training import prediction
 
 pytestmark = pytest.mark.slow
@@ -97,6 +97,27 @@ def test_predictions_of_a_file_say_how_far_they_are(
     shown = [message.split() for message in caplog.messages if message.startswith("evaluated ")]
     done = [int(word.split("/")[0].replace(",", "")) for _, word, *_ in shown]
     assert len(done) > 2 and done == sorted(done) and shown[-1][1] == f"{sentences:,}/{sentences:,}"
+
+
+def test_a_run_of_words_that_called_macro_f1_f1_is_resumed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = root / "renamed"
+    data.mkdir()
+    for name in ("train.txt", "valid.txt"):
+        text = (root / name).read_text(encoding="utf-8")
+        (data / name).write_text(text.replace("B-", "").replace("I-", ""), encoding="utf-8")
+    often = {"global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 1, "do_test": False, "num_epochs": 4}
+    often["evaluation"] = {"every": "epoch", "patience": 3}
+    whole = run(root, "whole", dataset_dir=str(data), **often)
+    config = root / "whole.json"
+    step = evaluations(whole)[1][0] + 1
+    killed_at(monkeypatch, step, config, whole.parent, "--name", "killed", task="token_classification")
+    killed, lines = whole.with_name("killed"), whole.with_name("killed") / "metrics.jsonl"
+    lines.write_text(lines.read_text(encoding="utf-8").replace('"macro_f1"', '"f1"'), encoding="utf-8")
+    assert "macro_f1" not in evaluations(killed)[0][1]
+    run_command("token_classification", config, "--name", "killed", "--resume", status=0)
+    best = [read_json(folder / "checkpoints" / "best.json") for folder in (whole, killed)]
+    assert best[0] == best[1] and read_json(killed / "scores.json") == read_json(whole / "scores.json")
+    assert [step for step, _ in evaluations(killed)] == [step for step, _ in evaluations(whole)]
 
 
 def test_tags_without_a_prefix_are_scored_by_word(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,8 @@ from tests import ROOT
 PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
 # Of requirements.txt.
 RUNTIME = {"matplotlib", "nltk", "numpy", "pydantic", "safetensors", "tensorflow", "transformers"}
-PYTORCH = {"peers_pytorch.py", "race_pytorch.py"}
-NEED_PYTORCH = ("speed", "fine_tuning", "learning pytorch", "learning_race")
+PYTORCH = {"gpu_visit.py", "peers_pytorch.py", "race_pytorch.py"}
+NEED_PYTORCH = ("gpu_visit", "speed", "fine_tuning", "learning pytorch", "learning_race")
 
 
 def imported(path: Path) -> set[str]:

@@ -198,6 +198,13 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
         ("train.json", '{"tokens": ["a"], "ner_tags": [3]}\n', "write the names of the tags"),
         ("train.json", '{"tokens": ["a"], "ner_tags": []}\n', "line 1: has 1 tokens and 0 ner_tags"),
         ("train.json", '{"tokens": ["a"], "ner_tags": ["O"]}\n{"tokens": null}\n', "line 2: tokens is None"),
+        ("train.txt", "EU O\nacts O\n", "train.txt: all words have the tag 'O'"),
+        ("train.txt", "In (DATE*\n2001 *)\nhe *\n", "is in the brackets of CoNLL-2012"),
+        (
+            "train.json",
+            '{"text": "EU acts", "label": {"o": {"acts": [[0, 1]]}}}\n',
+            "are 'EU', not 'acts'",
+        ),
         ("train.txt", "\n\n", "contains no sentences"),
         ("train.json", '{"text": "x", "label": {"name": {"y": [[0, 1]]}}}\n', "train.json: line 1: is not"),
         ("train.json", "no json\n", "train.json: line 1: is not"),
@@ -210,6 +217,14 @@ def test_broken_files_are_refused_with_the_line(tmp_path: Path, name: str, conte
     with pytest.raises(UserError) as caught:
         read_sentences(str(tmp_path), TRAIN)
     assert message in str(caught.value) and ";" in str(caught.value)
+
+
+def test_lines_around_a_document_are_no_words(tmp_path: Path) -> None:
+    """Of CoNLL-2012 (https://conll.cemantix.org/2012/data.html)."""
+    lines = ["#begin document (bc/a); part 000", "In O", "Bonn B-GPE", "", "#end document", "#begin document (b);"]
+    (tmp_path / "train.txt").write_text("\n".join([*lines, "He O", "#end document", ""]), encoding="utf-8")
+    sentences = read_sentences(str(tmp_path), TRAIN)
+    assert sentences.words == [["In", "Bonn"], ["He"]] and sentences.tags == [["O", "B-GPE"], ["O"]]
 
 
 def test_the_first_piece_of_a_word_has_its_tag(tmp_path: Path) -> None:

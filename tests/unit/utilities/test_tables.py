@@ -8,10 +8,11 @@ import random
 import tracemalloc
 from pathlib import Path
 
+import pandas  # of the package datasets
 import pytest
 
 from utilities.errors import UserError
-from utilities.tables import LARGEST_CELL, read_table, unwritable, write_table
+from utilities.tables import LARGEST_CELL, read_table, unwritable, values_as_text, write_table
 
 ROWS = [
     {"text": 'a, "b"', "number": 0.5, "list": [1, "é"], "none": None},
@@ -87,6 +88,33 @@ def test_a_long_cell_and_columns_without_a_name(tmp_path: Path) -> None:
     (tmp_path / "open.csv").write_text('text\n"' + "x" * (LARGEST_CELL + 1), encoding="utf-8")
     with pytest.raises(UserError, match=r"line 2: .*close the quotation marks"):
         list(read_table(tmp_path / "open.csv"))
+
+
+def test_blanks_after_commas_are_read_as_pandas_can(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text('text, label\n"a, b", "x"\n c , "y ""z"""\n', encoding="utf-8")
+    expected = pandas.read_csv(path, skipinitialspace=True).to_dict("records")
+    assert [row for _, row in read_table(path)] == expected
+    path.write_text("text,label\na, x\n", encoding="utf-8")  # not after each comma of the header
+    assert [row for _, row in read_table(path)] == pandas.read_csv(path).to_dict("records")
+
+
+def test_tab_separated_text_that_pandas_has_quoted_is_refused(tmp_path: Path) -> None:
+    table = pandas.DataFrame({"text": ["plain", 'He said "hi" to me'], "label": ["a", "b"]})
+    table.to_csv(tmp_path / "quoted.tsv", sep="\t", index=False)
+    with pytest.raises(UserError, match=r"quoted\.tsv: line 3: the text '\"He said .* is quoted as in CSV"):
+        list(read_table(tmp_path / "quoted.tsv"))
+    table.to_csv(tmp_path / "plain.tsv", sep="\t", index=False, quoting=csv.QUOTE_NONE)
+    assert [row for _, row in read_table(tmp_path / "plain.tsv")] == table.to_dict("records")
+
+
+@pytest.mark.parametrize("labels", [["x", "y"], [], ["it's", 'a "b"'], ["a;b"]])
+def test_labels_that_pandas_writes_as_a_list_are_the_list(labels: list[str], tmp_path: Path) -> None:
+    pandas.DataFrame({"labels": [labels, ["x"]]}).to_csv(tmp_path / "lists.csv", index=False)
+    cells = [row["labels"] for _, row in read_table(tmp_path / "lists.csv")]
+    assert [values_as_text(cell, ";") for cell in cells] == [labels, ["x"]]
+    assert values_as_text(json.dumps(labels), ";") == labels  # as a table here is written
+    assert values_as_text("[a]; b", ";") == ["[a]", "b"]
 
 
 def test_rows_without_a_place_in_a_format() -> None:

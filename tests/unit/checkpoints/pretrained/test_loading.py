@@ -203,6 +203,8 @@ CONFIGS = {
     "relative positions": ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
     "another activation": ({"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'"),
     "decoder": ({"is_decoder": True}, "is_decoder"),
+    "a table for the outputs of its own": ({"tie_word_embeddings": False}, "tie_word_embeddings"),
+    "weights of 8 bits": ({"quantization_config": {"load_in_8bit": True}}, "quantization_config"),
     "no size": ({"hidden_size": None}, "hidden_size"),
 }
 
@@ -213,6 +215,25 @@ def test_a_config_of_something_else_is_refused(case, source, tmp_path):
     folder = safetensors(source, tmp_path / "m")
     write_config(source, folder, **changes)
     with pytest.raises(UserError, match=rf"bert_model_name: .*config\.json: {name}"):
+        open_pretrained(str(folder), "bert_model_name")
+
+
+def test_quantized_weights_are_refused(source, tmp_path):
+    arrays = pytorch_arrays(source)
+    arrays[DENSE] = (arrays[DENSE] * 50).astype(np.int8)
+    start = open_pretrained(str(safetensors(source, tmp_path / "m", arrays)), "bert_model_name")
+    with pytest.raises(UserError, match=rf"{DENSE}: is quantized \(int8\)"):
+        start.weights[DENSE].value()
+
+
+def test_a_folder_with_an_adapter_is_refused(source, tmp_path):
+    adapter = "bert.encoder.layer.0.attention.self.query.lora_A.default.weight"
+    folder = safetensors(source, tmp_path / "lora", {**pytorch_arrays(source), adapter: np.ones((2, 32), np.float32)})
+    with pytest.raises(UserError, match=r"has an adapter \(bert.*lora_A.*; merge it"):
+        open_pretrained(str(folder), "bert_model_name")
+    folder = safetensors(source, tmp_path / "m")
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"has an adapter \(adapter_config\.json\); merge it"):
         open_pretrained(str(folder), "bert_model_name")
 
 

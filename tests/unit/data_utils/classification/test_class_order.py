@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
+from data_utils.classification.own import own_task
+from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
 from tasks.classification import class_order, select_benchmark
 from utilities.errors import UserError
@@ -61,6 +64,48 @@ def test_unknown_names_and_another_task_are_reported(caplog: pytest.LogCaptureFi
     assert "somewhere was trained for rte, not for sst2" in caplog.text
     assert class_order(start({"id2label": {"0": "joy", "1": "anger"}}), TASKS["sst2"]) is None
     assert "somewhere calls its classes joy, anger" in caplog.text
+
+
+LABELS = own_task(**ClassificationData(label_separator="|", classes=["a", "b", "c"]).without_loss())
+
+
+@pytest.mark.parametrize(
+    ("settings", "own", "kind"),
+    [
+        ({"problem_type": "regression"}, False, "a number"),
+        ({"problem_type": "multi_label_classification"}, False, "several labels"),
+        ({"config": {"classification_data": {"label_separator": ";"}}}, True, "several labels"),
+        ({"config": {"classification_data": {"regression": True}}}, True, "a number"),
+        ({"config": {"glue_task": "stsb"}}, True, "a number"),
+        ({"architectures": ["BertForMultipleChoice"]}, False, "a choice among samples"),
+    ],
+)
+def test_a_classifier_of_another_kind_is_refused(settings: dict[str, Any], own: bool, kind: str) -> None:
+    with pytest.raises(UserError, match=f"somewhere was trained for {kind}.*, not for one class.*train first"):
+        class_order(start(settings, own), TASKS["mnli"])
+
+
+def test_one_class_is_not_taken_for_labels(caplog: pytest.LogCaptureFixture) -> None:
+    for settings, own in (
+        ({"problem_type": "single_label_classification"}, False),
+        ({"config": {"glue_task": "mnli"}}, True),
+    ):
+        with pytest.raises(UserError, match="trained for one class of each sample, not for several labels"):
+            class_order(start(settings, own), LABELS)
+    assert class_order(start({"problem_type": "multi_label_classification"}), LABELS) is None
+    assert not caplog.records
+    assert class_order(start({}), LABELS) is None  # older models have no problem_type
+    assert "somewhere does not say that its classes are labels" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["activation_fn", "sbert_ce_default_activation_function"])
+def test_an_activation_of_a_cross_encoder_is_not_passed_over(name: str) -> None:
+    """As ``sentence_transformers.CrossEncoder`` writes it: in a section since version 4."""
+    for function, is_refused in (("activation.Sigmoid", True), ("linear.Identity", False)):
+        value = {name: f"torch.nn.modules.{function}"}
+        model = start({"sentence_transformers": value} if name == "activation_fn" else value)
+        with pytest.raises(UserError, match=r"asks for .*Sigmoid") if is_refused else contextlib.nullcontext():
+            class_order(model, TASKS["mnli"])
 
 
 def test_a_model_without_a_classifier_is_refused() -> None:

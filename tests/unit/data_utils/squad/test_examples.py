@@ -69,6 +69,7 @@ WRONG = [
     ((*QUESTION, "id"), "2", "data[1].paragraphs[1].qas[1].id is '2', as data[1].paragraphs[1].qas[0].id is"),
     ((*QUESTION, "question"), ["What?"], "qas[1].question is ['What?']"),
     ((*QUESTION, "answers"), {"text": "city"}, "qas[1].answers is {"),
+    ((*QUESTION, "answers"), {"text": ["city"], "answer_start": []}, "but there are as many texts as positions"),
     ((*QUESTION, "is_impossible"), "maybe", "qas[1].is_impossible is 'maybe'"),
     (ANSWER, "city", "qas[1].answers[0] is 'city'"),
     ((*ANSWER, "text"), MISSING, "answers[0].text is missing"),

@@ -63,6 +63,13 @@ def test_options_of_another_input_are_refused(tmp_path: Path) -> None:
         source_of("--jsonl", tmp_path / "a.txt", "--join-lines")
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.JSON", "a.parquet", "a.csv", "a.jsonl.gz"])
+def test_a_table_is_no_text(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text('{"text": "One."}\n')
+    with pytest.raises(UserError, match=rf"--text .*{name}: is a table by its name; give its texts to --jsonl"):
+        source_of("--text", tmp_path / name)
+
+
 def test_wikiextractor_and_wikitext(tmp_path: Path) -> None:
     (tmp_path / "AA").mkdir()
     (tmp_path / "AA" / "wiki_00").write_text(

@@ -1,0 +1,63 @@
+# PYTHON_ARGCOMPLETE_OK
+"""``python -m tasks.fill_mask --checkpoint RUN "paris is the [MASK] of france"`` fills the blanks of texts."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if not __package__:  # started by its path, from any folder
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+
+import argparse
+from pathlib import Path
+from typing import Iterator, Optional, Sequence
+
+from data_utils.command_line import positive
+from tasks.embed import read_texts
+from tasks.file_predictions import CHECKPOINT, FILE, TEXT, add_model_flags
+from utilities.commands import make_parser, run_main
+from utilities.errors import UserError
+from utilities.progress import waiting
+
+SHOWN = 5  # pieces for a blank
+
+
+def fill(options: argparse.Namespace) -> Iterator[str]:
+    """Yield the lines to print: each of several texts, and the fillings of its blanks.
+
+    Raises:
+        UserError: there is no such checkpoint, it has no masked-LM head, or a text cannot be used.
+    """
+    if bool(options.texts) == bool(options.file) or (options.text and not options.file):
+        raise UserError(f"give either texts with blanks, or {FILE} (and {TEXT} for its column)")
+    texts = read_texts(options.file, options.text) if options.file else options.texts
+    with waiting("loading TensorFlow"):
+        from checkpoints.pretrained.opening import open_pretrained
+        from tasks.masked_words import restore_masked_words
+        from training.prediction import PredictorByLength
+    words = restore_masked_words(open_pretrained(options.checkpoint, CHECKPOINT), CHECKPOINT, options.vocab_file)
+    among = None if options.among is None else options.among.split()
+    for text, answer in zip(texts, words.fill(PredictorByLength(words.fillings), texts, options.top, among)):
+        if len(texts) > 1:
+            yield text
+        several = answer[-1].blank > 1
+        for blank, piece, probability in answer:
+            yield f"{f'{blank}  ' if several else ''}{probability:7.2%}  {piece}"
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run the command and return its exit status."""
+    parser = make_parser("tasks.fill_mask", "Fill the blanks of texts with a pre-trained model.")
+    add_model_flags(parser, ", with a masked-LM head")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="a text with [MASK] for each blank")
+    what = "fill the texts of a file instead: a table (.csv, .tsv, .jsonl), or a text on each line"
+    parser.add_argument(FILE, type=Path, metavar="FILE", help=what)
+    parser.add_argument(TEXT, metavar="COLUMN", help="the table's column of texts [text]")
+    parser.add_argument("--top", type=positive, default=SHOWN, metavar="N", help="pieces for a blank [%(default)s]")
+    parser.add_argument("--among", metavar="WORDS", help='consider only these words, as in "good bad"')
+    return run_main(parser, lambda options: print(*fill(options), sep="\n"), arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
