@@ -33,7 +33,7 @@ EVALUATION = 0.4  # seconds of an evaluated row, as a share of those of a traine
 EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of those before the first trained one
 WORD_VECTOR_SECONDS = 10.0  # for 16 million tokens, the most that are counted
 WORD_VECTOR_TOKENS = 16e6
-EXPORT_SECONDS = 3.0  # from the last evaluation to the page
+EXPORT_SECONDS = 5.0  # from the last evaluation to the page
 
 
 class Part(NamedTuple):

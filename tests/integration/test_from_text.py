@@ -58,6 +58,14 @@ def test_it_ends_with_a_page_a_result_and_a_model_that_transformers_loads(done: 
     assert "masked-LM loss" in page and "What was chosen, and why" in page
     result = read_json(done / "result.json")
     assert 0 < result["loss"] < np.log(4096) and dict(result["baselines"])["context-free baseline"] > 0
+    assert len(result["blanks"]) == 5
+    held_out = " ".join(
+        (done / "data" / "128" / "validation" / "corpus" / "sentences_000.txt").read_text("utf-8").split()
+    )
+    for blank in result["blanks"]:
+        assert blank["text"].replace("[MASK]", blank["word"]) in held_out
+        shares = [share for _, share in blank["fillings"]]
+        assert len(shares) == 3 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
     config, tokenizer = AutoConfig.from_pretrained(done / "model"), AutoTokenizer.from_pretrained(done / "model")
     assert (config.hidden_size, config.num_hidden_layers) == (64, 1)
     weights = load_file(done / "model" / "model.safetensors")
