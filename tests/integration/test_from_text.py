@@ -163,3 +163,19 @@ def test_a_time_that_is_over_before_training_is_refused(text: Path, done: Path, 
     outcome = run(text, tmp_path)
     assert outcome.returncode == 2 and "preparation and start took" in outcome.stderr.splitlines()[-1]
     assert not (folder / "32").exists()
+
+
+def test_released_weights_are_continued_with_their_vocabulary_and_sizes(text: Path, done: Path, tmp_path: Path) -> None:
+    words = command(text, tmp_path)[: -len(SMALL)]
+    outcome = subprocess.run(
+        [*words, "--start-from", str(done / "model")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    folder = tmp_path / "mine"
+    assert list(read_json(folder / "updates.json")["updates"]) == ["128"]
+    assert (folder / "model" / "vocab.txt").read_bytes() == (done / "model" / "vocab.txt").read_bytes()
+    assert read_json(folder / "model" / "config.json")["hidden_size"] == 64
+    before, after = (load_file(each / "model" / "model.safetensors") for each in (done, folder))
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    change = np.abs(after[name] - before[name]).mean() / np.abs(before[name]).mean()
+    assert 0 < change < 0.2, "the weights are those that were released, and a low rate has changed them a little"
