@@ -23,6 +23,10 @@ def write_from_text_page(path: Path, result: Mapping[str, Any]) -> Path:
         result=result,
         cards=_cards(result, total),
         times=[(step, f"{seconds:,.1f}") for step, seconds in result["seconds"].items()],
+        blanks=[
+            (blank["text"], blank["word"], ", ".join(f"{piece} {share:.0%}" for piece, share in blank["fillings"]))
+            for blank in result["blanks"]
+        ],
         forecasts=[(what, f"{value:.3f}", why) for what, value, why in result["forecasts"]],
     )
     return write_atomically(path, html)

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
 if not __package__:  # started by its path, from any folder
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
-STARTED = time.monotonic()
+import argparse
+import time
+from pathlib import Path
+from typing import Optional, Sequence
 
-import argparse  # noqa: E402 (the clock starts first)
-from pathlib import Path  # noqa: E402
-from typing import Optional, Sequence  # noqa: E402
-
-from data_utils.demo_corpus import write_demo_corpus  # noqa: E402
-from tasks.from_text.command import PROGRAM  # noqa: E402
-from tasks.from_text.command import main as run_from_text  # noqa: E402
-from utilities.commands import make_parser, run_main  # noqa: E402
-from utilities.files import PROJECT  # noqa: E402
+from data_utils.demo_corpus import write_demo_corpus
+from tasks.from_text.command import PROGRAM
+from tasks.from_text.command import main as run_from_text
+from utilities.commands import make_parser, run_main
+from utilities.files import PROJECT
 
 WORDS = 400_000
 HOURS = 0.034  # two minutes
@@ -39,14 +37,16 @@ def run_demo(folder: Path, words: int, hours: float) -> int:
         print(f"{text}: {documents:,} documents, {written:,} words, from the documentation of Python and its packages")
     command = ["--text", str(text), "--hours", str(hours), "--name", NAME, "--output-dir", str(folder)]
     print(f"$ python {PROGRAM} {' '.join(command)}\n", flush=True)
-    return run_from_text(command, STARTED)
+    return run_from_text(command, time.monotonic())
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; return 0, 2 if a step failed, 130 after Ctrl-C."""
     parser = make_parser("tasks.demo", __doc__.splitlines()[0])
     parser.add_argument("--words", type=int, default=WORDS, metavar="N", help=f"of the text (default: {WORDS:,})")
-    parser.add_argument("--hours", type=float, default=HOURS, metavar="X", help=f"in all (default: {HOURS})")
+    parser.add_argument(
+        "--hours", type=float, default=HOURS, metavar="X", help=f"after the text is written (default: {HOURS})"
+    )
     parser.add_argument("--output-dir", type=Path, default=PROJECT / "runs", metavar="DIR", help="(default: runs)")
     return run_main(parser, _run, arguments)
 

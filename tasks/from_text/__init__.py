@@ -2,5 +2,6 @@
 
 ``facts`` looks at text and machine, ``choice`` has the table of measured recipes and the rule between its rows,
 ``folder`` keeps what was decided and the time that was worked, ``steps`` prepares, times, trains and exports,
-``judgement`` reads what came out, and ``command`` is the command line of ``run_from_text.py``.
+``judgement`` reads what came out, ``blanks`` fills blanks of held-out sentences, and ``command`` is the command line of
+``run_from_text.py``.
 """

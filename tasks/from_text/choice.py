@@ -309,6 +309,7 @@ def _choices(
     lengths = "short rows first: a model learns from them after a tenth of the tokens"
     masks = f"a quarter from {MASKED_MINUTES:.0f} minutes on; before, it gains nothing in equal time"
     minutes = f"training {recipe.training / 60:,.1f}, preparation {recipe.preparation / 60:,.1f}{guess}"
+    most = f"{MOST_CONTINUED_PASSES}" if start_from else f"{MOST_PASSES}, as BERT's own"
     own_masks = ", ".join(map(str, recipe.duplicates))
     return [
         Choice(
@@ -324,7 +325,7 @@ def _choices(
         Choice(
             "passes",
             f"{passes:.1f}",
-            f"at most {MOST_PASSES}, as BERT's own; masks of their own in {own_masks} of them",
+            f"at most {most}; masks of their own in {own_masks} of them",
         ),
         Choice("held out", f"{recipe.held_out:.1%}", "of the documents, for the loss at the end"),
         Choice("precision", recipe.precision, machine.gpu or machine.bfloat16 or "no fast bfloat16 here"),

@@ -78,8 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--output-dir", type=Path, default=Path("runs"), metavar="DIR", help="where the folder is made")
     parser.add_argument("--start-from", metavar="FOLDER", help="released weights to continue, a Hugging Face folder")
     parser.add_argument(
-        "--lengths", type=positive, nargs="+", default=list(LENGTHS), metavar="N",
-        help="tokens of a row, in one or two parts (default: 32, then 128)",
+        "--lengths", type=positive, nargs="+", metavar="N",
+        help="tokens of a row, in one or two parts (default: 32, then 128; with --start-from, 128)",
     )  # fmt: skip
     parser.add_argument("--plan", action="store_true", help="print what would be done, then exit")
     add_source_options(parser)
@@ -176,6 +176,8 @@ def _check(options: argparse.Namespace) -> None:
     check_case(options)
     if not 0 < options.hours < 10_000:
         raise UserError(f"--hours {options.hours:g}: give a number of hours above 0, such as 0.5")
+    if options.lengths is None:
+        options.lengths = list(LENGTHS[1:] if options.start_from else LENGTHS)
     lengths = options.lengths
     if len(lengths) > 2 or sorted(set(lengths)) != lengths or not 16 <= lengths[0] <= lengths[-1] <= 512:
         raise UserError("--lengths: give one or two numbers from 16 to 512, the smaller one first")
@@ -202,14 +204,16 @@ def _identity(options: argparse.Namespace, source: Source, given: Dict[str, Any]
 def _source_words(options: argparse.Namespace) -> List[str]:
     """Return the options of the text, for the preparation."""
     words: List[str] = []
-    settings = [name for defaults in OPTIONS_OF_INPUTS.values() for name in defaults]
-    for name in (*INPUTS, *settings, "cased", "keep_accents", "workers"):
+    defaults = {name: value for settings in OPTIONS_OF_INPUTS.values() for name, value in settings.items()}
+    for name in (*INPUTS, *defaults, "cased", "keep_accents", "workers"):
         value = getattr(options, name)
+        if value == defaults.get(name):
+            continue
         if value is True:
             words.append(f"--{name.replace('_', '-')}")
         elif isinstance(value, list):
             words += [f"--{name.replace('_', '-')}", *map(str, value)]
-        elif value not in (None, False):
+        elif value:
             words += [f"--{name.replace('_', '-')}", str(value)]
     return words
 

@@ -12,6 +12,7 @@ from data_utils.text.__main__ import CORPUS_FOLDER
 from reports.from_text_page import write_from_text_page
 from reports.page import final_value, steady_throughput
 from reports.run_files import is_number, read_run_folder
+from tasks.from_text.blanks import fillings
 from tasks.from_text.choice import LOSS_FLOOR, Recipe, expected_loss, updates_in
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder
 from utilities.metric_names import MLM_LOSS
@@ -61,6 +62,7 @@ def read_result(
             for name, run in runs.items()
             if (rates := steady_throughput(run)[1])
         },
+        "blanks": fillings(Path(str(last.config["dataset_dir"])), folder.path / MODEL),
         "reports": {name: f"{name}/report.html" for name in updates},
     }
 
@@ -127,4 +129,12 @@ def result_lines(result: Mapping[str, Any]) -> List[str]:
     rows += [(f"rows of {name} per second", f"{rate:,.0f}") for name, rate in result["samples_per_second"].items()]
     total, budget = sum(result["seconds"].values()), result["hours"] * 3600
     rows.append(("time", f"{total:,.0f} s of {budget:,.0f} ({total / budget:.1%})"))
-    return ["", "=== what came out", *aligned(rows), "", *result["advice"]]
+    return ["", "=== what came out", *aligned(rows), *_blank_lines(result["blanks"]), "", *result["advice"]]
+
+
+def _blank_lines(blanks: Sequence[Mapping[str, Any]]) -> List[str]:
+    lines = ["", "=== blanks in held-out sentences"] if blanks else []
+    for blank in blanks:
+        pieces = ", ".join(f"{piece} {share:.0%}" for piece, share in blank["fillings"])
+        lines += [blank["text"], f"    {pieces} (it was: {blank['word']})"]
+    return lines

@@ -13,13 +13,16 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.__main__ import main as prepare_rows
+from model.tasks import PRETRAINING
 from reports.run_files import read_run_folder
+from tasks import task_class, train
 from tasks.from_text.choice import TOKENS_PER_UPDATE, Recipe, updates_in
 from tasks.from_text.folder import MODEL, UPDATES, Folder
 from utilities.commands import start_command
 from utilities.errors import UserError
 from utilities.files import PROJECT, write_atomically
 from utilities.history import History
+from utilities.progress import waiting
 
 CONFIGS = PROJECT / "configs" / "pretraining"
 CONTINUE = PROJECT / "configs" / "continue.json"
@@ -33,7 +36,7 @@ EVALUATION = 0.4  # seconds of an evaluated row, as a share of those of a traine
 EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of those before the first trained one
 WORD_VECTOR_SECONDS = 10.0  # for 16 million tokens, the most that are counted
 WORD_VECTOR_TOKENS = 16e6
-EXPORT_SECONDS = 3.0  # from the last evaluation to the page
+EXPORT_SECONDS = 5.0  # from the last evaluation to the page
 
 
 class Part(NamedTuple):
@@ -186,8 +189,6 @@ def time_updates(folder: Folder, part: Part, seconds: float, guess: float) -> Ti
         seconds: How long to time.
         guess: Seconds that an update is expected to take.
     """
-    from tasks import train
-
     before = folder.since_lap()
     period = max(FEWEST_UPDATES, round(seconds / guess / 3))
     output = folder.path / "timing"
@@ -204,7 +205,7 @@ def time_updates(folder: Folder, part: Part, seconds: float, guess: float) -> Ti
     if "pretrained_ckpt_path" in config and "bert_config" in config:
         del config["pretrained_ckpt_path"]  # which is not trained yet; random weights take as long
     path = write_config(folder, f"timing-{part.name}", config)
-    train("pretraining", path)
+    train(PRETRAINING, path)
     run = read_run_folder(output / part.name)
     shutil.rmtree(output, ignore_errors=True)
     path.unlink()
@@ -225,6 +226,10 @@ def fix_updates(folder: Folder, recipe: Recipe, trainings: Sequence[Part], hours
     if known is not None:
         return {name: int(number) for name, number in known["updates"].items()}
     print("\n=== timing the first updates", flush=True)
+    with waiting("loading TensorFlow"):
+        from training import seeds  # noqa: F401 (so that the first timing is without it)
+
+        task_class(PRETRAINING)
     shares = [recipe.first_share, 1 - recipe.first_share][: len(trainings)] if len(trainings) > 1 else [1.0]
     seconds = min(max(TIMED_SHARE * recipe.training, TIMED_SECONDS[0]), TIMED_SECONDS[1])
     guess = recipe.training / updates_in(recipe.units)
@@ -284,13 +289,11 @@ def train_part(folder: Folder, part: Part, updates: int) -> Path:
     path = write_config(folder, part.name, {**period, **part.config, "total_num_train_samples": updates * part.rows})
     if History(run).finished:
         return run
-    from tasks import train
-
     command = ["run_pretraining.py", "--config", str(path), "--name", part.name]
     print(f"\n=== training on rows of {part.name} tokens\n$ {shlex.join(['python', *command])}", flush=True)
     if run.exists() and not (run / "resolved_config.json").exists():
         shutil.rmtree(run)  # killed before anything was trained
-    result = train("pretraining", path, name=part.name)
+    result = train(PRETRAINING, path, name=part.name)
     assert result.folder == run, "a folder of this command has one run of each name"
     folder.lap(f"training, {part.name} tokens")
     return run

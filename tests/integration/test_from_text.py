@@ -1,4 +1,4 @@
-"""``run_from_text.py`` from a tiny text to an exported model; killed in each step, it ends with the same."""
+"""``run_from_text.py`` from a tiny text to an exported model; killed in each step, it ends with the same weights."""
 
 from __future__ import annotations
 
@@ -60,6 +60,14 @@ def test_it_ends_with_a_page_a_result_and_a_model_that_transformers_loads(done: 
     assert "masked-LM loss" in page and "What was chosen, and why" in page
     result = read_json(done / "result.json")
     assert 0 < result["loss"] < np.log(4096) and dict(result["baselines"])["context-free baseline"] > 0
+    assert len(result["blanks"]) == 5
+    held_out = " ".join(
+        (done / "data" / "128" / "validation" / "corpus" / "sentences_000.txt").read_text("utf-8").split()
+    )
+    for blank in result["blanks"]:
+        assert blank["text"].replace("[MASK]", blank["word"]) in held_out
+        shares = [share for _, share in blank["fillings"]]
+        assert len(shares) == 3 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
     assert read_json(done / "model" / "config.json")["hidden_size"] == 64
     (fillings,) = pytorch_fillings(done / "model", ["a function that returns [MASK]"], 3)
     assert len(fillings) == 3 and all(0 < share < 1 for _, share in fillings)
@@ -154,3 +162,19 @@ def test_a_time_that_is_over_before_training_is_refused(text: Path, done: Path, 
     outcome = run(text, tmp_path)
     assert outcome.returncode == 2 and "preparation and start took" in outcome.stderr.splitlines()[-1]
     assert not (folder / "32").exists()
+
+
+def test_released_weights_are_continued_with_their_vocabulary_and_sizes(text: Path, done: Path, tmp_path: Path) -> None:
+    words = command(text, tmp_path)[: -len(SMALL)]
+    outcome = subprocess.run(
+        [*words, "--start-from", str(done / "model")], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    folder = tmp_path / "mine"
+    assert list(read_json(folder / "updates.json")["updates"]) == ["128"]
+    assert (folder / "model" / "vocab.txt").read_bytes() == (done / "model" / "vocab.txt").read_bytes()
+    assert read_json(folder / "model" / "config.json")["hidden_size"] == 64
+    before, after = (load_file(each / "model" / "model.safetensors") for each in (done, folder))
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    change = np.abs(after[name] - before[name]).mean() / np.abs(before[name]).mean()
+    assert 0 < change < 0.2, "the weights are those that were released, and a low rate has changed them a little"
