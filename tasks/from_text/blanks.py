@@ -9,6 +9,7 @@ from data_utils.records.manifest import VALIDATION_FOLDER
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.tokenizer import read_vocabulary
 from data_utils.tokenizer_files import MASK
+from model.tasks import PRETRAINING
 
 SENTENCES, SHOWN = 5, 3
 WORDS = range(6, 21)  # of a sentence that is short enough to read and long enough to guess from
@@ -49,12 +50,10 @@ def fillings(data: Path, model: Path) -> List[Dict[str, Any]]:
     blanks = held_out_blanks(data)
     if not blanks:
         return []
-    from checkpoints.pretrained.opening import open_pretrained
-    from tasks.masked_words import restore_masked_words
-    from training.prediction import PredictorByLength
+    from tasks.answering import load_model
 
-    words = restore_masked_words(open_pretrained(str(model), "--checkpoint"), "--checkpoint")
-    answers = words.fill(PredictorByLength(words.fillings), [blank.text for blank in blanks], SHOWN)
+    ask = load_model(str(model), "--checkpoint", PRETRAINING)
+    answers = ask([blank.text for blank in blanks], top=SHOWN)
     return [
         {**blank._asdict(), "fillings": [[each.piece, round(each.probability, 4)] for each in answer]}
         for blank, answer in zip(blanks, answers)
