@@ -14,8 +14,8 @@ from tqdm import tqdm
 logger = logging.getLogger(__name__)
 
 BAR_SECONDS, LINE_SECONDS = 0.1, 10.0  # between two drawings of a bar, and between two lines
-LINE = "{desc}: {n_fmt} of {total_fmt}{unit}, {elapsed}, {remaining} left, {rate_fmt}"
-LINE_WITHOUT_TOTAL = "{desc}: {n_fmt}{unit}, {elapsed}, {rate_fmt}"
+LINE = "{desc}: {n_fmt} of {total_fmt}{unit}, {elapsed}, {remaining} left, {rate_fmt}{postfix}"
+LINE_WITHOUT_TOTAL = "{desc}: {n_fmt}{unit}, {elapsed}, {rate_fmt}{postfix}"
 
 
 def progress_bar(total: Optional[int], label: str, unit: str = "B", delay: float = 0.0) -> tqdm:

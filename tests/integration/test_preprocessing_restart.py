@@ -248,7 +248,10 @@ def test_the_order_of_samples_does_not_depend_on_how_files_are_grouped(tmp_path:
 
 
 def test_bad_documents_are_rejected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     text = "Here is some text of article {}. It goes on for a while, and then ends."
     lines = [json.dumps({"title": f"Good {n}", "text": text.format(n)}) for n in range(60)]
@@ -265,7 +268,7 @@ def test_bad_documents_are_rejected(
     assert run(*arguments, "--output", tmp_path / "out", "--max-bad-articles", 4) == 0
     said = capsys.readouterr()
     assert "4 documents rejected (set_aside.jsonl)" in said.out
-    assert "4 rejected" in said.err
+    assert "4 rejected" in caplog.text
     lines = (tmp_path / "out" / "corpus" / "set_aside.jsonl").read_text().splitlines()
     first, *others = map(json.loads, lines)
     assert first["title"] == "Good 17"

@@ -61,7 +61,7 @@ def test_the_loss_falls_below_the_unigram_entropy_and_the_log_has_the_baselines(
     assert 0.8 * entropy < context_free < entropy
     log = (run / "train.log").read_text()
     records = manifest["totals"]["records"]
-    assert f"training on {records:,} samples: 240 updates of 16, {240 * 16 / records:.2f} epochs" in log
+    assert f"training on {records:,} samples: 240 updates, global batch 16, {240 * 16 / records:.2f} epochs" in log
     assert f"{context_free:.4f} nats: context-free baseline" in log and f"{entropy:.4f} nats: unigram" in log
     losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
     assert losses[0] > entropy  # the model has random weights
