@@ -7,8 +7,15 @@ from typing import Callable, Iterator, List, Tuple
 
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS
 from settings import model_rules
-from settings.data_sections import ClassificationData
-from settings.derived import PUBLISHED_SAMPLES, own_files, packing_factor, starts_from_checkpoint
+from settings.data_sections import ClassificationData, Distillation
+from settings.derived import (
+    PUBLISHED_SAMPLES,
+    number_of_labels,
+    own_files,
+    packing_factor,
+    runs_on_ipus,
+    starts_from_checkpoint,
+)
 from settings.problems import SettingError
 from settings.schema import TrainingConfig
 from utilities.secrets import mask
@@ -222,6 +229,27 @@ def _texts_to_embed(config: TrainingConfig) -> Iterator[SettingError]:
         )
 
 
+def distillation(config: TrainingConfig, task: str) -> Iterator[SettingError]:
+    own, unset = config.distillation, Distillation()
+    teacher = "distillation.teacher"
+    if own.teacher is None:
+        changed = next((name for name, value in own if value != getattr(unset, name)), None)
+        if changed is not None:
+            fix = f"set {teacher} to a trained classifier, or remove {changed}"
+            yield SettingError([f"distillation.{changed}", teacher], "there is no teacher", fix)
+    elif task != CLASSIFICATION:
+        fix = f"remove {teacher}, or use run_seq_classification.py"
+        yield SettingError([teacher], f"{task} learns from no teacher, only classification does", fix)
+    elif config.generated_dataset:
+        yield SettingError([teacher, "generated_dataset"], "random data has no texts to teach", f"remove {teacher}")
+    elif runs_on_ipus(config):
+        fix = "train on a CPU or a GPU (execution.platform software)"
+        yield SettingError([teacher, "execution.platform"], "the teacher answers on stock TensorFlow only", fix)
+    elif number_of_labels(config) == 1 and own.temperature != unset.temperature:
+        fix = "remove it"
+        yield SettingError(["distillation.temperature"], "a regression has no probabilities to soften", fix)
+
+
 def several_seeds(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     if config.seeds is None:
         return
@@ -254,6 +282,7 @@ RULES: Tuple[Rule, ...] = (
     parallel_micro_batches,
     phases,
     own_data,
+    distillation,
     several_seeds,
     run_name,
 )

@@ -11,7 +11,16 @@ from typing import Any, Dict, Optional, Union
 from pydantic import Field
 from typing_extensions import Annotated, Literal
 
-from settings.data_sections import ClassificationData, Data, Embedding, Evaluation, Packing, Squad, TokenData
+from settings.data_sections import (
+    ClassificationData,
+    Data,
+    Distillation,
+    Embedding,
+    Evaluation,
+    Packing,
+    Squad,
+    TokenData,
+)
 from settings.fields import (
     MAY_CHANGE,
     PER_PROCESS,
@@ -169,6 +178,9 @@ class TrainingConfig(Section):
     )
     classification_data: Optional[ClassificationData] = Field(
         None, description="Your own files to classify, instead of glue_task: CSV, TSV or JSON Lines."
+    )
+    distillation: Distillation = Field(
+        default_factory=Distillation, description="A teacher whose outputs the model learns (classification)."
     )
 
     squad: Squad = Field(default_factory=Squad, description="Question answering.")

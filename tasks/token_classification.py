@@ -47,9 +47,9 @@ from model.tasks import TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks import write_baseline
 from tasks.answers import Answer
-from tasks.classification import class_names
 from tasks.fine_tuning import FineTuning, held_out_facts
 from tasks.mistakes import Mistakes, tag_mistakes, write_mistakes
+from tasks.saved_classifier import class_names
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor
 from utilities.errors import UserError

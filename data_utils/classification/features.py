@@ -11,7 +11,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_utils.records.features import LABEL, SCORE, Feature, FeatureSpec, fine_tuning_features
+from data_utils.records.features import LABEL, SCORE, TEACHER, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 
 CHUNK = 8192  # Limits the memory of encodings.
@@ -37,7 +37,12 @@ class Features(NamedTuple):
 
 
 def classification_features(
-    max_seq_length: int, vocab_size: int, classes: int, labels: bool = True, multi_label: bool = False
+    max_seq_length: int,
+    vocab_size: int,
+    classes: int,
+    labels: bool = True,
+    multi_label: bool = False,
+    teacher: bool = False,
 ) -> FeatureSpec:
     """Return the features of a task's samples.
 
@@ -45,11 +50,13 @@ def classification_features(
         classes: number of the classes or labels; 1 for a regression.
         labels: False for prediction.
         multi_label: whether a sample has any number of the labels.
+        teacher: whether samples with labels also have a teacher's outputs, and may lack a label.
     """
     label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
     if multi_label:
         label = Feature("labels", classes, LABEL, 2)
-    return fine_tuning_features(max_seq_length, vocab_size, *((label,) if labels else ()))
+    taught = (Feature("teacher_logits", classes, TEACHER), Feature("labelled", 1, LABEL, 2)) if teacher else ()
+    return fine_tuning_features(max_seq_length, vocab_size, *((label, *taught) if labels else ()))
 
 
 def text_features(

@@ -93,6 +93,15 @@ def read_split(
     return _collect(task, lines, str(path), with_labels)
 
 
+def read_unlabelled(task: BenchmarkTask, path: Path) -> Examples:
+    """Return the texts of a user's table, in the columns of the task's own files; labels are not read.
+
+    Raises:
+        UserError: the file cannot be read, or a row cannot be used; the message names file, line, field and fix.
+    """
+    return _collect(task, read_table(path), str(path), with_labels=False)
+
+
 def _own_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: bool) -> Examples:
     """Return the samples of a user's own file, or of the part of it that the split takes."""
     path = folder / split.files[0].name

@@ -14,7 +14,8 @@ from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.own import own_task
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
-from tasks.classification import class_order, select_benchmark
+from tasks.classification import select_benchmark
+from tasks.saved_classifier import class_order
 from utilities.errors import UserError
 
 HEAD = {"classifier.weight": Weight((3, 8), lambda: np.zeros((3, 8), np.float32), "here")}
