@@ -217,6 +217,9 @@ class RegressionObjective(PackObjective):
         return tf.square(scores - teacher)[..., 0]
 
 
+LabelObjective = Union[ClassificationObjective, MultiLabelObjective, RegressionObjective]
+
+
 class DistillationObjective(PackObjective):
     """The mean loss of the labels, and the mean divergence from a teacher's outputs (Hinton et al. 2015, section 2).
 
@@ -226,12 +229,7 @@ class DistillationObjective(PackObjective):
 
     losses = (LABEL_LOSS, TEACHER_LOSS)
 
-    def __init__(
-        self,
-        labels: Union[ClassificationObjective, MultiLabelObjective, RegressionObjective],
-        weight: float,
-        temperature: float,
-    ):
+    def __init__(self, labels: LabelObjective, weight: float, temperature: float):
         """
         Args:
             labels: the objective without a teacher.

@@ -10,6 +10,7 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
 from checkpoints.pretrained.weights import SPAN_HEAD
+from data_utils.classification.features import Features
 from model.blocks import run_blocks
 from model.tasks import MASKED_LM, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS
 from tasks import prediction_config, restore_task
@@ -81,6 +82,11 @@ class Model:
         tags: List[List[str]] = self.answering.tags(self._predict, sentences, origin=origin)
         return tags
 
+    def logits(self, inputs: Features) -> np.ndarray:
+        """Return the outputs of a classifier of texts, ``(N, classes)``."""
+        logits: np.ndarray = self.answering.logits_of(self._predict, inputs)
+        return logits
+
     def progress(self, total: int) -> ContextManager[None]:
         """Within the block, show how many of the samples have been predicted."""
         if self.task == SQUAD:  # a question may have several windows
@@ -123,6 +129,7 @@ def restored_model(
     vocab_file: Optional[str] = None,
     max_seq_length: Optional[int] = None,
     glue_task: Optional[str] = None,
+    classification_data: Optional[Dict[str, Any]] = None,
     pooling: Optional[str] = None,
     prompt: Optional[str] = None,
     normalize: bool = False,
@@ -139,11 +146,13 @@ def restored_model(
         return Model(words, PredictorByLength(words.fillings))
     known = (embedding_settings(start) if task == SENTENCE_EMBEDDING else None) or EmbeddingSettings()
     trained = (start.settings.get("config") or {}) if start.own else {}
+    if glue_task is None and classification_data is None:
+        glue_task, classification_data = trained.get("glue_task"), trained.get("classification_data")
     usual = USUAL_SQUAD_LENGTH if task == SQUAD else USUAL_LENGTH
     length = known.length if task == SENTENCE_EMBEDDING else trained.get("max_seq_length")
     config = prediction_config(
-        glue_task=glue_task or trained.get("glue_task"),
-        classification_data=None if glue_task else trained.get("classification_data"),
+        glue_task=glue_task,
+        classification_data=classification_data,
         squad=trained.get("squad") or {},
         embedding={"pooling": pooling or known.pooling},
         max_seq_length=max_seq_length or min(length or usual, start.architecture["max_position_embeddings"]),

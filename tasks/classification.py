@@ -12,9 +12,9 @@ from scipy.special import expit, softmax
 
 from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.features import Features, classification_features, text_features
+from data_utils.classification.features import Features, classification_features, report_truncation, text_features
 from data_utils.classification.own import own_task
-from data_utils.classification.reading import Examples, read_split
+from data_utils.classification.reading import Examples, read_split, read_unlabelled
 from data_utils.classification.scoring import (
     METRICS,
     constant_predictions,
@@ -27,8 +27,17 @@ from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective
+from keras_extensions.backend import free_models
 from model.architecture import Architecture
-from model.losses import ClassificationObjective, MultiLabelObjective, RegressionObjective
+from model.losses import (
+    LABELLED,
+    TEACHER_LOGITS,
+    ClassificationObjective,
+    DistillationObjective,
+    LabelObjective,
+    MultiLabelObjective,
+    RegressionObjective,
+)
 from model.tasks import CLASSIFICATION, MULTI_LABEL
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
@@ -37,9 +46,9 @@ from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_facts
 from tasks.mistakes import Mistakes, class_mistakes, label_mistakes, number_mistakes, write_mistakes
 from tasks.saved_classifier import CLASSIFIER, class_names, class_order
+from tasks.teacher import teacher_outputs
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor
-from utilities.errors import UserError
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
@@ -47,7 +56,6 @@ logger = logging.getLogger(__name__)
 SUBMISSION_FOLDER = "submission"
 USUAL_SEPARATOR = ";"  # of labels, for models that do not specify one
 BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
-MANY_UNKNOWN = 0.1  # share of [UNK] above which the vocabulary is probably of another language
 
 
 class HeldOut(NamedTuple):
@@ -86,11 +94,7 @@ class Classification(FineTuning):
             self.label_names = [label.name for label in self.benchmark.labels]
             self.text_columns = config.classification_data.text
         self.labels = self.benchmark.classes
-        self.objective: Objective = ClassificationObjective(config.show_accuracy)
-        if self.benchmark.is_multi_label:
-            self.objective = MultiLabelObjective()
-        elif self.benchmark.is_regression:
-            self.objective = RegressionObjective()
+        self.objective = self._objective()
         self._order = None if config.do_training else class_order(start, self.benchmark)
         self._validation: List[HeldOut] = []
         self._test: List[HeldOut] = []
@@ -102,8 +106,9 @@ class Classification(FineTuning):
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a sample."""
-        is_multi_label = self.benchmark.is_multi_label
-        return classification_features(length, self._architecture.vocab_size, self.labels, labels, is_multi_label)
+        is_multi_label, is_taught = self.benchmark.is_multi_label, self._config.distillation.teacher is not None
+        rows = self._architecture.vocab_size
+        return classification_features(length, rows, self.labels, labels, is_multi_label, is_taught)
 
     def open_data(self) -> SampleReader:
         """Return the training samples, or generated ones."""
@@ -112,15 +117,51 @@ class Classification(FineTuning):
             return self.generated()
         examples = self._read(benchmark.train, with_labels=True)
         assert examples is not None and examples.labels is not None, "training data is not optional"
-        features = self.encoded(examples.texts)
-        report_truncation(examples.origin, len(examples.texts), features, config.max_seq_length)
-        self._facts = self._describe(examples, features)
-        own = config.classification_data
-        if own is not None and not (benchmark.is_regression or benchmark.is_multi_label):
-            weights = balanced_weights(examples.labels, self.labels) if own.class_weights == "balanced" else ()
-            self.objective = ClassificationObjective(config.show_accuracy, weights, own.label_smoothing)
-        samples = {**features.arrays, "labels": examples.labels}
+        self.objective = self._objective(examples.labels)
+        texts, targets, taught = examples.texts, {"labels": examples.labels}, {}
+        if config.distillation.teacher is not None:
+            texts, targets, taught = self._taught(examples)
+        features = self.encoded(texts)
+        report_truncation(examples.origin, len(texts), features, config.max_seq_length)
+        self._facts = {**self._describe(examples, features), **taught}
+        samples = {**features.arrays, **targets}
         return self.rows(ArrayReader(self.features(config.max_seq_length), samples), features.lengths)
+
+    def _objective(self, labels: Optional[np.ndarray] = None) -> Objective:
+        """Return the losses, with the weights of the classes that follow from the ``labels`` to train on."""
+        config, own, teacher = self._config, self._config.classification_data, self._config.distillation
+        objective: LabelObjective = RegressionObjective()
+        if self.benchmark.is_multi_label:
+            objective = MultiLabelObjective()
+        elif not self.benchmark.is_regression:
+            is_balanced = own is not None and own.class_weights == "balanced" and labels is not None
+            weights = balanced_weights(labels, self.labels) if is_balanced else ()
+            objective = ClassificationObjective(config.show_accuracy, weights, own.label_smoothing if own else 0.0)
+        if teacher.teacher is None:
+            return objective
+        return DistillationObjective(objective, teacher.weight, teacher.temperature)
+
+    def _taught(self, examples: Examples) -> Tuple[List[Tuple[str, ...]], Dict[str, np.ndarray], Dict[str, Any]]:
+        """Return all texts to train on, their targets, and facts for the report; the teacher labels further texts."""
+        texts, labels, path = examples.texts, examples.labels, self._config.distillation.unlabelled
+        assert labels is not None
+        if path is not None:
+            texts = texts + read_unlabelled(self.benchmark, Path(path)).texts
+        known, count = len(labels), len(texts)
+        taught = teacher_outputs(self._config, self.benchmark, texts)
+        free_models()
+        predictions = decode_predictions(self.benchmark, taught.logits[:known])
+        metric = self.benchmark.metrics[0]
+        score = METRICS[metric](predictions, labels)
+        shown = f"{metric} {score:.4f} on the {known:,} labels to train on"
+        logger.info("the teacher %s: %s; %s texts have no label", taught.origin, shown, f"{count - known:,}")
+        targets = {
+            "labels": np.concatenate([labels, np.zeros((count - known, *labels.shape[1:]), labels.dtype)]),
+            TEACHER_LOGITS: taught.logits,
+            LABELLED: np.arange(count) < known,
+        }
+        facts = {"checkpoint": taught.origin, metric: score, "file": str(taught.path), "sha256": taught.identity}
+        return texts, targets, {"records": count, "records_without_label": count - known, "teacher": facts}
 
     @staticmethod
     def metrics(config: TrainingConfig) -> Sequence[str]:
@@ -162,6 +203,8 @@ class Classification(FineTuning):
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
         """Compare the loss with baselines: the labels' frequencies, and the uniform distribution."""
+        if self._config.distillation.teacher is not None:
+            return []  # the baselines are losses of labels alone
         lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, compared with"]
         if "label_variance" in dataset:
             return [*lines, f"{dataset['label_variance']:8.4f}: always predicting the mean of the scores"]
@@ -176,7 +219,10 @@ class Classification(FineTuning):
 
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
         """Return the model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
-        inputs = self.encoded(texts)
+        return self.logits_of(predict, self.encoded(texts))
+
+    def logits_of(self, predict: Predict, inputs: Features) -> np.ndarray:
+        """Return what :meth:`logits` does for encoded texts."""
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
         logits = self.predicted(predict, samples, inputs.lengths)["logits"]
         return logits if self._order is None else logits[:, self._order]
@@ -308,16 +354,6 @@ def balanced_weights(labels: np.ndarray, classes: int) -> List[float]:
     """Return samples / (classes × samples of the class) for each class; 1 for a class without samples."""
     counts = np.bincount(labels, minlength=classes)
     return [len(labels) / (classes * count) if count else 1.0 for count in counts.tolist()]
-
-
-def report_truncation(origin: str, samples: int, features: Features, max_seq_length: int) -> None:
-    """Log how many samples were cut, and warn if the vocabulary does not fit the text."""
-    if features.truncated:
-        longer = f"{features.truncated:,} of {samples:,} samples ({features.truncated / samples:.1%})"
-        logger.info("%s: %s are longer than max_seq_length %d and are cut", origin, longer, max_seq_length)
-    if features.unknown > MANY_UNKNOWN:
-        share = f"{features.unknown:.0%}"
-        logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)
 
 
 TASK = Classification

@@ -72,8 +72,8 @@ def check_kind(start: Pretrained, benchmark: BenchmarkTask) -> None:
         logger.warning("%s does not say that its classes are labels (problem_type); it is assumed", start.origin)
     if kind in KINDS and kind != asked:
         raise UserError(
-            f"{start.origin} was trained for {KINDS[kind]}, not for {KINDS[asked]}; train first (--do-training true),"
-            " or name a checkpoint of this kind"
+            f"{start.origin} was trained for {KINDS[kind]}, not for {KINDS[asked]}; name a checkpoint of this kind, or"
+            " train first (--do-training true)"
         )
     activation = (start.settings.get("sentence_transformers") or {}).get("activation_fn")
     activation = activation or start.settings.get("sbert_ce_default_activation_function")
@@ -103,6 +103,9 @@ def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
     """
     if settings.get("labels"):
         return list(settings["labels"])
+    trained = TASKS.get((settings.get("config") or {}).get("glue_task") or "")
+    if trained is not None and trained.labels:
+        return [label.name for label in trained.labels]
     names = settings.get("id2label")
     if not isinstance(names, dict) or not all(str(number).isdecimal() for number in names):
         return None

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from data_utils.classification.features import Features, text_features
+from data_utils.classification.features import Features, report_truncation, text_features
 from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.scoring import METRICS
@@ -34,7 +34,7 @@ from model.losses import ACCURACY, SEQUENCE_WEIGHTS, PackObjective, correct
 from model.tasks import SENTENCE_EMBEDDING
 from settings.data_sections import Embedding
 from settings.schema import TrainingConfig
-from tasks.classification import label_facts, report_truncation
+from tasks.classification import label_facts
 from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor

@@ -30,6 +30,7 @@ from utilities.history import HISTORY_NAME, RESUME
 logger = logging.getLogger(__name__)
 
 DAMAGED = "damaged"
+TAUGHT_BY = "+"  # between the identities of the data and of their teacher
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,11 +262,17 @@ def check_same_data(position: Position, identity: str, dataset_dir: Optional[str
     """Refuse to resume on other data.
 
     Raises:
-        UserError: the run was begun on other data.
+        UserError: the run was begun on other data, or with another teacher.
     """
     if position.checkpoint is None or position.checkpoint.facts is None:
         return
-    if position.checkpoint.facts["data"]["identity"] != identity:
+    begun = position.checkpoint.facts["data"]["identity"]
+    if begun.split(TAUGHT_BY)[0] == identity.split(TAUGHT_BY)[0] and begun != identity:
+        raise UserError(
+            "distillation.teacher: is not the teacher that the run was begun with, or was changed since; name that one,"
+            " or begin a new run under another --name"
+        )
+    if begun != identity:
         raise UserError(
             f"dataset_dir: {dataset_dir} is not the data that the run was begun with; name that data, or"
             " begin a new run under another --name"

@@ -14,7 +14,7 @@ from keras_extensions.listeners.signals import StopRequest
 from model.architecture import Architecture
 from settings.derived import training_steps
 from settings.schema import TrainingConfig
-from training.resume import Position
+from training.resume import TAUGHT_BY, Position
 from training.run_folder import RunFolder
 from training.task import Task
 from utilities.errors import UserError
@@ -98,4 +98,7 @@ def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
         micro_batches=config.global_batch.micro_batches,
         packing_factor=factor,
     )
-    return TrainingData(reader, plan, task.dataset_facts(reader), identify_samples(reader))
+    facts = task.dataset_facts(reader)
+    teacher = facts.get("teacher", {}).get("sha256")
+    identity = identify_samples(reader) + (f"{TAUGHT_BY}{teacher}" if teacher else "")
+    return TrainingData(reader, plan, facts, identity)

@@ -5,6 +5,7 @@ N samples · K texts of a sample · S max_seq_length
 
 from __future__ import annotations
 
+import logging
 from itertools import chain
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
@@ -14,7 +15,10 @@ from tokenizers import Tokenizer
 from data_utils.records.features import LABEL, SCORE, TEACHER, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 
+logger = logging.getLogger(__name__)
+
 CHUNK = 8192  # Limits the memory of encodings.
+MANY_UNKNOWN = 0.1  # share of [UNK] above which the vocabulary is probably of another language
 
 
 class Features(NamedTuple):
@@ -129,3 +133,13 @@ def _padded(rows: List[List[int]], kept: np.ndarray, max_seq_length: int, paddin
     ids[mask] = np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum()))
     second = mask & (columns >= kept[:, :1] + 2)  # after [CLS] a [SEP]
     return {"input_ids": ids, "input_mask": mask.astype(np.int32), "segment_ids": second.astype(np.int32)}
+
+
+def report_truncation(origin: str, samples: int, features: Features, max_seq_length: int) -> None:
+    """Log how many samples were cut, and warn if the vocabulary does not fit the text."""
+    if features.truncated:
+        longer = f"{features.truncated:,} of {samples:,} samples ({features.truncated / samples:.1%})"
+        logger.info("%s: %s are longer than max_seq_length %d and are cut", origin, longer, max_seq_length)
+    if features.unknown > MANY_UNKNOWN:
+        share = f"{features.unknown:.0%}"
+        logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)
