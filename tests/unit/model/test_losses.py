@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,8 @@ PRETRAINING = {"masked_lm_ids": integers(V, P), "masked_lm_weights": MASKED}
 WORDS = {"masked_lm": floats(P, V)}
 SPANS = {"start_logits": floats(S), "end_logits": floats(S)}
 NUMBERS = {"input_mask": np.sort(integers(N + 1, S), axis=-1)}
+
+TAUGHT = functools.partial(losses.DistillationObjective, losses.ClassificationObjective(), 0.5, 2.0)
 
 # name → objective, batch, outputs, sequences
 CASES = {
@@ -58,6 +62,24 @@ CASES = {
     "packed classes": (
         losses.ClassificationObjective,
         {**NUMBERS, "labels": integers(C, N), "sequence_weights": WEIGHTS},
+        {"logits": floats(N, C)},
+        WEIGHTS.sum(),
+    ),
+    "taught classes": (
+        TAUGHT,
+        {"labels": integers(C, 1), "teacher_logits": floats(C), "labelled": integers(2, 1)},
+        {"logits": floats(C)},
+        A * B,
+    ),
+    "packed taught classes": (
+        TAUGHT,
+        {
+            **NUMBERS,
+            "labels": integers(C, N),
+            "teacher_logits": floats(N * C),
+            "labelled": integers(2, N),
+            "sequence_weights": WEIGHTS,
+        },
         {"logits": floats(N, C)},
         WEIGHTS.sum(),
     ),
