@@ -14,7 +14,7 @@ import pytest
 from scipy.special import expit, softmax
 
 from checkpoints.export.__main__ import main as export
-from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, sentence, write_config, write_pieces
+from tests.support.fine_tuning_runs import BAD, GOOD, PIECES, sentence, write_config, write_pieces
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.runs import assert_same_run, events, killed_at, logged, metrics, read_json, run_command
 
