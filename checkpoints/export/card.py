@@ -15,6 +15,13 @@ from reports.run_files import RunData, read_run_folder
 from reports.templating import fill
 from utilities.metric_names import MLM_LOSS
 
+_PATHS = (
+    ("dataset_dir", "dataset_dir"),
+    ("bert_model_name", "bert_model_name"),
+    ("pretrained_ckpt_path", "pretrained_ckpt_path"),
+    ("distillation.teacher", "distilled from"),
+)
+_TEACHING = (("distillation.weight", "teacher's share of the loss"), ("distillation.temperature", "temperature"))
 _SETTINGS: Tuple[Tuple[str, str], ...] = (
     ("glue_task", "benchmark task"),
     ("max_seq_length", "tokens per sequence"),
@@ -80,9 +87,11 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     config = run.config if run else {}
     task = TASKS.get(facts.get("task", ""))
     rows: Dict[str, Any] = {"task": task.title if task else "unknown"}
-    for key in ("dataset_dir", "bert_model_name", "pretrained_ckpt_path"):
+    for key, text in _PATHS:
         if isinstance(config.get(key), str):  # without the folders of the training machine
-            rows[key] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
+            rows[text] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
+    if "distilled from" in rows:
+        rows.update({text: config.get(key) for key, text in _TEACHING})
     rows["updates"] = facts.get("step")
     samples = (facts.get("data") or {}).get("samples_per_update")
     rows["samples per update"] = samples
