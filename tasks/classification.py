@@ -153,8 +153,10 @@ class Classification(FineTuning):
         predictions = decode_predictions(self.benchmark, taught.logits[:known])
         metric = self.benchmark.metrics[0]
         score = METRICS[metric](predictions, labels)
-        shown = f"{metric} {score:.4f} on the {known:,} labels to train on"
-        logger.info("the teacher %s: %s; %s texts have no label", taught.origin, shown, f"{count - known:,}")
+        own, others = self._config.distillation, f"; {count - known:,} texts have no label" * (count > known)
+        shown = f"weight {own.weight:g}, temperature {own.temperature:g}"
+        shown = f"({shown}): {metric} {score:.4f} on the {known:,} labels to train on{others}"
+        logger.info("the teacher is %s %s", taught.origin, shown)
         targets = {
             "labels": np.concatenate([labels, np.zeros((count - known, *labels.shape[1:]), labels.dtype)]),
             TEACHER_LOGITS: taught.logits,
