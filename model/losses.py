@@ -227,7 +227,7 @@ class DistillationObjective(PackObjective):
     only. The factor T² keeps the gradient of the divergence at one scale for all temperatures T.
     """
 
-    losses = (LABEL_LOSS, TEACHER_LOSS)
+    losses: Tuple[str, ...] = (LABEL_LOSS, TEACHER_LOSS)
 
     def __init__(self, labels: LabelObjective, weight: float, temperature: float):
         """

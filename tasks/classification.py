@@ -118,7 +118,8 @@ class Classification(FineTuning):
         examples = self._read(benchmark.train, with_labels=True)
         assert examples is not None and examples.labels is not None, "training data is not optional"
         self.objective = self._objective(examples.labels)
-        texts, targets, taught = examples.texts, {"labels": examples.labels}, {}
+        texts, targets = examples.texts, {"labels": examples.labels}
+        taught: Dict[str, Any] = {}
         if config.distillation.teacher is not None:
             texts, targets, taught = self._taught(examples)
         features = self.encoded(texts)
@@ -134,8 +135,9 @@ class Classification(FineTuning):
         if self.benchmark.is_multi_label:
             objective = MultiLabelObjective()
         elif not self.benchmark.is_regression:
-            is_balanced = own is not None and own.class_weights == "balanced" and labels is not None
-            weights = balanced_weights(labels, self.labels) if is_balanced else ()
+            weights: Sequence[float] = ()
+            if own is not None and own.class_weights == "balanced" and labels is not None:
+                weights = balanced_weights(labels, self.labels)
             objective = ClassificationObjective(config.show_accuracy, weights, own.label_smoothing if own else 0.0)
         if teacher.teacher is None:
             return objective

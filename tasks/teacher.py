@@ -37,7 +37,6 @@ from utilities.tables import listed
 logger = logging.getLogger(__name__)
 
 KEY = "distillation.teacher"
-LOGITS = "logits"  # name of the array in the file
 
 
 class Taught(NamedTuple):
@@ -105,7 +104,7 @@ def teacher_identity(start: Pretrained, benchmark: BenchmarkTask, inputs: Featur
     weights = ((name, start.weights[name].value()) for name in sorted(start.weights))  # one in memory at a time
     for name, values in itertools.chain(weights, sorted(inputs.arrays.items())):
         digest.update(repr((name, values.shape)).encode("utf-8"))
-        digest.update(np.ascontiguousarray(values))
+        digest.update(np.ascontiguousarray(values).data)
     return digest.hexdigest()
 
 
@@ -118,7 +117,7 @@ def computed_logits(model: Model, inputs: Features, path: Path) -> np.ndarray:
     logger.info("the teacher has answered after %.0f s; kept in %s", time.monotonic() - begun, path)
     try:
         with replacing(path) as stream:
-            np.savez(stream, **{LOGITS: logits})
+            np.savez(stream, logits=logits)
     except OSError as error:
         logger.warning("%s cannot be written (%s); another run computes it again", path, error.strerror)
     return logits
@@ -128,7 +127,7 @@ def read_logits(path: Path) -> Optional[np.ndarray]:
     """Return the outputs in a file; None if there are none, or they are damaged: the file has checksums."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            logits: np.ndarray = file[LOGITS]
+            logits: np.ndarray = file["logits"]
             return logits
     except FileNotFoundError:
         return None
