@@ -58,6 +58,13 @@ def test_without_a_task_the_model_names_the_classes(settings: dict[str, Any], ou
     assert class_order(model, benchmark) is None
 
 
+def test_a_run_on_a_benchmark_names_its_classes() -> None:
+    trained = start({"config": {"glue_task": "mnli"}}, own=True)
+    names = ["contradiction", "entailment", "neutral"]
+    order = class_order(trained, own_task(**ClassificationData(classes=names).without_loss()))
+    assert [TASKS["mnli"].labels[number].name for number in order] == names
+
+
 def test_unknown_names_and_another_task_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     assert class_order(start({"config": {"glue_task": "rte"}}, own=True), TASKS["rte"]) is None
     assert not caplog.records
