@@ -29,7 +29,7 @@ NAMED = {"id2label": {"0": "neutral", "1": "contradiction", "2": "entailment"}}
         (
             checkpoint(2),
             "mnli",
-            "somewhere has 2 outputs, this task entailment, neutral, contradiction; name a teacher",
+            "somewhere has 2 outputs, this task entailment, neutral, contradiction; name",
         ),
         (checkpoint(1), "sst2", "somewhere has 1 output, this task negative, positive"),
         (checkpoint(2), "stsb", "somewhere has 2 outputs, this task a number"),
