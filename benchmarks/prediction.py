@@ -47,7 +47,7 @@ def write_model(folder: str, layers: int, hidden: int, onnx: bool) -> None:
     model.save_pretrained(folder)
     BertTokenizerFast(str(measuring.real_data_root() / WORDS)).save_pretrained(folder)
     if onnx:
-        names = ("input_ids", "attention_mask", "token_type_ids")
+        names = ["input_ids", "attention_mask", "token_type_ids"]
         axes = {name: {0: "batch", 1: "length"} for name in names}
         example = tuple(torch.ones(2, 8, dtype=torch.int64) for _ in names)
         path = Path(folder) / "model.onnx"
@@ -148,7 +148,7 @@ def write_texts(path: Path, count: int) -> Path:
     return path
 
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "--texts": {"type": positive, "default": 5000, "metavar": "N", "help": "texts of SST-2"},
     "--cores": {"type": positive, "nargs": "+", "default": [1, 2], "metavar": "N", "help": "numbers of cores"},
     "--formats": {"nargs": "+", "choices": FORMATS, "default": FORMATS, "help": "number formats"},
@@ -165,8 +165,8 @@ def main(options: argparse.Namespace) -> list[str]:
         files = {count: write_texts(Path(place) / f"{count}.csv", count) for count in (FEW, options.texts)}
         for size in options.sizes:
             layers, hidden = SIZES[size]
-            where = {"folder": f"{place}/{size}", "layers": layers, "hidden": hidden, "onnx": FORMATS[0] in competitors}
-            measuring.in_process(write_model, only("TORCH"), **where)
+            onnx, folder = FORMATS[0] in competitors, f"{place}/{size}"
+            measuring.in_process(write_model, only("TORCH"), folder=folder, layers=layers, hidden=hidden, onnx=onnx)
         variants = {
             (size, f"{cores} cores", number_format, competitor, count): functools.partial(
                 measure, competitor, Path(place) / size, file, cores, number_format
@@ -190,10 +190,9 @@ def about(options: argparse.Namespace) -> str:
 
 def table(measured: Measured, texts: int) -> str:
     rows = [["model, cores, format", "competitor", "wall", "start", "after the start", "processor", "as fast, after"]]
-    for variant in measured.rounds:
-        *where, competitor, count = variant  # type: ignore[misc]
-        if count != texts:
-            continue
+    variants: list[Any] = [variant for variant in measured.rounds if variant[-1] == texts]  # type: ignore[index]
+    for variant in variants:
+        *where, competitor, _ = variant
         after = after_start(measured, variant)
         own = after_start(measured, (*where, OURS, texts))
         ratios = [theirs / ours for theirs, ours in zip(after, own)]
