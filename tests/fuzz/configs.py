@@ -144,6 +144,8 @@ def check_meaning(loaded: LoadedConfig, tree: dict[str, Any], flags: list[str]) 
             raise WrongError(f"{name} is no key, and was accepted")
         if leaf.flag in given or loaded.origins[name] == "derived":
             continue
+        if name == "execution.parallel_micro_batches" and type(value) is int:
+            value = value > 1  # the number that the field had before
         result: Any = loaded.config
         for key in leaf.path:
             result = getattr(result, key)
