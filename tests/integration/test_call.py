@@ -170,4 +170,8 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         )
     assert names["losses"][-1][1] < names["losses"][0][1]
     assert names["second"].history[0]["metrics"]["mlm_loss"] < names["losses"][0][1]
-    assert names["logits"].shape == (2, 2) and "accuracy" in names["reviews"].scores
+    assert "accuracy" in names["reviews"].scores
+    assert {choice.label for choice in names["answer"]} == {"good", "bad"}
+    assert sum(choice.probability for choice in names["answer"]) == pytest.approx(1)
+    assert len(names["both"]) == 2 and names["both"][0][0].label == names["answer"][0].label
+    assert [filling.blank for filling in names["fillings"]] == [1, 1, 1]

@@ -23,7 +23,7 @@ from tests.support.runs import read_json
 
 pytestmark = pytest.mark.slow
 
-HOURS = "0.025"  # a minute and a half
+HOURS = "0.05"  # three minutes; the text is so short that it ends earlier
 SMALL = ["--bert-config.num-hidden-layers", "1", "--bert-config.hidden-size", "64"]
 SMALL += ["--bert-config.num-attention-heads", "1", "--bert-config.intermediate-size", "128"]
 
@@ -136,7 +136,7 @@ def test_killed_while_updates_are_timed_it_times_them_again(text: Path, done: Pa
     folder = tmp_path / "mine"
     folder.mkdir()
     shutil.copy(done / "plan.json", folder / "plan.json")
-    kill_when(text, tmp_path, folder / "timing" / "32" / "metrics.jsonl", signal.SIGKILL)
+    kill_when(text, tmp_path, folder / "timing" / "128" / "metrics.jsonl", signal.SIGKILL)
     assert not (folder / "updates.json").exists()
     kill_when(text, tmp_path, folder / "32" / "history.jsonl", signal.SIGKILL)
     assert set(read_json(folder / "updates.json")["updates"]) == {"32", "128"}

@@ -14,8 +14,9 @@ from tests import ROOT
 PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
 # Of requirements.txt.
 RUNTIME = {"matplotlib", "nltk", "numpy", "pydantic", "safetensors", "tensorflow", "transformers"}
-PYTORCH = {"gpu_visit.py", "peers_pytorch.py", "race_pytorch.py"}
-NEED_PYTORCH = ("gpu_visit", "speed", "fine_tuning", "learning pytorch", "learning_race")
+PEERS = {"torch", "onnxruntime"}
+PYTORCH = {"gpu_visit.py", "peers_pytorch.py", "prediction.py", "race_pytorch.py"}
+NEED_PYTORCH = ("gpu_visit", "prediction", "speed", "fine_tuning", "learning pytorch", "learning_race")
 
 
 def imported(path: Path) -> set[str]:
@@ -30,7 +31,7 @@ def imported(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.name)
 def test_benchmarks_import_what_is_installed(path: Path) -> None:
-    allowed = PROJECT | RUNTIME | set(sys.stdlib_module_names) | ({"torch"} if path.name in PYTORCH else set())
+    allowed = PROJECT | RUNTIME | set(sys.stdlib_module_names) | (PEERS if path.name in PYTORCH else set())
     assert imported(path) <= allowed
 
 
