@@ -184,3 +184,12 @@ def test_what_cannot_be_served_is_refused(
     arguments = ["--checkpoint", str(folder), "--output", str(tmp_path / "out"), "--saved-model"]
     assert_refused(main(arguments), capsys.readouterr(), reason)
     assert {path.name for path in tmp_path.iterdir()} == {"in"}
+
+
+@NEEDS_PYTORCH
+def test_the_guide(tmp_path: Path) -> None:
+    """Its command, and its ways that need no further package, give the probabilities of a loaded model."""
+    save(CLASSIFICATION, PUBLISHED, tmp_path / "runs" / "reviews" / "checkpoints", pieces=PIECES)
+    guide = (ROOT / "guides" / "serving.md").read_text(encoding="utf-8").replace("a waste of time", "W7 W8 W9")
+    (command,) = re.findall(r"^```sh\npython (.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    (tensorflow, pipeline, _, _) = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
