@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 from checkpoints.export.__main__ import main
 from checkpoints.export.hf_folder import export
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
+from tasks import load
 from tests import ROOT
 from tests.support.bert_pairs import architecture, batch
 from tests.support.command_errors import assert_refused
@@ -186,10 +190,28 @@ def test_what_cannot_be_served_is_refused(
     assert {path.name for path in tmp_path.iterdir()} == {"in"}
 
 
+def printed(code: str) -> Any:
+    """Return the JSON that Python code prints last, in a process of its own."""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
 @NEEDS_PYTORCH
-def test_the_guide(tmp_path: Path) -> None:
+def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its command, and its ways that need no further package, give the probabilities of a loaded model."""
     save(CLASSIFICATION, PUBLISHED, tmp_path / "runs" / "reviews" / "checkpoints", pieces=PIECES)
+    monkeypatch.chdir(tmp_path)
     guide = (ROOT / "guides" / "serving.md").read_text(encoding="utf-8").replace("a waste of time", "W7 W8 W9")
     (command,) = re.findall(r"^```sh\npython (.*?)^```$", guide, re.DOTALL | re.MULTILINE)
-    (tensorflow, pipeline, _, _) = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    assert command.startswith("-m checkpoints.export ") and main(shlex.split(command)[2:]) == 0
+    cells = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
+    assert len(cells) == 4 and all(len(cell.splitlines()) <= 10 for cell in cells)
+    answers = load("runs/reviews")(["a gorgeous, witty movie", "W7 W8 W9"])
+    names = read_json(tmp_path / "exported" / "reviews" / "config.json")["id2label"].values()
+    expected = [[dict(answer)[name] for name in names] for answer in answers]
+    served = printed(f"{cells[0]}\nimport json\nprint(json.dumps(probabilities.numpy().tolist()))")
+    np.testing.assert_allclose(served, expected, atol=1e-5)
+    piped = printed(f"{cells[1]}\nimport json\nprint(json.dumps(answers))")
+    shares = [{each["label"]: each["score"] for each in answer} for answer in piped]
+    np.testing.assert_allclose([[share[name] for name in names] for share in shares], expected, atol=1e-5)
