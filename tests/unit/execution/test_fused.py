@@ -133,7 +133,7 @@ def test_cross_entropy():
 def test_what_xla_compiles_on_a_cpu(changes, described):
     recipe = str(ROOT / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")
     system = {"execution.platform": "software", "execution.device": "cpu", "execution.precision": "float32"}
-    values = {**system, "generated_dataset": True, "ipu_config": None, **changes}
+    values = {**system, "generated_dataset": True, **changes}
     config = resolve_call("pretraining", recipe, values).config
     assert f" CPU, {described}" in select_platform(execution_options(config)).describe()
 
