@@ -131,7 +131,7 @@ def test_mixed_precision_is_float32_to_the_digits_of_bfloat16(whole, options):
 
 
 def losses_in_float32(name="AdamW", **options):
-    """Return the losses of each of ten updates on one batch, with dropout, and the names of the weights in a checkpoint."""
+    """Return the losses of ten updates on one batch, with dropout, and the names of the weights in a checkpoint."""
     a = dataclasses.replace(A, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     pair, objective = built("float32", a=a, **options), PretrainingObjective()
     settings = OptimizerSettings(name, UpDown(0.002, 20, 0.0), 0.01, matrices=hidden_matrices(pair.blocks))
