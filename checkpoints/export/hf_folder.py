@@ -96,7 +96,7 @@ def export(
         if tensorflow:
             notes += _write_hdf5(temporary, exported.head)
         if saved_model:
-            notes += write_saved_model(temporary, dataclasses.replace(start, vocabulary=vocabulary), exported)
+            notes += write_saved_model(temporary, exported.head, start.architecture)
         card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None, tensorflow)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if output.is_dir():

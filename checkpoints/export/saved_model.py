@@ -6,16 +6,17 @@ B texts or pairs · S tokens of each
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, List
+from typing import Any, Dict, List, Mapping
 
-from checkpoints.export.arrays import EMBEDDING, ENCODER, Exported, Head
+from checkpoints.export.arrays import EMBEDDING, ENCODER, Head
+from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import PROMPTS, embedding_settings
 from checkpoints.pretrained.weights import CLASSIFIER
 from execution.interface import Tensors
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
-from model.architecture import Architecture
+from model.architecture import LAYER_OPTIONS, Architecture
 from model.blocks import Block, run_blocks
 from model.conversion import convert
 from model.huggingface import build_hf_model
@@ -36,19 +37,23 @@ _OUTPUTS = {
 }
 
 
-def write_saved_model(folder: Path, start: Pretrained, exported: Exported) -> List[str]:
-    """Write the model into the subfolder ``saved_model/1`` of an exported folder; return notes on it.
+def write_saved_model(folder: Path, head: Head, trained: Mapping[str, Any]) -> List[str]:
+    """Write the model of an exported folder into its subfolder ``saved_model/1``; return notes on it.
 
     Args:
         folder: the exported folder.
-        start: the checkpoint, with the vocabulary of the export.
-        exported: its exported weights.
+        head: the kind of model.
+        trained: fields of :class:`model.architecture.Architecture` that the checkpoint decides; those of the layers'
+            parts leave out the weights that the export adds for Hugging Face, such as biases of zeros.
 
     Raises:
         UserError: the model has a head that is not a task's, or lacks weights.
     """
-    blocks = _blocks(start, exported)
-    settings = embedding_settings(start) if exported.head is EMBEDDING else None
+    written = open_pretrained(str(folder), FLAG)
+    settings = embedding_settings(written) if head is EMBEDDING else None
+    options = {name: trained[name] for name in LAYER_OPTIONS if name in trained}
+    pooling = {} if settings is None else {"pooling": settings.pooling}
+    blocks = _blocks(written, head, {**written.architecture, **options, **pooling})
     names = dict(zip(blocks[-1].writes, _OUTPUTS.get(blocks[-1].writes, blocks[-1].writes)))
     of_tokens = tf.TensorSpec((None, None), tf.int32)  # (B, S)
 
@@ -86,25 +91,22 @@ def _features(input_ids: tf.Tensor, attention_mask: tf.Tensor, token_type_ids: t
     }
 
 
-def _blocks(start: Pretrained, exported: Exported) -> List[Block]:
-    """Return the trained model's blocks, in float32 and with the exported vocabulary."""
-    task, head, settings = _task(exported.head), exported.head, embedding_settings(start)
-    sizes = {"vocab_size": exported.rows, "use_next_sentence": head.model != MASKED_LM}
-    pooling = {} if settings is None else {"pooling": settings.pooling}
-    architecture = Architecture(**{**start.architecture, **sizes, **pooling})
-    classifier = exported.arrays.get(f"{CLASSIFIER}.weight")
-    source = build_hf_model(task, architecture, seed=0, labels=2 if classifier is None else len(classifier))
-    start.set_initial_weights(source)
-    if start.report.missing:
+def _blocks(written: Pretrained, head: Head, architecture: Mapping[str, Any]) -> List[Block]:
+    """Return the converted model in float32."""
+    task, classifier = _task(head), written.weights.get(f"{CLASSIFIER}.weight")
+    a = Architecture(**architecture, use_next_sentence=head.model != MASKED_LM)
+    source = build_hf_model(task, a, seed=0, labels=2 if classifier is None else classifier.shape[0])
+    written.set_initial_weights(source)
+    if written.report.missing:
         raise UserError(
-            f"{FLAG}: {start.origin} lacks {start.report.missing[0]}, so outputs would be random; leave the flag out,"
+            f"{FLAG}: the checkpoint lacks {written.report.missing[0]}, so outputs would be random; leave the flag out,"
             " or add --encoder-only"
         )
     platform = SoftwarePlatform(seed=0, xla=False, recompute=False)
-    blocks, conversion = convert(task, source, architecture, platform, () if head is ENCODER else None)
+    blocks, conversion = convert(task, source, a, platform, () if head is ENCODER else None)
     token = tf.zeros((1, 1), tf.int32)
     run_blocks(blocks, _features(token, token, token))  # builds the weights
-    assert conversion is not None
+    assert conversion is not None, "all layers are replaced"
     conversion.transfer_weights(source)
     return blocks
 
