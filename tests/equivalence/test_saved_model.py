@@ -220,7 +220,7 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     assert len(cells) == 4 and all(len(cell.splitlines()) <= 10 for cell in cells)
     answers = load("runs/reviews")(["a gorgeous, witty movie", "W7 W8 W9"])
-    names = read_json(tmp_path / "exported" / "reviews" / "config.json")["id2label"].values()
+    names = read_json(tmp_path / "exported" / "served" / "config.json")["id2label"].values()
     expected = [[dict(answer)[name] for name in names] for answer in answers]
     served = printed(f"{cells[0]}\nimport json\nprint(json.dumps(probabilities.numpy().tolist()))")
     np.testing.assert_allclose(served, expected, atol=1e-5)
