@@ -12,7 +12,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto clean
+.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto prediction clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -131,6 +131,9 @@ fuzz-test: $(DEV)  ## thousands of mutated configs, records and checkpoints (a m
 
 fine-tuning-speed: $(BENCH)  ## fine-tuning speed on SQuAD and SST-2, packed, compared with peers that pad to the longest of a batch (long; needs an idle machine); needs PyTorch, real data: SQuAD, GLUE
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.speed --tasks squad sst2 --sizes mini base --warm-up 6 $(BENCHMARK_ARGS)
+
+prediction: $(BENCH)  ## time to classify short texts, compared with PyTorch and ONNX Runtime (half an hour; needs an idle machine); needs PyTorch, real data: GLUE
+	@$(PY) -m benchmarks.prediction $(BENCHMARK_ARGS)
 
 precision: $(RUNTIME)  ## loss of BERT-tiny in float16, with stochastic rounding and rounded to nearest, compared with float32 (5 minutes); uses real data, Wikipedia, where there is any
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.learning precision $(BENCHMARK_ARGS)

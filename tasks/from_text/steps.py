@@ -8,7 +8,7 @@ import shlex
 import shutil
 import statistics
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
@@ -30,7 +30,6 @@ SCHEDULE = "optimizer_opts.learning_rate"
 
 TIMED_SHARE = 0.02  # of the training, in which its first updates are timed
 TIMED_SECONDS = (2.0, 20.0)
-EACH_TIMED_FROM = 600.0  # seconds of training; below, only the first part is, as updates of both take as long
 FEWEST_UPDATES = 5
 EVALUATION = 0.4  # seconds of an evaluated row, as a share of those of a trained one
 EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of those before the first trained one
@@ -182,10 +181,11 @@ class Timing(NamedTuple):
     start: float
 
 
-def time_updates(folder: Folder, part: Part, seconds: float, guess: float) -> Timing:
+def time_updates(folder: Folder, part: Part, start_from: Optional[str], seconds: float, guess: float) -> Timing:
     """Train a few updates in a run of its own, and return what they took.
 
     Args:
+        start_from: Released weights; None: random ones, which take as long as those of an earlier part.
         seconds: How long to time.
         guess: Seconds that an update is expected to take.
     """
@@ -201,9 +201,7 @@ def time_updates(folder: Folder, part: Part, seconds: float, guess: float) -> Ti
         "word_vectors": False,
         **dict.fromkeys(("do_validation", "report", "tensorboard"), False),
     }
-    config = {**part.config, **changes}
-    if "pretrained_ckpt_path" in config and "bert_config" in config:
-        del config["pretrained_ckpt_path"]  # which is not trained yet; random weights take as long
+    config = {**part.config, **changes, "pretrained_ckpt_path": start_from}
     path = write_config(folder, f"timing-{part.name}", config)
     train(PRETRAINING, path)
     run = read_run_folder(output / part.name)
@@ -230,31 +228,28 @@ def fix_updates(folder: Folder, recipe: Recipe, trainings: Sequence[Part], hours
         from training import seeds  # noqa: F401 (so that the first timing is without it)
 
         task_class(PRETRAINING)
-    shares = [recipe.first_share, 1 - recipe.first_share][: len(trainings)] if len(trainings) > 1 else [1.0]
     seconds = min(max(TIMED_SHARE * recipe.training, TIMED_SECONDS[0]), TIMED_SECONDS[1])
-    guess = recipe.training / updates_in(recipe.units)
-    timed = trainings if recipe.training >= EACH_TIMED_FROM else trainings[:1]
-    timings = [time_updates(folder, part, seconds, guess) for part in timed]
-    timings = timings * (len(trainings) // len(timings))
+    last = trainings[-1]  # updates of all parts have as many tokens, and take about as long
+    timing = time_updates(folder, last, recipe.start_from, seconds, recipe.training / updates_in(recipe.units))
     worked = sum(folder.seconds().values()) + folder.since_lap()
-    after = sum(timing.start for timing in timings) + EXPORT_SECONDS
-    after += _word_vector_seconds(trainings[0]) + _evaluation_seconds(trainings[-1], timings[-1])
+    after = len(trainings) * timing.start + EXPORT_SECONDS
+    after += _word_vector_seconds(trainings[0]) + _evaluation_seconds(last, timing)
     left = hours * 3600 - worked - after
-    mean = sum(share * timing.update for share, timing in zip(shares, timings))
-    if left < FEWEST_UPDATES * len(trainings) * mean:
+    if left < FEWEST_UPDATES * len(trainings) * timing.update:
         raise UserError(
             f"--hours {hours:g}: of these {hours * 3600:,.0f} s, preparation and start took {worked:,.0f}, and"
             f" {after:,.0f} s are needed at the end; give another --name and at least"
             f" --hours {math.ceil(1.2 * (worked + after) / 3.6) / 1000:g}"
         )
-    total = min(int(left / mean), recipe.most_updates)
+    total = min(int(left / timing.update), recipe.most_updates)
+    shares = [recipe.first_share, 1 - recipe.first_share] if len(trainings) > 1 else [1.0]
     updates = {part.name: max(FEWEST_UPDATES, round(share * total)) for part, share in zip(trainings, shares)}
     folder.write(
         UPDATES,
         {
             "updates": updates,
-            "seconds_of_an_update": {part.name: round(each.update, 5) for part, each in zip(trainings, timings)},
-            "seconds_of_a_start": {part.name: round(each.start, 2) for part, each in zip(trainings, timings)},
+            "seconds_of_an_update": round(timing.update, 5),
+            "seconds_of_a_start": round(timing.start, 2),
             "seconds_at_the_end": round(after, 2),
             "seconds_worked": round(worked, 2),
         },

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks import speed
+from benchmarks import prediction, speed
 from benchmarks.measuring import Measured, alternate
 from benchmarks.samples import full_sequences, hugging_face_samples
 from benchmarks.speed import OURS, SPEED
@@ -33,6 +33,17 @@ def test_ratios_are_to_each_competitor_and_to_the_best_within_a_round() -> None:
     assert re.search(r"precision auto +\| +30\.00 \(10\.00–40\.00\) \| +– \|\n", text)
     assert re.search(r"PyTorch, float32 +\| +3\.00 × \(2\.00–4\.00\) \| +– \|\n", text)
     assert re.search(r"the best of PyTorch's +\| +2\.00 × \(1\.00–3\.00\) \| +– \|\n", text)
+
+
+def test_the_time_after_the_start_is_without_the_start() -> None:
+    measured = Measured()
+    seconds = {"this project": [(10, 6), (11, 6)], "PyTorch": [(14, 6), (16, 6)]}
+    for name, rounds in seconds.items():
+        for whole, start in rounds:
+            for count, value in ((5000, whole), (prediction.FEW, start)):
+                measured.add(("2 × 192", "1 cores", "float32", name, count), {"wall": value, "processor": value})
+    table = prediction.table(measured, 5000)
+    assert re.search(r"PyTorch .* 9\.00 \(8\.00–10\.00\) .* 2\.00 × \(2\.00–2\.00\) \|", table)
 
 
 def test_all_competitors_predict_the_same_words() -> None:
