@@ -52,6 +52,8 @@ class ExecutionOptions:
         compile_only: whether to compile without a device.
         executable_cache: folder in which compiled programs are kept for later runs; ``auto`` and None: they are not
             kept. Only IPUs keep them.
+        has_fused_parts: whether the layers are those of this interface and dense, so that a machine may fuse parts of
+            them.
     """
 
     platform: str = "software"
@@ -77,6 +79,7 @@ class ExecutionOptions:
     min_remote_tensor_size: int = 50000
     compile_only: bool = False
     executable_cache: Optional[str] = None
+    has_fused_parts: bool = True
 
 
 class HiddenMatrix(NamedTuple):

@@ -195,7 +195,10 @@ class TrainingConfig(Section):
     use_outlining: Annotated[
         bool,
         MAY_CHANGE,
-        IpuOnly("compiles the encoder layers' code once", "XLA compiles the computation of a micro batch as a whole"),
+        IpuOnly(
+            "compiles the encoder layers' code once",
+            "XLA compiles the computation of a micro batch, as a whole or in parts",
+        ),
     ] = Field(True, description="Compile the encoder layers once and share the code (IPU).")
     enable_recomputation: Annotated[Optional[bool], MAY_CHANGE] = Field(
         None,

@@ -75,6 +75,7 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
         min_remote_tensor_size=config.min_remote_tensor_size,
         compile_only=config.compile_only,
         executable_cache=execution.executable_cache,
+        has_fused_parts=config.replace_layers and config.sparsity.ratio == 0,
     )
 
 

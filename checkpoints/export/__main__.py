@@ -44,6 +44,11 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument(
         "--tensorflow", action="store_true", help="also write tf_model.h5, which Transformers' TensorFlow classes load"
     )
+    parser.add_argument(
+        "--saved-model",
+        action="store_true",
+        help="also write saved_model/1, which TensorFlow and TensorFlow Serving load without any other package",
+    )
     return run_main(parser, _export, arguments)
 
 
@@ -52,7 +57,13 @@ def _export(options: argparse.Namespace) -> None:
 
     lower_case = None if options.lower_case is None else options.lower_case == "true"
     outcome = export(
-        options.checkpoint, options.output, options.vocab_file, lower_case, options.encoder_only, options.tensorflow
+        options.checkpoint,
+        options.output,
+        options.vocab_file,
+        lower_case,
+        options.encoder_only,
+        options.tensorflow,
+        options.saved_model,
     )
     print(f"{outcome.head.model} of {outcome.origin} written to {options.output}")
     for note in outcome.notes:

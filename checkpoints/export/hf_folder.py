@@ -14,6 +14,7 @@ from tokenizers import AddedToken
 
 from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
+from checkpoints.export.saved_model import write_saved_model
 from checkpoints.pretrained.formats import VOCABULARY_DIGEST
 from checkpoints.pretrained.model_folder import CONFIG, HDF5, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
@@ -53,6 +54,7 @@ def export(
     lower_case: Optional[bool] = None,
     encoder_only: bool = False,
     tensorflow: bool = False,
+    saved_model: bool = False,
 ) -> Outcome:
     """Write a checkpoint of any origin as a Hugging Face folder for PyTorch, and on request for TensorFlow.
 
@@ -63,6 +65,7 @@ def export(
         lower_case: whether text is lower-cased; None: as the checkpoint says.
         encoder_only: leave out the heads.
         tensorflow: also write ``tf_model.h5``, which Transformers' TensorFlow classes load.
+        saved_model: also write ``saved_model/1``, which TensorFlow loads alone.
 
     Raises:
         UserError: the checkpoint cannot be read or has no Hugging Face form, or the folder cannot be written.
@@ -92,6 +95,8 @@ def export(
             write_modules(temporary, start, settings, config.hidden_size)
         if tensorflow:
             notes += _write_hdf5(temporary, exported.head)
+        if saved_model:
+            notes += write_saved_model(temporary, exported.head, start.architecture)
         card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None, tensorflow)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if output.is_dir():

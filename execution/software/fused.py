@@ -1,10 +1,10 @@
-"""The work between two matrix products of an encoder layer in mixed precision, forward and backward in one pass each.
+"""The work between two matrix products of an encoder layer, forward and backward in one pass each.
 
-TensorFlow computes products of bfloat16 matrices fastest, but one elementwise operation after the other. XLA fuses
-these into one loop, but has no fast bfloat16 products on CPUs. So each run of elementwise work is a function that XLA
-compiles, between products that it does not compile. Every one has its own gradient, which keeps few bfloat16 tensors
-from the forward pass and draws the dropout mask again. All arithmetic is float32, except the softmax of the attention,
-which is TensorFlow's operation on bfloat16 scores.
+In mixed precision, and in float32 on CPUs. TensorFlow computes products fastest, but one elementwise operation after
+the other. XLA fuses these into one loop, but its products on CPUs are slower, in bfloat16 by far. So each run of
+elementwise work is a function that XLA compiles, between products that it does not compile. Every one has its own
+gradient, which keeps few tensors from the forward pass and draws the dropout mask again. All arithmetic is float32,
+except the softmax of the attention, which is TensorFlow's operation on scores in the format of the products.
 
 B micro batch · S sequence · T = B·S tokens · A heads · D head size · H hidden · I inputs of a layer · O its outputs
 """
@@ -58,7 +58,7 @@ class Product(keras.layers.Dense):
 
     Args:
         units: outputs.
-        copies: gives the bfloat16 copy of the matrix.
+        copies: gives the bfloat16 copy of the matrix in mixed precision.
         **options: arguments of ``keras.layers.Dense``.
     """
 
@@ -311,7 +311,7 @@ def _norm_gradient(
 
 
 def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return the negative log-likelihood (…), float32, of integer labels (…), given bfloat16 logits (…, classes)."""
+    """Return the negative log-likelihood (…), float32, of integer labels (…), given logits (…, classes)."""
 
     @tf.custom_gradient
     def operation(scores: tf.Tensor) -> Differentiable:

@@ -68,6 +68,7 @@ class SoftwarePlatform(Platform):
         processes: the processes that share each update; they must have joined.
         sharded: whether each of several processes keeps only a shard of the optimizer's moments.
         state_device: name of the device that holds the moments; None: the device of each weight.
+        fused_float32: whether XLA compiles what lies between the products in float32, too; only without ``xla``.
     """
 
     name = "software"
@@ -83,6 +84,7 @@ class SoftwarePlatform(Platform):
         processes: Processes = SINGLE_PROCESS,
         sharded: bool = False,
         state_device: Optional[str] = None,
+        fused_float32: bool = False,
     ):
         self._seed = seed
         self._xla = xla and not numerics.fp_exceptions  # compiled code cannot check its tensors
@@ -102,13 +104,14 @@ class SoftwarePlatform(Platform):
         self._dropout_seeds = DropoutSeeds()
         self._check = FiniteCheck(numerics.fp_exceptions)
         self._other_state: Dict[str, Any] = {}  # saved in checkpoints with weights and moments: the loss scale
-        self._fuses = numerics.is_mixed and not numerics.fp_exceptions  # whether layers use fused operations
+        # Whether layers use fused operations.
+        self._fuses = (numerics.is_mixed or fused_float32) and not numerics.fp_exceptions
         self._copies = WeightCopies()  # of float32 weights in bfloat16
 
     def describe(self) -> str:
         devices = tf.config.get_visible_devices("GPU") or tf.config.get_visible_devices("CPU")
         kind = devices[0].device_type
-        compiled = "XLA" if self._xla else "graph"
+        compiled = "XLA" if self._xla else "graph with parts in XLA" if self._fuses else "graph"
         text = f"stock TensorFlow {tf.__version__} on {len(devices)} {kind}, {compiled}, {self._numerics.describe()}"
         if self._numerics.fp_exceptions:
             text += "; stops at the first NaN or infinity (fp_exceptions), so nothing is compiled with XLA"
@@ -243,7 +246,8 @@ class SoftwarePlatform(Platform):
     def _engine(self, model: keras.Model, rule: UpdateRule) -> Engine:
         if not self._layout.is_spread:
             # A recomputed function propagates no gradients to tensors from outside, such as the weights' copies.
-            copies = self._copies if self._fuses and not self._recompute else None
+            has_copies = self._numerics.is_mixed and self._fuses and not self._recompute
+            copies = self._copies if has_copies else None
             one_program = (
                 self._xla and self.on_gpu and self._processes.collectives is None and self._state_device is None
             )

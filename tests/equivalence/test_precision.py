@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
 import pytest
 
+from checkpoints.state import by_name, variable_names
 from execution.interface import OptimizerSettings, Update
 from execution.software.platform import ONE_DEVICE, PipelineLayout
 from execution.software.precision import Numerics
@@ -47,10 +49,11 @@ def source(task=PRETRAINING):
     return source_with_random_weights(A, task)
 
 
-def built(precision, xla=False, recompute=False, layout=ONE_DEVICE, **numerics):
+def built(precision, xla=False, recompute=False, layout=ONE_DEVICE, fused_float32=False, a=A, **numerics):
     """Return a pair of models with the same weights in every format."""
-    on = on_cpu(xla=xla, recompute=recompute, layout=layout, numerics=Numerics(precision, **numerics))
-    return pair_of(source(), A, on, stages=STAGES if layout.is_spread else None)
+    options = {"xla": xla, "recompute": recompute, "layout": layout, "fused_float32": fused_float32}
+    on = on_cpu(**options, numerics=Numerics(precision, **numerics))
+    return pair_of(source(), a, on, stages=STAGES if layout.is_spread else None)
 
 
 def fitted(pair, objective, update, data, rate=0.02, name="AdamW"):
@@ -125,6 +128,34 @@ def test_mixed_precision_is_float32_to_the_digits_of_bfloat16(whole, options):
     assert_gradients(one, whole, largest=12, length=8)
     assert history["mlm_loss"] == pytest.approx(whole[2]["mlm_loss"], rel=2 * ROUNDING["bfloat16"])
     assert "overflows" not in history
+
+
+def losses_in_float32(name="AdamW", **options):
+    """Return the losses of ten updates on one batch, with dropout, and the names of the weights in a checkpoint."""
+    a = dataclasses.replace(A, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+    pair, objective = built("float32", a=a, **options), PretrainingObjective()
+    settings = OptimizerSettings(name, UpDown(0.002, 20, 0.0), 0.01, matrices=hidden_matrices(pair.blocks))
+    pair.platform.compile(pair.model, pair.platform.optimizer(settings), objective, Update(2), 1)
+    data = dataset_of([batch(A, SAMPLES)] * 10, 2)
+    periods = make_updates(pair.platform, pair.model, data, 10, per_call=1)
+    weights = [weight for block in pair.blocks for weight in block.weights]
+    losses = [[period[name] for name in objective.losses] for period in periods]
+    return np.array(losses), variable_names(weights, by_name(pair.blocks))
+
+
+@pytest.mark.usefixtures("logical_devices")
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"name": "Muon"}, RECOMPUTED, PIPELINED, pytest.param({"name": "LAMB"}, marks=pytest.mark.long)],
+    ids=["AdamW", "Muon", "recomputed", "pipelined", "LAMB"],
+)
+def test_fused_parts_have_the_losses_of_a_plain_graph(options):
+    """And weights of the same names, so that either resumes a run of the other."""
+    plain, names = losses_in_float32(options.get("name", "AdamW"))
+    fused, theirs = losses_in_float32(fused_float32=True, **options)
+    assert plain[-1, 0] < 0.98 * plain[0, 0]
+    np.testing.assert_allclose(fused, plain, rtol=1e-6)
+    assert theirs == names
 
 
 def test_training_uses_what_compile_only_has_compiled():

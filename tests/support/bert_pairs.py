@@ -101,7 +101,8 @@ def pair_of(
         of_tokens = fine_tuning_features(LENGTH, 1).shapes
         shapes = pretraining_shapes(LENGTH, MASKED) if task == PRETRAINING else of_tokens
     names = stages or [[block.name for block in blocks]]
-    model = assemble(blocks, shapes, OUTPUTS[task], names, platform)
+    outputs = OUTPUTS[task] if a.use_next_sentence else OUTPUTS[task][:1]
+    model = assemble(blocks, shapes, outputs, names, platform)
     result = conversion.resolved_mappings() if conversion is not None else []
     if transfer and conversion is not None:
         conversion.transfer_weights(source)

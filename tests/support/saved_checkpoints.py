@@ -13,8 +13,8 @@ from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.tasks import CLASSIFICATION
-from tests.support.bert_pairs import architecture
-from tests.support.hf_models import built, hugging_face, write_vocabulary
+from tests.support.bert_pairs import architecture, source_with_random_weights
+from tests.support.hf_models import built, labels_of, write_vocabulary
 
 OPTIONS = {
     "everything": {},
@@ -36,19 +36,29 @@ class Saved(NamedTuple):
     model: keras.Model
 
 
-def save(task: str, options: dict, folder: Path, replace: bool = True, pieces: int | None = None) -> Saved:
+def save(
+    task: str,
+    options: dict,
+    folder: Path,
+    replace: bool = True,
+    pieces: int | None = None,
+    classes: int | None = None,
+    **config: Any,
+) -> Saved:
     """Write a checkpoint to ``folder``.
 
     Args:
         options: changes of the architecture.
         pieces: size of the ``vocab.txt`` that is saved with it; None: no vocabulary.
+        classes: outputs of a classifier; None: those of MNLI.
+        config: the run's config, in the checkpoint's description; by default that of MNLI for classification.
     """
     a = architecture(**options)
-    source = hugging_face(task, **options)
+    source = source_with_random_weights(a, task, labels_of(task) if classes is None else classes)
     model, blocks = built(task, source, a, replace)
     facts = {"task": task, "architecture": dataclasses.asdict(a), "lower_case": True}
-    if task == CLASSIFICATION:
-        facts["config"] = {"glue_task": "mnli"}
+    if task == CLASSIFICATION or config:
+        facts["config"] = config or {"glue_task": "mnli"}
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = None if pieces is None else write_vocabulary(folder, pieces)
     state = TrainingState(blocks, keras.optimizers.SGD(0.1))

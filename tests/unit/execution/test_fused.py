@@ -1,4 +1,4 @@
-"""In float32 the fused operations of mixed precision have the values, gradients and masks of separate ones."""
+"""Fused operations have the values, gradients and masks of separate ones, and are used where they are faster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import sys
 import numpy as np
 import pytest
 
+from execution.select import select_platform
 from execution.software import dropout, fused, layers
 from execution.software.devices import use_device
 from execution.software.precision import Formats, choose_numerics, fast_formats
 from keras_extensions.backend import tf
+from settings.loading import resolve_call
+from tests import ROOT
+from training.machine import execution_options
 from utilities.environment import fast_bfloat16
 
 PRODUCTS = """
@@ -110,6 +114,28 @@ def test_cross_entropy():
         lambda scores: tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores),
         10 * normal(2, 3, 11),
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "described"),
+    [
+        ({}, "graph with parts in XLA, float32"),
+        ({"execution.xla": False}, "graph, float32"),
+        ({"execution.xla": True}, "XLA, float32"),
+        ({"execution.precision": "mixed_bfloat16"}, "graph with parts in XLA, mixed_bfloat16"),
+        ({"execution.precision": "float16"}, "XLA, float16"),
+        ({"fp_exceptions": True}, "graph, float32"),
+        ({"replace_layers": False}, "XLA, float32"),
+        ({"sparsity.ratio": 0.9, "sparsity.kernel": "gather"}, "XLA, float32"),
+    ],
+    ids=str,
+)
+def test_what_xla_compiles_on_a_cpu(changes, described):
+    recipe = str(ROOT / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")
+    system = {"execution.platform": "software", "execution.device": "cpu", "execution.precision": "float32"}
+    values = {**system, "generated_dataset": True, **changes}
+    config = resolve_call("pretraining", recipe, values).config
+    assert f" CPU, {described}" in select_platform(execution_options(config)).describe()
 
 
 @pytest.mark.parametrize(
