@@ -131,13 +131,13 @@ class RestoredTask(NamedTuple):
     platform: Platform
 
 
-def prediction_config(**settings: Any) -> TrainingConfig:
-    """Return the config of a model that is restored to predict, in float32; ``settings`` are fields of it."""
+def prediction_config(precision: str = "float32", **settings: Any) -> TrainingConfig:
+    """Return the config of a model that is restored to predict; ``settings`` are fields of it."""
     fixed = {
         "do_training": False,
         "do_validation": False,
         "embedding_serialization_factor": 1,
-        "execution": {"platform": "software", "precision": "float32", "xla": False},
+        "execution": {"platform": "software", "precision": precision, "xla": False},
     }
     return TrainingConfig.model_validate({**settings, **fixed})
 
@@ -173,6 +173,7 @@ def load(
     pooling: Optional[str] = None,
     prompt: Optional[str] = None,
     normalize: bool = False,
+    precision: str = "float32",
 ) -> Model:
     """Return a trained model, which is called with a text, a pair of texts as a tuple, or a list of these.
 
@@ -183,6 +184,7 @@ def load(
         vocab_file: ``vocab.txt`` or ``tokenizer.json``; by default that of the checkpoint.
         max_seq_length: tokens of a text at most; by default as in training.
         pooling, prompt, normalize: how a text becomes an embedding, see ``python -m tasks.embed --help``.
+        precision: ``float32``, or ``bfloat16``, which some processors compute faster, with three digits.
 
     Raises:
         UserError: there is no such checkpoint, or it is not one of the task.
@@ -203,4 +205,5 @@ def load(
         pooling=pooling,
         prompt=prompt,
         normalize=normalize,
+        precision=precision,
     )

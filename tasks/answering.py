@@ -15,7 +15,7 @@ from model.blocks import run_blocks
 from model.tasks import MASKED_LM, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS
 from tasks import prediction_config, restore_task
 from tasks.answers import Answers
-from tasks.file_predictions import USUAL_LENGTH, USUAL_SQUAD_LENGTH, parts
+from tasks.file_predictions import FLOAT32, PRECISIONS, USUAL_LENGTH, USUAL_SQUAD_LENGTH, parts
 from tasks.masked_words import restore_masked_words
 from training.prediction import PredictorByLength
 from utilities.errors import UserError
@@ -133,16 +133,19 @@ def restored_model(
     pooling: Optional[str] = None,
     prompt: Optional[str] = None,
     normalize: bool = False,
+    precision: str = FLOAT32,
 ) -> Model:
     """Return the model of a checkpoint; by default, all is as the checkpoint says.
 
     Raises:
-        UserError: the checkpoint is not one of the task.
+        UserError: the checkpoint is not one of the task, or there is no such number format.
     """
+    if precision not in PRECISIONS:
+        raise UserError(f"precision is {precision}; set it to one of {', '.join(PRECISIONS)}")
     if task not in TASKS:
         raise UserError(f"{start.key}: {start.origin} was trained for {task}, which is not a task of this program")
     if task == PRETRAINING:
-        words = restore_masked_words(start, vocab_file)
+        words = restore_masked_words(start, vocab_file, precision)
         return Model(words, PredictorByLength(words.fillings))
     known = (embedding_settings(start) if task == SENTENCE_EMBEDDING else None) or EmbeddingSettings()
     trained = (start.settings.get("config") or {}) if start.own else {}
@@ -151,6 +154,7 @@ def restored_model(
     usual = USUAL_SQUAD_LENGTH if task == SQUAD else USUAL_LENGTH
     length = known.length if task == SENTENCE_EMBEDDING else trained.get("max_seq_length")
     config = prediction_config(
+        precision,
         glue_task=glue_task,
         classification_data=classification_data,
         squad=trained.get("squad") or {},

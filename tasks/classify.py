@@ -30,6 +30,7 @@ from tasks.file_predictions import (
     USUAL_SQUAD_LENGTH,
     WORD_COLUMN,
     add_model_flags,
+    add_precision_flag,
     check_files,
     check_rows,
     check_sentences,
@@ -71,7 +72,7 @@ def classify(options: argparse.Namespace) -> List[str]:
     if task in (PRETRAINING, SENTENCE_EMBEDDING):
         what = f"{start.origin} was trained for {task}"
         raise UserError(f"{CHECKPOINT}: {what}; fine-tune it with {TASKS[CLASSIFICATION].program} first")
-    given = {"vocab_file": options.vocab_file, "max_seq_length": options.max_seq_length}
+    given = {name: getattr(options, name) for name in ("vocab_file", "max_seq_length", "precision")}
     model = restored_model(start, task, glue_task=options.glue_task, **given)
     if options.file:
         return [predict_file(options, model)]
@@ -147,6 +148,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     what = "column of the words in a file of words, from 1 [the first]"
     parser.add_argument(WORD_COLUMN, type=column_number, metavar="N", help=what)
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
+    add_precision_flag(parser)
     what = f"tokens at most [as in training, else {USUAL_LENGTH}, or {USUAL_SQUAD_LENGTH} for questions]"
     parser.add_argument("--max-seq-length", type=sequence_length, metavar="N", help=what)
     return run_main(parser, lambda options: print(*classify(options), sep="\n"), arguments)

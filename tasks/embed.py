@@ -26,6 +26,7 @@ from tasks.file_predictions import (
     TEXT,
     USUAL_LENGTH,
     add_model_flags,
+    add_precision_flag,
     check_new_file,
     read_texts,
     sequence_length,
@@ -59,6 +60,7 @@ def embed(options: argparse.Namespace) -> List[str]:
         pooling=options.pooling,
         prompt=options.prompt,
         normalize=options.normalize,
+        precision=options.precision,
     )
     embeddings = model(texts)
     with replacing(output) as file:
@@ -77,6 +79,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--pooling", choices=("mean", "cls"), help="how to pool [as in training, else mean]")
     what = "name of one of the model's prompts, which is put before each text, or none [its default one]"
     parser.add_argument("--prompt", metavar="NAME", help=what)
+    add_precision_flag(parser)
     parser.add_argument("--normalize", action="store_true", help="scale each embedding to length 1")
     what = f"tokens of a text at most [as in training, else {USUAL_LENGTH}]"
     parser.add_argument("--max-seq-length", type=sequence_length, metavar="N", help=what)

@@ -19,6 +19,8 @@ from utilities.files import replacing
 from utilities.tables import FORMATS, REPAIR, Row, check_columns, read_table, read_text, short, unwritable, write_table
 
 CHECKPOINT, FILE, TEXT, OUTPUT, WORD_COLUMN = "--checkpoint", "--file", "--text", "--output", "--word-column"
+FLOAT32 = "float32"
+PRECISIONS = (FLOAT32, "bfloat16")
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 LONGEST_SEQUENCE = 10**7  # tokens; the positions of a model are checked when it is built
 ROWS = 4096  # of a part, which is predicted at once
@@ -42,6 +44,12 @@ def add_model_flags(parser: argparse.ArgumentParser, remark: str = "") -> None:
     parser.add_argument(CHECKPOINT, required=True, metavar="PATH", help=what + remark)
     what = "vocab.txt or tokenizer.json [the one of the checkpoint]"
     parser.add_argument("--vocab-file", metavar="PATH", help=what)
+
+
+def add_precision_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag of the number format."""
+    what = "number format; some processors compute bfloat16 faster, with three digits [%(default)s]"
+    parser.add_argument("--precision", choices=PRECISIONS, default=FLOAT32, help=what)
 
 
 def sequence_length(text: str) -> int:

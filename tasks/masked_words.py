@@ -30,6 +30,7 @@ from model.blocks import Block, run_blocks
 from model.tasks import PRETRAINING, TASKS
 from tasks import prediction_config, restore_task
 from tasks.answers import Answer
+from tasks.file_predictions import FLOAT32
 from training.initial_weights import TokenizerSettings, resolved_architecture, tokenizer_settings
 from training.prediction import PredictorByLength
 from utilities.errors import UserError
@@ -201,12 +202,13 @@ class MaskedPieces:
         return {"input_ids": rows, "input_mask": real, "segment_ids": np.zeros_like(rows), **masked}
 
 
-def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None) -> MaskedWords:
+def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None, precision: str = FLOAT32) -> MaskedWords:
     """Return the model of a checkpoint that has a masked-LM head.
 
     Args:
         start: the checkpoint.
         vocab_file: its vocabulary; None: the one of the checkpoint.
+        precision: number format.
 
     Raises:
         UserError: it has no masked-LM head, or no vocabulary.
@@ -216,9 +218,8 @@ def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None) ->
     if missing:
         fix = f"name a run of {TASKS[PRETRAINING].program}, a BertForPreTraining or a BertForMaskedLM"
         raise UserError(f"{start.key}: {start.origin} has no masked-LM head ({min(missing)} is missing); {fix}")
-    config = prediction_config(
-        vocab_file=vocab_file, max_seq_length=SHORTEST_SAMPLE, max_predictions_per_seq=1, use_next_sentence=False
-    )
+    fields = {"max_seq_length": SHORTEST_SAMPLE, "max_predictions_per_seq": 1, "use_next_sentence": False}
+    config = prediction_config(precision, vocab_file=vocab_file, **fields)
     architecture = resolved_architecture(config, start)
     settings = tokenizer_settings(config, architecture, start)
     return MaskedWords(settings, architecture, restore_task(start, PRETRAINING, config).built.blocks)

@@ -127,7 +127,8 @@ class PredictorByLength:
             feature.name: tf.constant(arrays[feature.name][:, : width if feature.kind in CUT else None])
             for feature in reader.spec.features
         }
-        return {name: values.numpy() for name, values in (self._graph or self._compute)(inputs).items()}
+        outputs = (self._graph or self._compute)(inputs)
+        return {name: (tf.cast(x, tf.float32) if x.dtype.is_floating else x).numpy() for name, x in outputs.items()}
 
 
 def batches_by_length(lengths: np.ndarray) -> List[slice]:

@@ -167,6 +167,17 @@ def test_a_loaded_model_answers_as_pytorch_does(root: Path) -> None:
         assert [entity.kind for entity in answer] == [kind for kind, _, _ in find_entities(tags)]
 
 
+def test_bfloat16_has_the_probabilities_to_some_digits(root: Path) -> None:
+    first = [text for text, _ in json.loads((root / "texts.json").read_text())]
+    answers = load(str(root / "single"), max_seq_length=32, precision="bfloat16")(first)
+    found = [{choice.label: choice.probability for choice in answer} for answer in answers]
+    shares, wanted = np.array([[each[name] for name in CLASSES["single"]] for each in found]), expected(root, "single")
+    assert shares.sum(axis=1) == pytest.approx(1, abs=1e-5)
+    assert 1e-5 < np.abs(shares - wanted).max() < 0.02
+    with pytest.raises(UserError, match="precision is float16; set it to one of float32, bfloat16"):
+        load(str(root / "single"), precision="float16")
+
+
 def test_answers_show_themselves_as_tables(root: Path) -> None:
     model = load(str(root / "single"))
     cells = Page(model([FILLING[0], FILLING[1]])._repr_html_()).texts
