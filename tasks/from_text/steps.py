@@ -29,7 +29,7 @@ CONTINUE = PROJECT / "configs" / "continue.json"
 SCHEDULE = "optimizer_opts.learning_rate"
 
 TIMED_SHARE = 0.02  # of the training, in which its first updates are timed
-TIMED_SECONDS = (2.0, 20.0)
+TIMED_SECONDS = (4.0, 20.0)
 FEWEST_UPDATES = 5
 EVALUATION = 0.4  # seconds of an evaluated row, as a share of those of a trained one
 EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of those before the first trained one
