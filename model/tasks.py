@@ -97,6 +97,12 @@ TASKS: Dict[str, TaskFacts] = {
     ),
 }
 
+# The task of each of Hugging Face's classes; a plain encoder is of sentence embeddings.
+TASK_OF_CLASS: Dict[str, str] = {
+    **{facts.hugging_face: name for name, facts in TASKS.items()},
+    MASKED_LM: PRETRAINING,
+}
+
 
 def expected_blocks(task: str, num_layers: int, use_next_sentence: bool = True) -> List[str]:
     """Return the blocks of a task's model, in order.

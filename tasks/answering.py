@@ -12,7 +12,7 @@ from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embe
 from checkpoints.pretrained.weights import SPAN_HEAD
 from data_utils.classification.features import Features
 from model.blocks import run_blocks
-from model.tasks import MASKED_LM, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS
+from model.tasks import PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASK_OF_CLASS, TASKS
 from tasks import prediction_config, restore_task
 from tasks.answers import Answers
 from tasks.file_predictions import FLOAT32, PRECISIONS, USUAL_LENGTH, USUAL_SQUAD_LENGTH, parts
@@ -183,7 +183,5 @@ def trained_task(start: Pretrained) -> Optional[str]:
         return SQUAD
     if embedding_settings(start) is not None:
         return SENTENCE_EMBEDDING
-    classes = {facts.hugging_face: name for name, facts in TASKS.items() if name != SENTENCE_EMBEDDING}
-    classes[MASKED_LM] = PRETRAINING
-    architectures = start.settings.get("architectures") or ()
-    return next((classes[name] for name in architectures if name in classes), None)
+    named_tasks = (TASK_OF_CLASS.get(name) for name in start.settings.get("architectures") or ())
+    return next((task for task in named_tasks if task not in (None, SENTENCE_EMBEDDING)), None)

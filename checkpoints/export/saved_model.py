@@ -6,7 +6,7 @@ B texts or pairs · S tokens of each
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, List, Mapping
 
 from checkpoints.export.arrays import EMBEDDING, ENCODER, Head
 from checkpoints.pretrained.opening import open_pretrained
@@ -20,7 +20,7 @@ from model.architecture import LAYER_OPTIONS, Architecture
 from model.blocks import Block, run_blocks
 from model.conversion import convert
 from model.huggingface import build_hf_model
-from model.tasks import MASKED_LM, PRETRAINING, TASKS
+from model.tasks import MASKED_LM, TASK_OF_CLASS
 from utilities.errors import UserError
 
 FLAG = "--saved-model"
@@ -112,8 +112,7 @@ def _blocks(written: Pretrained, head: Head, architecture: Mapping[str, Any]) ->
 
 
 def _task(head: Head) -> str:
-    classes: Dict[str, str] = {facts.hugging_face: name for name, facts in TASKS.items()}
-    classes[MASKED_LM] = PRETRAINING
-    if head.model not in classes:
-        raise UserError(f"{FLAG}: {head.model} is not one of {', '.join(classes)}; leave it out, or add --encoder-only")
-    return classes[head.model]
+    if head.model not in TASK_OF_CLASS:
+        known = ", ".join(TASK_OF_CLASS)
+        raise UserError(f"{FLAG}: {head.model} is not one of {known}; leave it out, or add --encoder-only")
+    return TASK_OF_CLASS[head.model]
