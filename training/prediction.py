@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import contextmanager
+from multiprocessing.pool import ThreadPool
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
 import numpy as np
@@ -16,6 +17,7 @@ from data_utils.records.pipeline import SampleReader, evaluation_dataset, raise_
 from execution.interface import Platform, Tensors
 from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.progress import format_duration
+from utilities.environment import usable_cores
 from utilities.progress import progress_bar
 
 logger = logging.getLogger(__name__)
@@ -110,19 +112,20 @@ class PredictorByLength:
             signature = {name: tf.TensorSpec((None, None), dtype) for name, dtype in types}
             self._graph = tf.function(self._compute, input_signature=[signature])
         outputs: Dict[str, np.ndarray] = {}
-        for batch in batches:
-            rows = order[batch]
-            for name, values in self._outputs(reader, rows, int(lengths[rows[0]])).items():
-                if name not in outputs:  # the first batch is the widest
-                    outputs[name] = np.zeros((len(order), *values.shape[1:]), values.dtype)
-                outputs[name][rows, : values.shape[1]] = values
-            if self._progress is not None:
-                self._progress.update(len(rows))
+        chosen = [order[batch] for batch in batches]
+        with ThreadPool(usable_cores()) as pool:  # one batch alone does not keep two cores busy
+            for rows, results in zip(chosen, pool.imap(lambda rows: self._outputs(reader, rows, lengths), chosen)):
+                for name, values in results.items():
+                    if name not in outputs:  # the first batch is the widest
+                        outputs[name] = np.zeros((len(order), *values.shape[1:]), values.dtype)
+                    outputs[name][rows, : values.shape[1]] = values
+                if self._progress is not None:
+                    self._progress.update(len(rows))
         return outputs
 
-    def _outputs(self, reader: SampleReader, rows: np.ndarray, width: int) -> Dict[str, np.ndarray]:
-        """Return the outputs for some rows, whose tokens after ``width`` are padding."""
-        arrays = reader.read(rows)
+    def _outputs(self, reader: SampleReader, rows: np.ndarray, lengths: np.ndarray) -> Dict[str, np.ndarray]:
+        """Return the outputs for some rows, the longest first."""
+        arrays, width = reader.read(rows), int(lengths[rows[0]])
         inputs = {
             feature.name: tf.constant(arrays[feature.name][:, : width if feature.kind in CUT else None])
             for feature in reader.spec.features
