@@ -23,6 +23,7 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 os.environ.setdefault("USE_TORCH", "0")  # otherwise Transformers loads PyTorch if it is installed, which takes 270 MB
 
 keep_freed_memory()  # before TensorFlow has threads
+gc.set_threshold(100_000)  # each collection visits TensorFlow's million objects: a tenth of a command's start
 
 # TensorFlow's log shows errors only, unless the user has set a level; without an NVIDIA driver not even errors, because
 # TensorFlow reports its absence as one. What its code writes while it is being loaded cannot be hidden.
