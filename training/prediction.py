@@ -113,7 +113,7 @@ class PredictorByLength:
             self._graph = tf.function(self._compute, input_signature=[signature])
         outputs: Dict[str, np.ndarray] = {}
         chosen = [order[batch] for batch in batches]
-        with ThreadPool(usable_cores()) as pool:  # one batch alone does not keep two cores busy
+        with ThreadPool(min(usable_cores(), len(chosen) or 1)) as pool:  # one batch alone does not keep two cores busy
             for rows, results in zip(chosen, pool.imap(lambda rows: self._outputs(reader, rows, lengths), chosen)):
                 for name, values in results.items():
                     if name not in outputs:  # the first batch is the widest
