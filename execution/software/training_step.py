@@ -28,6 +28,8 @@ from optimization.optimizers import DecoupledOptimizer
 from optimization.steps import dense_float32
 from utilities.metric_names import LOSS_SCALE, OVERFLOWS
 
+UPDATES_PER_PROGRAM = 16  # at most; a device gets the samples of so many updates at once, and then waits for nothing
+
 
 class Engine(Protocol):
     """Computes the gradients of an update and applies them.
@@ -91,10 +93,18 @@ class TrainableModel(keras.Model):
         # A function, because TensorFlow traces the loop over the updates of a call up to four times.
         self._update = tf.function(engine.update, autograph=False, jit_compile=engine.one_program or None)
         self._loop = tf.function(self._step_in_turn)
+        self._program = tf.function(self._step_in_program, autograph=False)
+        self._updates = tf.function(self._update_in_turn, autograph=False, jit_compile=True)
 
     def make_updates(self, elements: Iterator[Tensors], count: int) -> None:
         """Make a number of weight updates, each with the next element, and wait for them."""
-        means = self._loop(elements, tf.constant(count))
+        if self.engine.one_program:
+            for name in self._update.get_concrete_function(elements.element_spec).structured_outputs:
+                self._training_ratios.setdefault(name, RatioMetric(name))  # a program must not create variables
+            for begin in range(0, count, UPDATES_PER_PROGRAM):
+                means = self._program(elements, tf.constant(min(UPDATES_PER_PROGRAM, count - begin)))
+        else:
+            means = self._loop(elements, tf.constant(count))
         self._means = {name: float(mean) for name, mean in means.items()}  # a GPU may still be at work before this
 
     def means(self) -> Dict[str, float]:
@@ -110,9 +120,36 @@ class TrainableModel(keras.Model):
 
     @tf.autograph.experimental.do_not_convert  # the graph contains its loops already; converting takes seconds
     def _step(self, elements: Iterator[Tensors]) -> Dict[str, tf.Tensor]:
-        element = next(elements)
+        return self._update_and_record(next(elements))
+
+    def _update_and_record(self, element: Tensors) -> Dict[str, tf.Tensor]:
         counts = self._totals(self._objective.counts(element))
         return self._record(self._training_ratios, self._update(element), counts)
+
+    def _step_in_program(self, elements: Iterator[Tensors], count: tf.Tensor) -> Dict[str, tf.Tensor]:
+        """Collect the next elements, at most ``UPDATES_PER_PROGRAM``, and make their updates in one program."""
+        spec = elements.element_spec
+        arrays = {
+            name: tf.TensorArray(values.dtype, UPDATES_PER_PROGRAM, element_shape=values.shape)
+            for name, values in spec.items()
+        }
+
+        def collect(index: tf.Tensor, arrays: Dict[str, tf.TensorArray]) -> Any:
+            element = next(elements)
+            return index + 1, {name: array.write(index, element[name]) for name, array in arrays.items()}
+
+        _, arrays = tf.while_loop(lambda index, _: index < count, collect, (tf.constant(0), arrays))
+        self._updates({name: array.stack() for name, array in arrays.items()}, count)
+        return {name: ratio.result() for name, ratio in self._training_ratios.items()}
+
+    def _update_in_turn(self, collected: Tensors, count: tf.Tensor) -> None:
+        """Make ``count`` updates with collected elements, tensors of shape (``UPDATES_PER_PROGRAM``, A, B, …)."""
+
+        def body(index: tf.Tensor) -> Tuple[tf.Tensor]:
+            self._update_and_record({name: values[index] for name, values in collected.items()})
+            return (index + 1,)
+
+        tf.while_loop(lambda index: index < count, body, (tf.constant(0),), parallel_iterations=1)
 
     def measure(self, objective: Objective) -> None:
         """Set what ``evaluate`` measures; ``prepare`` does so too."""
