@@ -246,6 +246,10 @@ class Platform(abc.ABC):
 
     # Parts of the model that a machine may compute in fewer steps
 
+    def joined(self, layers: Sequence[keras.layers.Layer], x: tf.Tensor) -> Optional[tf.Tensor]:
+        """Return the outputs (…, O) of dense layers for the same input side by side, if one product is faster."""
+        return None
+
     def linear_gelu(self, units: int, approximate: bool, initializer: str, name: str) -> keras.layers.Layer:
         """Create gelu(dense(x)), a fully connected layer with a bias and GeLU; see :meth:`dense` and :meth:`gelu`."""
         gelu = functools.partial(self.gelu, approximate=approximate)

@@ -149,6 +149,7 @@ class SelfAttention(keras.layers.Layer):
         self._heads = a.num_attention_heads
         self._head_size = a.hidden_size // a.num_attention_heads
         self._split = a.use_qkv_split
+        self._platform = platform
 
         def projection(units: int, use_bias: bool, name: str) -> keras.layers.Layer:
             sparse = sparse_dense(a, platform, QKV, units, use_bias, name)
@@ -164,11 +165,16 @@ class SelfAttention(keras.layers.Layer):
 
     def _queries_keys_values(self, hidden: tf.Tensor) -> List[tf.Tensor]:
         """Return queries, keys and values, each (B, A, S, D)."""
+        batch, sequence = tf.shape(hidden)[0], hidden.shape[1] or tf.shape(hidden)[1]
         if self._split:
-            parts = [dense(hidden) for dense in (self.query, self.key, self.value)]  # 3 × (B, S, H)
+            layers = (self.query, self.key, self.value)
+            joined = self._platform.joined(layers, hidden)  # (B, S, 3H)
+            if joined is not None:
+                joined = tf.reshape(joined, (batch, sequence, 3, self._heads, self._head_size))
+                return tf.unstack(tf.transpose(joined, (2, 0, 3, 1, 4)))
+            parts = [dense(hidden) for dense in layers]  # 3 × (B, S, H)
         else:
             parts = tf.split(self.qkv(hidden), 3, axis=-1)  # 3 × (B, S, H)
-        batch, sequence = tf.shape(hidden)[0], hidden.shape[1] or tf.shape(hidden)[1]
         shape = (batch, sequence, self._heads, self._head_size)
         return [tf.transpose(tf.reshape(part, shape), (0, 2, 1, 3)) for part in parts]
 

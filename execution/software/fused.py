@@ -11,7 +11,7 @@ B micro batch · S sequence · T = B·S tokens · A heads · D head size · H hi
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -78,7 +78,11 @@ class Product(keras.layers.Dense):
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """Return the product (T, O) of two matrices, which TensorFlow fuses with a bias that follows."""
-        return tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self._copies.cast(self.kernel, x.dtype))
+        return tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self.matrix(x.dtype))
+
+    def matrix(self, dtype: tf.DType) -> tf.Tensor:
+        """Return the matrix (I, O) in the format of the products."""
+        return self._copies.cast(self.kernel, dtype)
 
     def shaped(self, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
         """Return the rows ``y`` (T, O) in the shape of ``x`` (…, I), as (…, O)."""
@@ -97,6 +101,14 @@ class Linear(Product):
     def call(self, x: tf.Tensor) -> tf.Tensor:
         y = self.product(x)
         return self.shaped(y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, x.dtype)), x)
+
+
+def joined(layers: Sequence[Linear], x: tf.Tensor) -> tf.Tensor:
+    """Return the outputs of layers for ``x`` (B, S, I) side by side, from one product: (B, S, outputs of all)."""
+    matrix = tf.concat([layer.matrix(x.dtype) for layer in layers], axis=1)
+    bias = tf.concat([layer.bias_or_zeros() for layer in layers], axis=0)
+    y = tf.nn.bias_add(tf.matmul(tf.reshape(x, (-1, x.shape[-1])), matrix), tf.cast(bias, x.dtype))
+    return tf.reshape(y, (tf.shape(x)[0], x.shape[1], matrix.shape[1]))
 
 
 class LinearGelu(Product):

@@ -140,6 +140,11 @@ class SoftwarePlatform(Platform):
             return super().dense(units, use_bias, initializer, name)
         return fused.Linear(units, self._copies, use_bias=use_bias, kernel_initializer=initializer, name=name)
 
+    def joined(self, layers: Sequence[keras.layers.Layer], x: tf.Tensor) -> Optional[tf.Tensor]:
+        if self.on_gpu and all(isinstance(layer, fused.Linear) and layer.built for layer in layers):
+            return fused.joined(layers, x)
+        return super().joined(layers, x)
+
     def linear_gelu(self, units: int, approximate: bool, initializer: str, name: str) -> keras.layers.Layer:
         if not self._fuses:
             return super().linear_gelu(units, approximate, initializer, name)

@@ -14,7 +14,7 @@ B  samples of a micro batch
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple, Union
 
 from execution.interface import Objective, Tensors, Update
 from execution.software.cluster.collectives import Collectives
@@ -28,7 +28,8 @@ from optimization.optimizers import DecoupledOptimizer
 from optimization.steps import dense_float32
 from utilities.metric_names import LOSS_SCALE, OVERFLOWS
 
-UPDATES_PER_PROGRAM = 16  # at most; a device gets the samples of so many updates at once, and then waits for nothing
+# Micro batches that a GPU gets at once: while it computes their updates, it waits for nothing from the host.
+MICRO_BATCHES_PER_PROGRAM = 16
 
 
 class Engine(Protocol):
@@ -96,13 +97,14 @@ class TrainableModel(keras.Model):
         self._program = tf.function(self._step_in_program, autograph=False)
         self._updates = tf.function(self._update_in_turn, autograph=False, jit_compile=True)
 
-    def make_updates(self, elements: Iterator[Tensors], count: int) -> None:
+    def make_updates(self, elements: tf.data.Iterator, count: int) -> None:
         """Make a number of weight updates, each with the next element, and wait for them."""
         if self.engine.one_program:
             for name in self._update.get_concrete_function(elements.element_spec).structured_outputs:
                 self._training_ratios.setdefault(name, RatioMetric(name))  # a program must not create variables
-            for begin in range(0, count, UPDATES_PER_PROGRAM):
-                means = self._program(elements, tf.constant(min(UPDATES_PER_PROGRAM, count - begin)))
+            most = _updates_per_program(elements.element_spec)
+            for begin in range(0, count, most):
+                means = self._program(elements, tf.constant(min(most, count - begin)))
         else:
             means = self._loop(elements, tf.constant(count))
         self._means = {name: float(mean) for name, mean in means.items()}  # a GPU may still be at work before this
@@ -113,26 +115,24 @@ class TrainableModel(keras.Model):
             ratio.reset_state()
         return dict(self._means)
 
-    def _step_in_turn(self, elements: Iterator[Tensors], count: tf.Tensor) -> Dict[str, tf.Tensor]:
+    def _step_in_turn(self, elements: tf.data.Iterator, count: tf.Tensor) -> Dict[str, tf.Tensor]:
         for _ in tf.range(count):  # one graph, with a loop
             means = self._step(elements)
         return means
 
     @tf.autograph.experimental.do_not_convert  # the graph contains its loops already; converting takes seconds
-    def _step(self, elements: Iterator[Tensors]) -> Dict[str, tf.Tensor]:
+    def _step(self, elements: tf.data.Iterator) -> Dict[str, tf.Tensor]:
         return self._update_and_record(next(elements))
 
     def _update_and_record(self, element: Tensors) -> Dict[str, tf.Tensor]:
         counts = self._totals(self._objective.counts(element))
         return self._record(self._training_ratios, self._update(element), counts)
 
-    def _step_in_program(self, elements: Iterator[Tensors], count: tf.Tensor) -> Dict[str, tf.Tensor]:
-        """Collect the next elements, at most ``UPDATES_PER_PROGRAM``, and make their updates in one program."""
+    def _step_in_program(self, elements: tf.data.Iterator, count: tf.Tensor) -> Dict[str, tf.Tensor]:
+        """Collect the next elements and make their updates in one program, whose shapes do not depend on ``count``."""
         spec = elements.element_spec
-        arrays = {
-            name: tf.TensorArray(values.dtype, UPDATES_PER_PROGRAM, element_shape=values.shape)
-            for name, values in spec.items()
-        }
+        most = _updates_per_program(spec)
+        arrays = {name: tf.TensorArray(values.dtype, most, element_shape=values.shape) for name, values in spec.items()}
 
         def collect(index: tf.Tensor, arrays: Dict[str, tf.TensorArray]) -> Any:
             element = next(elements)
@@ -143,7 +143,7 @@ class TrainableModel(keras.Model):
         return {name: ratio.result() for name, ratio in self._training_ratios.items()}
 
     def _update_in_turn(self, collected: Tensors, count: tf.Tensor) -> None:
-        """Make ``count`` updates with collected elements, tensors of shape (``UPDATES_PER_PROGRAM``, A, B, …)."""
+        """Make ``count`` updates, each with the next of the collected elements, tensors of shape (updates, A, B, …)."""
 
         def body(index: tf.Tensor) -> Tuple[tf.Tensor]:
             self._update_and_record({name: values[index] for name, values in collected.items()})
@@ -179,6 +179,12 @@ class TrainableModel(keras.Model):
                 ratios[name] = RatioMetric(name)
             ratios[name].update_state(total, counts.get(name, 1.0))
         return {name: ratio.result() for name, ratio in ratios.items()}
+
+
+def _updates_per_program(spec: Tensors) -> int:
+    """Return the most updates of one program, given the specification of an element of shape (A, B, …)."""
+    micro_batches = next(iter(spec.values())).shape[0]
+    return max(1, MICRO_BATCHES_PER_PROGRAM // micro_batches)
 
 
 class UpdateRule:

@@ -12,7 +12,7 @@ import pytest
 from execution.select import select_platform
 from execution.software import dropout, fused, layers
 from execution.software.devices import use_device
-from execution.software.precision import Formats, choose_numerics, fast_formats
+from execution.software.precision import Formats, WeightCopies, choose_numerics, fast_formats
 from keras_extensions.backend import tf
 from settings.loading import resolve_call
 from tests import ROOT
@@ -91,6 +91,14 @@ def test_norm_of_residual_and_dropout(rate):
 
 def test_norm_alone():
     assert_equal(lambda *all: fused.norm(*all, 1e-5), normalize, normal(4, 6, 8), normal(8), normal(8))
+
+
+def test_joined_layers_are_the_same_as_each_of_them():
+    layers, x = [fused.Linear(units, WeightCopies()) for units in (8, 8, 4)], normal(2, 3, 5)
+    for layer in layers:
+        layer.build(x.shape)
+        layer.bias.assign(normal(layer.units))
+    assert_equal(lambda x: fused.joined(layers, x), lambda x: tf.concat([layer(x) for layer in layers], -1), x)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.25])
