@@ -33,8 +33,8 @@ TIMED_SECONDS = (4.0, 20.0)
 FEWEST_UPDATES = 5
 EVALUATION = 0.4  # seconds of an evaluated row, as a share of those of a trained one
 EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of those before the first trained one
-WORD_VECTOR_SECONDS = 10.0  # for 16 million tokens, the most that are counted
-WORD_VECTOR_TOKENS = 16e6
+WORD_VECTOR_SECONDS = 10.0  # for 8,192 pieces; a matrix of pieces × pieces is decomposed
+WORD_VECTOR_PIECES = 8_192
 EXPORT_SECONDS = 5.0  # from the last evaluation to the page
 
 
@@ -262,8 +262,8 @@ def _word_vector_seconds(part: Part) -> float:
     if not part.config["word_vectors"]:
         return 0.0
     manifest = load_manifest(Path(part.config["dataset_dir"]))
-    tokens = manifest.totals["tokens"] if manifest is not None else 0
-    return WORD_VECTOR_SECONDS * min(1.0, tokens / WORD_VECTOR_TOKENS)
+    assert manifest is not None, "the data is prepared"
+    return WORD_VECTOR_SECONDS * (manifest.vocabulary["size"] / WORD_VECTOR_PIECES) ** 2
 
 
 def _evaluation_seconds(part: Part, timing: Timing) -> float:
