@@ -143,8 +143,9 @@ def _part(folder: Folder, recipe: Recipe, length: int) -> Part:
             "intermediate_size": 4 * recipe.hidden,
             "initializer_range": recipe.initializer_range,
         }
+        config["optimizer_opts"] = {"weight_decay_rate": recipe.weight_decay}
     if is_first and is_last and not start_from:  # random weights need a warm-up
-        config["optimizer_opts"] = {"learning_rate": {"schedule_name": "up_down", "warmup_frac": 0.05}}
+        config["optimizer_opts"]["learning_rate"] = {"schedule_name": "up_down", "warmup_frac": 0.05}
     if is_first and start_from:
         config["pretrained_ckpt_path"] = start_from
     if not is_first:

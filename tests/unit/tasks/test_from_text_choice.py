@@ -100,6 +100,13 @@ def test_a_short_text_is_not_read_too_often_and_says_so() -> None:
     assert choose(WIKIPEDIA, ZEN4, 2).advice == ()
 
 
+def test_a_text_that_is_read_more_often_has_more_weight_decay() -> None:
+    decays = [recipe.weight_decay for recipe in recipes(SHORT)]
+    assert decays == sorted(decays) and decays[-1] == pytest.approx(1.0, abs=0.02)
+    assert choose(WIKIPEDIA, ZEN4, 0.5).weight_decay == pytest.approx(0.01, abs=0.005)  # as in the recipes
+    assert choose(SHORT, ZEN4, 1, [128], "some-bert").weight_decay is None
+
+
 def test_a_few_documents_are_held_out_of_few() -> None:
     assert choose(SHORT._replace(documents=20), ZEN4, 0.1).held_out == pytest.approx(0.25)
     assert choose(WIKIPEDIA, ZEN4, 1).held_out == pytest.approx(0.01, abs=0.001)
