@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+import numpy as np
+
 from tasks.from_text.facts import UNSPACED, MachineFacts, TextFacts
 from utilities.errors import UserError
 
@@ -46,6 +48,9 @@ ROWS = (
 )
 # Held-out losses of the first three rows lie on this curve over the units; the text is 153 MB of English Wikipedia.
 LOSS_FLOOR, LOSS_FACTOR, LOSS_POWER = 2.52, 3.157, 0.551
+BITS_OF_A_NAT = 0.364  # of a loss per piece, in bits for each byte of that text
+# Held-out bits for each byte above those of a text that is read once, by passes; 10 and 1 MB in ten minutes.
+EXCESS_BITS = ((1.0, 0.0), (8.0, 0.03), (80.0, 0.125))
 
 LENGTHS = (32, 128)
 TOKENS_PER_UPDATE = 4_096
@@ -85,7 +90,7 @@ class Recipe:
         masked: Share of the tokens that is masked.
         held_out: Share of the documents that is held out.
         duplicates: Passes with masks of their own, one number a part.
-        weight_decay: Of the optimizer; None: that of the recipes.
+        passes: Over the text that are expected, in all parts.
         most_updates: More updates would read the text too often.
         preparation, training: Seconds that are expected.
         units: Minutes of training on two cores of a Zen 4 that the model was chosen for.
@@ -105,13 +110,18 @@ class Recipe:
     masked: float
     held_out: float
     duplicates: Tuple[int, ...]
-    weight_decay: Optional[float]
+    passes: float
     most_updates: int
     preparation: float
     training: float
     units: float
     choices: Tuple[Choice, ...]
     advice: Tuple[str, ...]
+
+    @property
+    def weight_decay(self) -> float:
+        """Return the weight decay: the more often a text is read, the more keeps the model from memorising it."""
+        return round(max(LEAST_WEIGHT_DECAY, self.passes * WEIGHT_DECAY_OF_A_PASS), 3)
 
 
 def interpolated(units: float, value: Callable[[Row], float]) -> float:
@@ -140,14 +150,11 @@ def expected_loss(units: float) -> float:
     return LOSS_FLOOR + LOSS_FACTOR * units**-LOSS_POWER
 
 
-def weight_decay(passes: float) -> float:
-    """Return the weight decay for passes over a text: the more often it is read, the more keeps it from memorising.
-
-    Example:
-        >>> weight_decay(0.5), weight_decay(16), weight_decay(80)
-        (0.01, 0.2, 1.0)
-    """
-    return round(max(LEAST_WEIGHT_DECAY, passes * WEIGHT_DECAY_OF_A_PASS), 3)
+def expected_bits(units: float, passes: float) -> float:
+    """Return the held-out loss in bits for each byte, of a text like English Wikipedia that is read several times."""
+    places, bits = zip(*EXCESS_BITS)
+    excess = float(np.interp(math.log(max(passes, 1.0)), np.log(places), bits))
+    return BITS_OF_A_NAT * expected_loss(units) + excess
 
 
 def text_tokens(text: TextFacts, vocabulary: int) -> float:
@@ -234,7 +241,7 @@ def choose(
         masked=masked,
         held_out=_held_out(text),
         duplicates=duplicates,
-        weight_decay=None if start_from else weight_decay(sum(trained)),
+        passes=sum(trained),
         most_updates=most_updates,
         preparation=preparation_seconds(text, machine, sum(duplicates)),
         training=units / machine.speed * 60,
@@ -242,7 +249,7 @@ def choose(
         choices=(),
         advice=tuple(_advice(text, is_limited, start_from, passes)),
     )
-    reasons = _choices(recipe, text, machine, hours, sum(trained), is_limited)
+    reasons = _choices(recipe, text, machine, hours, is_limited)
     given_choices = [Choice(name, value, "given on the command line") for name, value in given.items()]
     return Recipe(**{**vars(recipe), "choices": (*reasons, *given_choices)})
 
@@ -297,7 +304,6 @@ def _choices(
     text: TextFacts,
     machine: MachineFacts,
     hours: float,
-    passes: float,
     is_limited: bool,
 ) -> List[Choice]:
     """Return the choices with their reasons."""
@@ -343,7 +349,7 @@ def _choices(
         Choice("dropout", "as the weights" if start_from else 0, "with 2 MB, it was still worse after seven passes"),
         Choice(
             "passes",
-            f"{passes:.1f}",
+            f"{recipe.passes:.1f}",
             f"at most {most}; masks of their own in {own_masks} of them",
         ),
         Choice("held out", f"{recipe.held_out:.1%}", "of the documents, for the loss at the end"),

@@ -12,7 +12,7 @@ from data_utils.text.sources import OPTIONS_OF_INPUTS, STANDARD_INPUT, Source, a
 from data_utils.text.vocabulary import add_case_option, check_case
 from model.tasks import PRETRAINING
 from settings.flags import parse_flags
-from tasks.from_text.choice import LENGTHS, Recipe, choose, expected_loss
+from tasks.from_text.choice import LENGTHS, Recipe, choose, expected_bits
 from tasks.from_text.facts import look_at_machine, look_at_text
 from tasks.from_text.folder import Folder
 from tasks.from_text.judgement import judge
@@ -223,9 +223,6 @@ def plan_lines(recipe: Recipe, facts: Dict[str, str]) -> List[str]:
     rows: List[Tuple[str, str, str]] = [(choice.name, str(choice.value), choice.reason) for choice in recipe.choices]
     lines = [f"text:    {facts['text']}", f"machine: {facts['machine']}", "", *aligned(rows)]
     if recipe.start_from is None:
-        loss = f"{expected_loss(recipe.units):.2f}"
-        lines += [
-            "",
-            f"expect: a held-out masked-LM loss of about {loss} nats, if the text is like 153 MB of Wikipedia",
-        ]
+        bits = f"{expected_bits(recipe.units, recipe.passes):.2f}"
+        lines += ["", f"expect: a held-out masked-LM loss of about {bits} bits a byte, if the text is like Wikipedia"]
     return [*lines, *recipe.advice]

@@ -11,9 +11,9 @@ from data_utils.records.manifest import load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
 from reports.from_text_page import write_from_text_page
 from reports.page import final_value, steady_throughput
-from reports.run_files import is_number, read_run_folder
+from reports.run_files import read_run_folder
 from tasks.from_text.blanks import fillings
-from tasks.from_text.choice import LOSS_FLOOR, Recipe, expected_loss, updates_in
+from tasks.from_text.choice import Recipe, expected_bits, updates_in
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder
 from utilities.metric_names import MLM_LOSS
 from utilities.tables import aligned
@@ -55,8 +55,8 @@ def read_result(
         "bits_per_byte": _bits_per_byte(Path(str(last.config["dataset_dir"])), loss),
         "training_loss": training,
         "baselines": _baselines(last.context_free(held_out=True), last.unigram_entropy(), last.vocabulary_size()),
-        "forecasts": forecasts(recipe, sum(updates.values()), loss, training),
-        "expected": None if recipe.start_from else round(expected_loss(recipe.units), 3),
+        "forecasts": forecasts(recipe, sum(updates.values()), loss),
+        "expected": None if recipe.start_from else round(expected_bits(recipe.units, recipe.passes), 3),
         "samples_per_second": {
             name: round(statistics.median(rates), 1)
             for name, run in runs.items()
@@ -89,30 +89,25 @@ def _bits_per_byte(data: Path, loss: Optional[float]) -> Optional[float]:
     return round(loss * manifest.totals["tokens"] / size / math.log(2), 4)
 
 
-def forecasts(
-    recipe: Recipe, updates: int, loss: Optional[float], training: Optional[float]
-) -> List[Tuple[str, float, str]]:
+def forecasts(recipe: Recipe, updates: int, loss: Optional[float]) -> List[Tuple[str, float, str]]:
     """Return the held-out losses to expect of more time and more text: what, loss, and from what it is computed.
 
     Args:
         updates: Made in all parts.
         loss: On held-out text.
-        training: At the end of training, with the recipe's share of masked words.
     """
-    if loss is None or recipe.start_from:
+    if loss is None or recipe.start_from or updates < FEWEST_UPDATES:
         return []
+    share = updates / updates_in(recipe.units)
+    units, passes = share * recipe.units, share * recipe.passes
     rows = []
-    if updates >= FEWEST_UPDATES and not any("more time will not" in line for line in recipe.advice):
-        units = recipe.units * updates / updates_in(recipe.units)
-        now, twice = expected_loss(units), expected_loss(2 * units)
-        forecast = LOSS_FLOOR + max(loss - LOSS_FLOOR, 0.0) * (twice - LOSS_FLOOR) / (now - LOSS_FLOOR)
-        rows.append(("twice the time", round(min(forecast, loss), 3), "from the measured recipes' losses over time"))
-    if is_number(training) and recipe.masked == 0.15:
-        gap = max(0.0, loss - training)
-        rows.append(
-            ("twice the text", round(loss - gap / 2, 3), f"held-out loss {gap:.2f} above training's, which would halve")
-        )
-    return rows
+    if not any("more time will not" in line for line in recipe.advice):
+        rows.append(("twice the time", expected_bits(2 * units, 2 * passes), "measured recipes' losses over time"))
+    rows.append(
+        ("twice the text", expected_bits(units, passes / 2), "losses of texts that were read more and less often")
+    )
+    now = expected_bits(units, passes)
+    return [(what, round(loss * then / now, 3), f"from the {why}") for what, then, why in rows]
 
 
 def result_lines(result: Mapping[str, Any]) -> List[str]:

@@ -15,12 +15,14 @@ from tasks.from_text.choice import (
     TOKENS_PER_UPDATE,
     Recipe,
     choose,
+    expected_bits,
     expected_loss,
     interpolated,
     text_tokens,
     updates_in,
 )
 from tasks.from_text.facts import MachineFacts, TextFacts
+from tasks.from_text.judgement import forecasts
 from utilities.errors import UserError
 
 WIKIPEDIA = TextFacts(153.0, 24_000_000, 6_700, 0.0, "LATIN", False, False)
@@ -83,6 +85,22 @@ def test_the_expected_loss_is_the_measured_one(minutes: float, loss: float) -> N
     assert expected_loss(minutes) == pytest.approx(loss, abs=0.01)
 
 
+def test_a_text_that_is_read_often_is_expected_to_have_a_higher_loss() -> None:
+    assert expected_bits(32.2, 1.0) == pytest.approx(1.094, abs=0.01)  # 153 MB of Wikipedia in 32.2 minutes
+    bits = [expected_bits(9.0, passes) for passes in (0.1, 1, 4, 16, 80)]
+    assert bits[0] == bits[1] and bits == sorted(bits)
+
+
+def test_forecasts_of_a_text_that_is_read_often_enough_are_of_more_text_only() -> None:
+    often, once = choose(SHORT, ZEN4, 8), choose(WIKIPEDIA, ZEN4, 1)
+    ((what, loss, _),) = forecasts(often, round(updates_in(often.units)), 4.0)
+    assert what == "twice the text" and 3.5 < loss < 4.0
+    (time, shorter, _), (text, same, _) = forecasts(once, round(updates_in(once.units)), 3.0)
+    assert (time, text) == ("twice the time", "twice the text")
+    assert 2.6 < shorter < 2.95 and same == pytest.approx(3.0, abs=0.03)
+    assert not forecasts(once, 100, 6.0), "the first plateau has not ended"
+
+
 def test_a_slower_machine_gets_a_smaller_model_for_the_same_time() -> None:
     fast, slow = choose(WIKIPEDIA, ZEN4, 2), choose(WIKIPEDIA, ZEN3, 2)
     assert (slow.layers * slow.hidden, slow.units) < (fast.layers * fast.hidden, fast.units)
@@ -104,7 +122,6 @@ def test_a_text_that_is_read_more_often_has_more_weight_decay() -> None:
     decays = [recipe.weight_decay for recipe in recipes(SHORT)]
     assert decays == sorted(decays) and decays[-1] == pytest.approx(1.0, abs=0.02)
     assert choose(WIKIPEDIA, ZEN4, 0.5).weight_decay == pytest.approx(0.01, abs=0.005)  # as in the recipes
-    assert choose(SHORT, ZEN4, 1, [128], "some-bert").weight_decay is None
 
 
 def test_a_few_documents_are_held_out_of_few() -> None:
