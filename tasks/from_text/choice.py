@@ -56,7 +56,7 @@ LENGTHS = (32, 128)
 TOKENS_PER_UPDATE = 4_096
 REAL_TOKENS = 0.85  # share of a row's tokens that is text, over both parts
 HEAD_SIZE = 64
-MASKED_MINUTES = 15.0  # from here on, a quarter of the words is masked
+MASKED_MINUTES, MASKED_PASSES = 15.0, 10.0  # from one of these on, a quarter of the words is masked
 VOCABULARIES = (1_024, 8_192)  # smallest and largest that are chosen
 ROUNDED_TO = 512
 MOST_PASSES = 80  # over 1 MB, 80 passes were better than 40; more were not measured
@@ -223,8 +223,8 @@ def choose(
     updates = updates_in(units)
     first_share = interpolated(units, lambda row: row.short_updates / row.updates) if len(lengths) > 1 else 1.0
     shares = (first_share, 1 - first_share)[: len(lengths)]
-    masked = 0.25 if units >= MASKED_MINUTES else 0.15
     trained = [share * updates * TOKENS_PER_UPDATE * REAL_TOKENS / tokens for share in shares]
+    masked = 0.25 if units >= MASKED_MINUTES or sum(trained) >= MASKED_PASSES else 0.15
     duplicates = tuple(min(MOST_DUPLICATES, max(1, math.ceil(each))) for each in trained)
     layers = round(interpolated(units, lambda row: row.layers))
     hidden = HEAD_SIZE * round(interpolated(units, lambda row: row.hidden) / HEAD_SIZE)
@@ -332,7 +332,7 @@ def _choices(
             Choice("weight decay", recipe.weight_decay, "grows with the passes, against memorising"),
         ]
     lengths = "short rows first: a model learns from them after a tenth of the tokens"
-    masks = f"a quarter from {MASKED_MINUTES:.0f} minutes on; before, it gains nothing in equal time"
+    masks = f"a quarter from {MASKED_MINUTES:.0f} minutes or {MASKED_PASSES:.0f} passes on; before, it gains nothing"
     minutes = f"training {recipe.training / 60:,.1f}, preparation {recipe.preparation / 60:,.1f}{guess}"
     most = MOST_CONTINUED_PASSES if start_from else MOST_PASSES
     own_masks = ", ".join(map(str, recipe.duplicates))
@@ -346,7 +346,7 @@ def _choices(
         Choice("lengths", ", then ".join(map(str, recipe.lengths)), lengths if len(recipe.lengths) > 1 else "given"),
         Choice("batch", f"{TOKENS_PER_UPDATE:,} tokens", "as in all measured recipes"),
         Choice("masked", f"{recipe.masked:.0%}", masks),
-        Choice("dropout", "as the weights" if start_from else 0, "with 2 MB, it was still worse after seven passes"),
+        Choice("dropout", "as the weights" if start_from else 0, "with 1 MB, worse also after 40 passes"),
         Choice(
             "passes",
             f"{recipe.passes:.1f}",

@@ -124,6 +124,11 @@ def test_a_text_that_is_read_more_often_has_more_weight_decay() -> None:
     assert choose(WIKIPEDIA, ZEN4, 0.5).weight_decay == pytest.approx(0.01, abs=0.005)  # as in the recipes
 
 
+def test_a_quarter_is_masked_in_long_trainings_and_in_texts_that_are_read_often() -> None:
+    assert [choose(WIKIPEDIA, ZEN4, hours).masked for hours in (0.15, 0.5)] == [0.15, 0.25]
+    assert choose(SHORT, ZEN4, 0.15).masked == 0.25
+
+
 def test_a_few_documents_are_held_out_of_few() -> None:
     assert choose(SHORT._replace(documents=20), ZEN4, 0.1).held_out == pytest.approx(0.25)
     assert choose(WIKIPEDIA, ZEN4, 1).held_out == pytest.approx(0.01, abs=0.001)
