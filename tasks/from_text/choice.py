@@ -49,8 +49,8 @@ ROWS = (
 # Held-out losses of the first three rows lie on this curve over the units; the text is 153 MB of English Wikipedia.
 LOSS_FLOOR, LOSS_FACTOR, LOSS_POWER = 2.52, 3.157, 0.551
 BITS_OF_A_NAT = 0.364  # of a loss per piece, in bits for each byte of that text
-# Held-out bits for each byte above those of a text that is read once, by passes; 10 and 1 MB in ten minutes.
-EXCESS_BITS = ((1.0, 0.0), (8.0, 0.03), (80.0, 0.125))
+# Held-out bits for each byte above those of a text that is read once, by passes; measured with 10 MB and 1 MB.
+EXCESS_BITS = ((1.0, 0.0), (16.0, 0.014), (80.0, 0.125))
 
 LENGTHS = (32, 128)
 TOKENS_PER_UPDATE = 4_096
@@ -63,7 +63,6 @@ MOST_PASSES = 80  # over 1 MB, 80 passes were better than 40; more were not meas
 WEIGHT_DECAY_OF_A_PASS = 1 / 80  # 0.5 for 40 passes over 1 MB was better than 0.01, 0.1 and 1.5
 LEAST_WEIGHT_DECAY = 0.01
 MOST_CONTINUED_PASSES = 10
-MOST_DUPLICATES = 10  # passes with masks of their own
 SHORT_TEXT = 20.0  # MB below which released weights are recommended
 LEAST_TRAINING = 10.0  # seconds of training below which a command is refused
 
@@ -89,7 +88,7 @@ class Recipe:
         first_share: Share of the updates in the first part, if there are two.
         masked: Share of the tokens that is masked.
         held_out: Share of the documents that is held out.
-        duplicates: Passes with masks of their own, one number a part.
+        duplicates: Passes over the text with masks of their own, one number a part.
         passes: Over the text that are expected, in all parts.
         most_updates: More updates would read the text too often.
         preparation, training: Seconds that are expected.
@@ -225,7 +224,7 @@ def choose(
     shares = (first_share, 1 - first_share)[: len(lengths)]
     trained = [share * updates * TOKENS_PER_UPDATE * REAL_TOKENS / tokens for share in shares]
     masked = 0.25 if units >= MASKED_MINUTES or sum(trained) >= MASKED_PASSES else 0.15
-    duplicates = tuple(min(MOST_DUPLICATES, max(1, math.ceil(each))) for each in trained)
+    duplicates = tuple(max(1, math.ceil(each)) for each in trained)
     layers = round(interpolated(units, lambda row: row.layers))
     hidden = HEAD_SIZE * round(interpolated(units, lambda row: row.hidden) / HEAD_SIZE)
     recipe = Recipe(
@@ -335,7 +334,6 @@ def _choices(
     masks = f"a quarter from {MASKED_MINUTES:.0f} minutes or {MASKED_PASSES:.0f} passes on; before, it gains nothing"
     minutes = f"training {recipe.training / 60:,.1f}, preparation {recipe.preparation / 60:,.1f}{guess}"
     most = MOST_CONTINUED_PASSES if start_from else MOST_PASSES
-    own_masks = ", ".join(map(str, recipe.duplicates))
     return [
         Choice(
             "time",
@@ -350,7 +348,7 @@ def _choices(
         Choice(
             "passes",
             f"{recipe.passes:.1f}",
-            f"at most {most}; masks of their own in {own_masks} of them",
+            f"at most {most}; each has masks of its own",
         ),
         Choice("held out", f"{recipe.held_out:.1%}", "of the documents, for the loss at the end"),
         Choice("precision", recipe.precision, machine.gpu or machine.bfloat16 or "no fast bfloat16 here"),

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.__main__ import main as prepare_rows
+from data_utils.word_vectors import TOKENS
 from model.tasks import PRETRAINING
 from reports.run_files import read_run_folder
 from tasks import task_class, train
@@ -31,10 +32,9 @@ SCHEDULE = "optimizer_opts.learning_rate"
 TIMED_SHARE = 0.02  # of the training, in which its first updates are timed
 TIMED_SECONDS = (4.0, 20.0)
 FEWEST_UPDATES = 5
-EVALUATION = 0.4  # seconds of an evaluated row, as a share of those of a trained one
+EVALUATION = 0.6  # seconds of an evaluated row, as a share of those of a trained one
 EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of those before the first trained one
-WORD_VECTOR_SECONDS = 10.0  # for 8,192 pieces; a matrix of pieces × pieces is decomposed
-WORD_VECTOR_PIECES = 8_192
+WORD_VECTOR_SECONDS = 9.0  # for a table of 8,192 × 8,192 counts, and as many for the 16 million tokens that are counted
 EXPORT_SECONDS = 5.0  # from the last evaluation to the page
 
 
@@ -264,7 +264,8 @@ def _word_vector_seconds(part: Part) -> float:
         return 0.0
     manifest = load_manifest(Path(part.config["dataset_dir"]))
     assert manifest is not None, "the data is prepared"
-    return WORD_VECTOR_SECONDS * (manifest.vocabulary["size"] / WORD_VECTOR_PIECES) ** 2
+    tokens = manifest.records * part.config["max_seq_length"]
+    return WORD_VECTOR_SECONDS * ((manifest.vocabulary["size"] / 8_192) ** 2 + min(1.0, tokens / TOKENS))
 
 
 def _evaluation_seconds(part: Part, timing: Timing) -> float:
