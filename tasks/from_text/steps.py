@@ -35,7 +35,7 @@ FEWEST_UPDATES = 5
 EVALUATION = 0.6  # seconds of an evaluated row, as a share of those of a trained one
 EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of those before the first trained one
 WORD_VECTOR_SECONDS = 9.0  # for a table of 8,192 × 8,192 counts, and as many for the 16 million tokens that are counted
-EXPORT_SECONDS = 5.0  # from the last evaluation to the page
+EXPORT_SECONDS = 2.0  # from the last evaluation to the page
 
 
 class Part(NamedTuple):
