@@ -100,8 +100,9 @@ class TrainableModel(keras.Model):
     def make_updates(self, elements: tf.data.Iterator, count: int) -> None:
         """Make a number of weight updates, each with the next element, and wait for them."""
         if self.engine.one_program:
-            for name in self._update.get_concrete_function(elements.element_spec).structured_outputs:
-                self._training_ratios.setdefault(name, RatioMetric(name))  # a program must not create variables
+            if not self._training_ratios:  # a program must not create variables
+                names = self._update.get_concrete_function(elements.element_spec).structured_outputs
+                self._training_ratios.update({name: RatioMetric(name) for name in names})
             most = _updates_per_program(elements.element_spec)
             for begin in range(0, count, most):
                 means = self._program(elements, tf.constant(min(most, count - begin)))
