@@ -23,7 +23,8 @@ from execution.software.precision import (
     WeightCopies,
     failed_checks_reported,
 )
-from execution.software.training_step import Engine, SequentialEngine, TrainableModel, UpdateRule
+from execution.software.trainable_model import Engine, TrainableModel
+from execution.software.training_step import SequentialEngine, UpdateRule
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
 from optimization.loss_scaling import AutomaticLossScale

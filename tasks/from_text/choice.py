@@ -7,7 +7,7 @@ two rows every number is interpolated geometrically over the units, so that a lo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -88,7 +88,6 @@ class Recipe:
         first_share: Share of the updates in the first part, if there are two.
         masked: Share of the tokens that is masked.
         held_out: Share of the documents that is held out.
-        duplicates: Passes over the text with masks of their own, one number a part.
         passes: Over the text that are expected, in all parts.
         most_updates: More updates would read the text too often.
         preparation, training: Seconds that are expected.
@@ -108,7 +107,6 @@ class Recipe:
     first_share: float
     masked: float
     held_out: float
-    duplicates: Tuple[int, ...]
     passes: float
     most_updates: int
     preparation: float
@@ -116,6 +114,16 @@ class Recipe:
     units: float
     choices: Tuple[Choice, ...]
     advice: Tuple[str, ...]
+
+    @property
+    def shares(self) -> Tuple[float, ...]:
+        """Return the share of the updates in each part."""
+        return (self.first_share, 1 - self.first_share)[: len(self.lengths)]
+
+    @property
+    def duplicates(self) -> Tuple[int, ...]:
+        """Return the passes over the text in each part, each with masks of its own."""
+        return tuple(max(1, math.ceil(share * self.passes)) for share in self.shares)
 
     @property
     def weight_decay(self) -> float:
@@ -221,10 +229,7 @@ def choose(
     is_limited = units < 0.999 * available / 60 * machine.speed
     updates = updates_in(units)
     first_share = interpolated(units, lambda row: row.short_updates / row.updates) if len(lengths) > 1 else 1.0
-    shares = (first_share, 1 - first_share)[: len(lengths)]
-    trained = [share * updates * TOKENS_PER_UPDATE * REAL_TOKENS / tokens for share in shares]
-    masked = 0.25 if units >= MASKED_MINUTES or sum(trained) >= MASKED_PASSES else 0.15
-    duplicates = tuple(max(1, math.ceil(each)) for each in trained)
+    trained = updates * TOKENS_PER_UPDATE * REAL_TOKENS / tokens
     layers = round(interpolated(units, lambda row: row.layers))
     hidden = HEAD_SIZE * round(interpolated(units, lambda row: row.hidden) / HEAD_SIZE)
     recipe = Recipe(
@@ -237,20 +242,20 @@ def choose(
         vocabulary=vocabulary,
         lengths=tuple(lengths),
         first_share=first_share,
-        masked=masked,
+        masked=0.25 if units >= MASKED_MINUTES or trained >= MASKED_PASSES else 0.15,
         held_out=_held_out(text),
-        duplicates=duplicates,
-        passes=sum(trained),
+        passes=trained,
         most_updates=most_updates,
-        preparation=preparation_seconds(text, machine, sum(duplicates)),
+        preparation=preparation,
         training=units / machine.speed * 60,
         units=units,
         choices=(),
         advice=tuple(_advice(text, is_limited, start_from, passes)),
     )
+    recipe = replace(recipe, preparation=preparation_seconds(text, machine, sum(recipe.duplicates)))
     reasons = _choices(recipe, text, machine, hours, is_limited)
     given_choices = [Choice(name, value, "given on the command line") for name, value in given.items()]
-    return Recipe(**{**vars(recipe), "choices": (*reasons, *given_choices)})
+    return replace(recipe, choices=(*reasons, *given_choices))
 
 
 def _units(available: float, most_updates: int) -> float:

@@ -104,6 +104,6 @@ def _mapping(plan: Mapping[str, Any], key: str) -> Dict[str, Any]:
 def _recipe(content: Mapping[str, Any]) -> Recipe:
     """Return the recipe that ``asdict`` and JSON described."""
     choices: List[Choice] = [Choice(**each) for each in content["choices"]]
-    lists = {name: tuple(content[name]) for name in ("lengths", "duplicates", "advice")}
+    lists = {name: tuple(content[name]) for name in ("lengths", "advice")}
     names = [field.name for field in fields(Recipe)]
     return Recipe(**{**{name: content[name] for name in names}, **lists, "choices": tuple(choices)})

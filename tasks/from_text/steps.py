@@ -243,8 +243,7 @@ def fix_updates(folder: Folder, recipe: Recipe, trainings: Sequence[Part], hours
             f" --hours {math.ceil(1.2 * (worked + after) / 3.6) / 1000:g}"
         )
     total = min(int(left / timing.update), recipe.most_updates)
-    shares = [recipe.first_share, 1 - recipe.first_share] if len(trainings) > 1 else [1.0]
-    updates = {part.name: max(FEWEST_UPDATES, round(share * total)) for part, share in zip(trainings, shares)}
+    updates = {part.name: max(FEWEST_UPDATES, round(share * total)) for part, share in zip(trainings, recipe.shares)}
     folder.write(
         UPDATES,
         {

@@ -10,7 +10,7 @@ import pytest
 
 from checkpoints.state import by_name, variable_names
 from execution.interface import OptimizerSettings, Update
-from execution.software import training_step
+from execution.software import trainable_model
 from execution.software.platform import ONE_DEVICE, PipelineLayout
 from execution.software.precision import Numerics
 from keras_extensions.backend import tf
@@ -180,7 +180,7 @@ def test_training_uses_what_compile_only_has_compiled():
 )
 def test_updates_that_are_one_program_as_on_gpus_are_the_same(monkeypatch, precision, name):
     """Three updates in two programs. In mixed precision, one product makes queries, keys and values, rounded once."""
-    monkeypatch.setattr(training_step, "MICRO_BATCHES_PER_PROGRAM", 5)  # two updates of two
+    monkeypatch.setattr(trainable_model, "MICRO_BATCHES_PER_PROGRAM", 5)  # two updates of two
     pair, data = built(precision, xla=True), [batch(A, SAMPLES, seed=step) for step in range(3)]
     pair.platform.on_gpu = True
     update = Update(2, loss_scale=128.0, adaptive_loss_scale=precision == "float16")

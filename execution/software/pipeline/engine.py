@@ -16,7 +16,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Se
 from execution.interface import Tensors
 from execution.software.dropout import DropoutSeeds
 from execution.software.pipeline.schedule import FORWARD, Schedule
-from execution.software.training_step import TrainableModel, UpdateRule
+from execution.software.trainable_model import TrainableModel
+from execution.software.training_step import UpdateRule
 from keras_extensions.backend import keras, tf
 from optimization import accumulation
 
@@ -224,7 +225,7 @@ class Batch(NamedTuple):
 
 
 class PipelineEngine:
-    """Makes an update over stages on several devices; see :class:`execution.software.training_step.Engine`.
+    """Makes an update over stages on several devices; see :class:`execution.software.trainable_model.Engine`.
 
     Args:
         model: the model, whose stages are set.
