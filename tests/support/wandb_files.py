@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from wandb.proto import wandb_internal_pb2
 
 HEADER, BLOCK = 7, 32 * 1024
+WRITING_SECONDS = 30.0
 
 
 @dataclass
@@ -37,8 +39,17 @@ class OfflineRun:
 
 
 def offline_runs(folder: Path) -> list[OfflineRun]:
-    """Return every run in a folder, oldest first."""
-    return [read(path) for path in sorted((folder / "wandb").glob("offline-run-*/*.wandb"))]
+    """Return every run in a folder, oldest first.
+
+    W&B writes them in a process of its own, which may still be at work when a run has been finished; its last record
+    is awaited.
+    """
+    paths, until = sorted((folder / "wandb").glob("offline-run-*/*.wandb")), time.monotonic() + WRITING_SECONDS
+    runs = [read(path) for path in paths]
+    while any(run.exit_code is None for run in runs) and time.monotonic() < until:
+        time.sleep(0.1)
+        runs = [read(path) for path in paths]
+    return runs
 
 
 def records(path: Path) -> list[Any]:
@@ -48,6 +59,8 @@ def records(path: Path) -> list[Any]:
             position += BLOCK - position % BLOCK
             continue
         _, length, kind = struct.unpack_from("<IHB", data, position)
+        if position + 7 + length > len(data):  # not written to its end
+            break
         parts.append(data[position + 7 : position + 7 + length])
         position += 7 + length
         if kind in (1, 4):
