@@ -35,7 +35,7 @@ class Engine(Protocol):
 
         Returns:
             The sum of each term of the objective over the whole global batch, and the values that
-            :meth:`UpdateRule.apply` reports.
+            ``UpdateRule.apply`` in ``training_step.py`` reports.
         """
 
     def compile_step(self, element_spec: Tensors) -> None:

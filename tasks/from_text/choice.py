@@ -48,7 +48,7 @@ ROWS = (
 )
 # Held-out losses of the first three rows lie on this curve over the units; the text is 153 MB of English Wikipedia.
 LOSS_FLOOR, LOSS_FACTOR, LOSS_POWER = 2.52, 3.157, 0.551
-BITS_OF_A_NAT = 0.364  # with 8,192 pieces, a loss of one nat a piece is so many bits for each byte of that text
+BITS_OF_A_NAT = 0.364  # bits for each byte of that text, if the loss of a piece is 1 nat and there are 8,192 pieces
 # Held-out bits for each byte above those of a text that is read once, by passes; measured with 10 MB and 1 MB.
 EXCESS_BITS = ((1.0, 0.0), (16.0, 0.014), (80.0, 0.125))
 
