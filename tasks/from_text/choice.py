@@ -2,6 +2,7 @@
 
 Time is measured in minutes of training on two cores of a Zen 4 (*units*): minutes times the machine's speed. Between
 two rows every number is interpolated geometrically over the units, so that a longer time never gives a smaller model.
+Of a short text, which the model for the time would read too often, a larger model is made instead.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ ROWS = (
 # Held-out losses of the first three rows lie on this curve over the units; the text is 153 MB of English Wikipedia.
 LOSS_FLOOR, LOSS_FACTOR, LOSS_POWER = 2.52, 3.157, 0.551
 BITS_OF_A_NAT = 0.364  # bits for each byte of that text, if the loss of a piece is 1 nat and there are 8,192 pieces
-# Held-out bits for each byte above those of a text that is read once, by passes; measured with 10 MB and 1 MB.
-EXCESS_BITS = ((1.0, 0.0), (16.0, 0.014), (80.0, 0.125))
+# A short text keeps the loss from following that curve: these bits for each byte above the floor are left however long
+# the training is, by the updates in which the text is read once; fitted to trainings with 1 MB and 10 MB.
+TEXT_FACTOR, TEXT_POWER = 2.6, 0.45
 
 LENGTHS = (32, 128)
 TOKENS_PER_UPDATE = 4_096
@@ -59,8 +61,9 @@ HEAD_SIZE = 64
 MASKED_MINUTES, MASKED_PASSES = 15.0, 10.0  # from one of these on, a quarter of the words is masked
 VOCABULARIES = (1_024, 8_192)  # smallest and largest that are chosen
 ROUNDED_TO = 512
-MOST_PASSES = 80  # over 1 MB, 80 passes were better than 40, and 160 no better
-WEIGHT_DECAY_OF_A_PASS = 1 / 80  # 0.5 for 40 passes over 1 MB was better than 0.01, 0.1 and 1.5
+# Over 1 MB, a larger model with 40 passes was better than a smaller one with 80 in the same time; 160 gained nothing.
+LARGER_MODEL_PASSES, MOST_PASSES = 40, 80
+WEIGHT_DECAY_OF_A_PASS = 1 / 40  # 1.0 for 40 passes over 1 MB was better than 0.5, the more the larger the model
 LEAST_WEIGHT_DECAY = 0.01
 MOST_CONTINUED_PASSES = 10
 SHORT_TEXT = 20.0  # MB below which released weights are recommended
@@ -88,10 +91,10 @@ class Recipe:
         first_share: Share of the updates in the first part, if there are two.
         masked: Share of the tokens that is masked.
         held_out: Share of the documents that is held out.
-        passes: Over the text that are expected, in all parts.
-        most_updates: More updates would read the text too often.
+        updates: That are expected, in all parts.
+        pass_updates: Updates in which the text is read once.
         preparation, training: Seconds that are expected.
-        units: Minutes of training on two cores of a Zen 4 that the model was chosen for.
+        units: Minutes of the training that is expected, on two cores of a Zen 4.
         choices: All of this for people, with reasons.
         advice: Sentences on what would help more.
     """
@@ -107,8 +110,8 @@ class Recipe:
     first_share: float
     masked: float
     held_out: float
-    passes: float
-    most_updates: int
+    updates: int
+    pass_updates: float
     preparation: float
     training: float
     units: float
@@ -119,6 +122,16 @@ class Recipe:
     def shares(self) -> Tuple[float, ...]:
         """Return the share of the updates in each part."""
         return (self.first_share, 1 - self.first_share)[: len(self.lengths)]
+
+    @property
+    def passes(self) -> float:
+        """Return the passes over the text that are expected, in all parts."""
+        return self.updates / self.pass_updates
+
+    @property
+    def most_updates(self) -> int:
+        """Return the updates of which more would read the text too often."""
+        return max(1, int((MOST_CONTINUED_PASSES if self.start_from else MOST_PASSES) * self.pass_updates))
 
     @property
     def duplicates(self) -> Tuple[int, ...]:
@@ -147,9 +160,24 @@ def interpolated(units: float, value: Callable[[Row], float]) -> float:
     return float(value(ROWS[-1]))
 
 
-def updates_in(units: float) -> float:
-    """Return the updates of both parts that the model for these units makes in them."""
-    return units / interpolated(units, lambda row: row.minutes / row.updates)
+def updates_in(units: float, place: Optional[float] = None) -> float:
+    """Return the updates of both parts in these units by the model for them, or by that of another place."""
+    return units / interpolated(place or units, lambda row: row.minutes / row.updates)
+
+
+def place_for(units: float, most_updates: float) -> float:
+    """Return the place in the table whose model makes at most so many updates in these units, if there is one.
+
+    It is that of the units themselves unless its model would make more; there, an update takes longer.
+
+    Example:
+        >>> round(place_for(32.7, 12_000), 1), round(place_for(32.7, 12_000 / 2.5))
+        (32.7, 113)
+    """
+    if updates_in(units) <= most_updates:
+        return units
+    update, minutes = zip(*((row.minutes / row.updates, row.minutes) for row in ROWS))
+    return float(np.exp(np.interp(math.log(units / most_updates), np.log(update), np.log(minutes))))
 
 
 def expected_loss(units: float) -> float:
@@ -157,11 +185,16 @@ def expected_loss(units: float) -> float:
     return LOSS_FLOOR + LOSS_FACTOR * units**-LOSS_POWER
 
 
-def expected_bits(units: float, passes: float) -> float:
-    """Return the held-out loss in bits for each byte, of a text like English Wikipedia that is read several times."""
-    places, bits = zip(*EXCESS_BITS)
-    excess = float(np.interp(math.log(max(passes, 1.0)), np.log(places), bits))
-    return BITS_OF_A_NAT * expected_loss(units) + excess
+def expected_bits(units: float, pass_updates: float) -> float:
+    """Return the held-out loss in bits for each byte of a text like English Wikipedia.
+
+    Args:
+        units: Of the training.
+        pass_updates: Updates in which the text is read once.
+    """
+    of_time = BITS_OF_A_NAT * (expected_loss(units) - LOSS_FLOOR)
+    of_text = TEXT_FACTOR * pass_updates**-TEXT_POWER
+    return BITS_OF_A_NAT * LOSS_FLOOR + (of_time**4 + of_text**4) ** 0.25
 
 
 def text_tokens(text: TextFacts, vocabulary: int) -> float:
@@ -222,51 +255,37 @@ def choose(
             f"--hours {hours:g}: preparation takes about {preparation:,.0f} s and start, evaluation and export"
             f" {overhead:,.0f} s; give at least {math.ceil(1.2 * least * 1000) / 1000:g}"
         )
-    tokens = text_tokens(text, vocabulary or 30_000)
-    passes = MOST_CONTINUED_PASSES if start_from else MOST_PASSES
-    most_updates = max(1, int(passes * tokens / (TOKENS_PER_UPDATE * REAL_TOKENS)))
-    units = _units(available / 60 * machine.speed, most_updates)
-    is_limited = units < 0.999 * available / 60 * machine.speed
-    updates = updates_in(units)
-    first_share = interpolated(units, lambda row: row.short_updates / row.updates) if len(lengths) > 1 else 1.0
-    trained = updates * TOKENS_PER_UPDATE * REAL_TOKENS / tokens
-    layers = round(interpolated(units, lambda row: row.layers))
-    hidden = HEAD_SIZE * round(interpolated(units, lambda row: row.hidden) / HEAD_SIZE)
+    pass_updates = text_tokens(text, vocabulary or 30_000) / (TOKENS_PER_UPDATE * REAL_TOKENS)
+    most_passes = MOST_CONTINUED_PASSES if start_from else MOST_PASSES
+    minutes = available / 60 * machine.speed
+    # released weights are often of the largest size of the table
+    place = ROWS[-1].minutes if start_from else place_for(minutes, LARGER_MODEL_PASSES * pass_updates)
+    updates = min(updates_in(minutes, place), most_passes * pass_updates)
+    units = updates / updates_in(1.0, place)
     recipe = Recipe(
         start_from=start_from,
         on_gpu=bool(machine.gpu),
         precision=machine.precision,
-        layers=0 if start_from else layers,
-        hidden=0 if start_from else hidden,
-        initializer_range=round(interpolated(units, lambda row: row.initializer_range), 3),
+        layers=0 if start_from else round(interpolated(place, lambda row: row.layers)),
+        hidden=0 if start_from else HEAD_SIZE * round(interpolated(place, lambda row: row.hidden) / HEAD_SIZE),
+        initializer_range=round(interpolated(place, lambda row: row.initializer_range), 3),
         vocabulary=vocabulary,
         lengths=tuple(lengths),
-        first_share=first_share,
-        masked=0.25 if units >= MASKED_MINUTES or trained >= MASKED_PASSES else 0.15,
+        first_share=interpolated(units, lambda row: row.short_updates / row.updates) if len(lengths) > 1 else 1.0,
+        masked=0.25 if units >= MASKED_MINUTES or updates >= MASKED_PASSES * pass_updates else 0.15,
         held_out=_held_out(text),
-        passes=trained,
-        most_updates=most_updates,
+        updates=max(1, round(updates)),
+        pass_updates=pass_updates,
         preparation=preparation,
         training=units / machine.speed * 60,
         units=units,
         choices=(),
-        advice=tuple(_advice(text, is_limited, start_from, passes)),
+        advice=tuple(_advice(text, start_from, most_passes if units < 0.999 * minutes else None)),
     )
     recipe = replace(recipe, preparation=preparation_seconds(text, machine, sum(recipe.duplicates)))
-    reasons = _choices(recipe, text, machine, hours, is_limited)
+    reasons = _choices(recipe, text, machine, hours, place)
     given_choices = [Choice(name, value, "given on the command line") for name, value in given.items()]
     return replace(recipe, choices=(*reasons, *given_choices))
-
-
-def _units(available: float, most_updates: int) -> float:
-    """Return the units for which there are no more updates than the text allows, at most the available ones."""
-    if updates_in(available) <= most_updates:
-        return available
-    low, high = 0.0, available
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if updates_in(middle) > most_updates else (middle, high)
-    return low
 
 
 def _vocabulary(text: TextFacts) -> int:
@@ -286,12 +305,12 @@ def _held_out(text: TextFacts) -> float:
     return round(min(max(share, 5 / max(text.documents, 1)), 0.5), 3)
 
 
-def _advice(text: TextFacts, is_limited: bool, start_from: Optional[str], passes: int) -> List[str]:
+def _advice(text: TextFacts, start_from: Optional[str], ended_by_passes: Optional[int]) -> List[str]:
     lines = []
-    if is_limited:
+    if ended_by_passes is not None:
         lines.append(
-            f"The text is read {passes} times before the time is over, so the command ends earlier: more time will not"
-            " help, more text would."
+            f"The text is read {ended_by_passes} times before the time is over, so the command ends earlier: more time"
+            " will not help, more text would."
         )
     if text.megabytes < SHORT_TEXT and start_from is None:
         lines.append(
@@ -308,15 +327,20 @@ def _choices(
     text: TextFacts,
     machine: MachineFacts,
     hours: float,
-    is_limited: bool,
+    place: float,
 ) -> List[Choice]:
-    """Return the choices with their reasons."""
-    below = [row.name for row in ROWS if row.minutes <= recipe.units]
-    above = [row.name for row in ROWS if row.minutes > recipe.units]
+    """Return the choices with their reasons; ``place`` in the table is that of the model."""
+    below = [row.name for row in ROWS if row.minutes <= place]
+    above = [row.name for row in ROWS if row.minutes > place]
     ends = [*below[-1:], *above[:1]]
     between = f"between the recipes {' and '.join(ends)}" if len(ends) == 2 else f"as in the recipe {ends[0]}"
+    if place > 1.001 * recipe.units:
+        why = f"the model for {recipe.units:.1f} minutes would read the text more than {LARGER_MODEL_PASSES} times"
+    else:
+        why = f"for {recipe.units:.1f} of its minutes"
     guess = "; the speed is a guess" if machine.gpu or machine.cores != 2 else ""
     total = recipe.preparation + recipe.training + start_seconds(machine)
+    ends_early = recipe.updates >= recipe.most_updates
     start_from = recipe.start_from
     if start_from:
         model = [
@@ -325,11 +349,7 @@ def _choices(
         ]
     else:
         model = [
-            Choice(
-                "model",
-                f"{recipe.layers} layers × {recipe.hidden}",
-                f"{between}, for {recipe.units:.1f} of its minutes",
-            ),
+            Choice("model", f"{recipe.layers} layers × {recipe.hidden}", f"{between}; {why}"),
             Choice("vocabulary", recipe.vocabulary, _vocabulary_reason(text)),
             Choice("word vectors", "yes", "from counts of neighbouring pieces: hundreds of updates less"),
             Choice("optimizer", "Muon, AdamW at 1e-3", "as in all measured recipes"),
@@ -343,7 +363,7 @@ def _choices(
         Choice(
             "time",
             f"{total / 60:,.1f} of {hours * 60:,.1f} minutes",
-            "limited by the text" if is_limited else minutes,
+            "limited by the text" if ends_early else minutes,
         ),
         *model,
         Choice("lengths", ", then ".join(map(str, recipe.lengths)), lengths if len(recipe.lengths) > 1 else "given"),

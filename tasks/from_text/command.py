@@ -223,6 +223,6 @@ def plan_lines(recipe: Recipe, facts: Dict[str, str]) -> List[str]:
     rows: List[Tuple[str, str, str]] = [(choice.name, str(choice.value), choice.reason) for choice in recipe.choices]
     lines = [f"text:    {facts['text']}", f"machine: {facts['machine']}", "", *aligned(rows)]
     if recipe.start_from is None:
-        bits = f"{expected_bits(recipe.units, recipe.passes):.2f}"
+        bits = f"{expected_bits(recipe.units, recipe.pass_updates):.2f}"
         lines += ["", f"expect: a held-out masked-LM loss of about {bits} bits a byte, if the text is like Wikipedia"]
     return [*lines, *recipe.advice]

@@ -13,7 +13,7 @@ from reports.from_text_page import write_from_text_page
 from reports.page import final_value, steady_throughput
 from reports.run_files import read_run_folder
 from tasks.from_text.blanks import fillings
-from tasks.from_text.choice import Recipe, expected_bits, updates_in
+from tasks.from_text.choice import Recipe, expected_bits
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder
 from utilities.metric_names import MLM_LOSS
 from utilities.tables import aligned
@@ -56,7 +56,7 @@ def read_result(
         "training_loss": training,
         "baselines": _baselines(last.context_free(held_out=True), last.unigram_entropy(), last.vocabulary_size()),
         "forecasts": forecasts(recipe, sum(updates.values()), loss),
-        "expected": None if recipe.start_from else round(expected_bits(recipe.units, recipe.passes), 3),
+        "expected": None if recipe.start_from else round(expected_bits(recipe.units, recipe.pass_updates), 3),
         "samples_per_second": {
             name: round(statistics.median(rates), 1)
             for name, run in runs.items()
@@ -98,15 +98,14 @@ def forecasts(recipe: Recipe, updates: int, loss: Optional[float]) -> List[Tuple
     """
     if loss is None or recipe.start_from or updates < FEWEST_UPDATES:
         return []
-    share = updates / updates_in(recipe.units)
-    units, passes = share * recipe.units, share * recipe.passes
+    units, once = recipe.units * updates / recipe.updates, recipe.pass_updates
     rows = []
     if not any("more time will not" in line for line in recipe.advice):
-        rows.append(("twice the time", expected_bits(2 * units, 2 * passes), "measured recipes' losses over time"))
+        rows.append(("twice the time", expected_bits(2 * units, once), "measured recipes' losses over time"))
     rows.append(
-        ("twice the text", expected_bits(units, passes / 2), "losses of texts that were read more and less often")
+        ("twice the text", expected_bits(units, 2 * once), "losses of texts that were read more and less often")
     )
-    now = expected_bits(units, passes)
+    now = expected_bits(units, once)
     return [(what, round(loss * then / now, 3), f"from the {why}") for what, then, why in rows]
 
 

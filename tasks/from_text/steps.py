@@ -17,7 +17,7 @@ from data_utils.word_vectors import TOKENS
 from model.tasks import PRETRAINING
 from reports.run_files import read_run_folder
 from tasks import task_class, train
-from tasks.from_text.choice import TOKENS_PER_UPDATE, Recipe, updates_in
+from tasks.from_text.choice import TOKENS_PER_UPDATE, Recipe
 from tasks.from_text.folder import MODEL, UPDATES, Folder
 from utilities.commands import start_command
 from utilities.errors import UserError
@@ -232,7 +232,7 @@ def fix_updates(folder: Folder, recipe: Recipe, trainings: Sequence[Part], hours
         task_class(PRETRAINING)
     seconds = min(max(TIMED_SHARE * recipe.training, TIMED_SECONDS[0]), TIMED_SECONDS[1])
     last = trainings[-1]  # updates of all parts have as many tokens, and take about as long
-    timing = time_updates(folder, last, recipe.start_from, seconds, recipe.training / updates_in(recipe.units))
+    timing = time_updates(folder, last, recipe.start_from, seconds, recipe.training / recipe.updates)
     worked = sum(folder.seconds().values()) + folder.since_lap()
     after = len(trainings) * timing.start + EXPORT_SECONDS
     after += _word_vector_seconds(trainings[0]) + _evaluation_seconds(last, timing)
