@@ -63,8 +63,11 @@ VOCABULARIES = (1_024, 8_192)  # smallest and largest that are chosen
 ROUNDED_TO = 512
 # Over 1 MB, a larger model with 40 passes was better than a smaller one with 80 in the same time; 160 gained nothing.
 LARGER_MODEL_PASSES, MOST_PASSES = 40, 80
-WEIGHT_DECAY_OF_A_PASS = 1 / 40  # 1.0 for 40 passes over 1 MB was better than 0.5, the more the larger the model
-LEAST_WEIGHT_DECAY = 0.01
+# With AdamW, weights are averages over 1 ÷ (rate × decay) updates, here those of ten passes. 1 MB: 1.0 was better than
+# 0.25 after 20 passes and than 0.5 after 40; 10 MB: 0.2 was better than 0.5 after 16 passes.
+AVERAGED_PASSES, RATE = 10, 1e-3
+FULL_DECAY_PASSES = 20  # fewer passes have less decay in proportion; a text that is read once needs none
+WEIGHT_DECAYS = (0.01, 1.0)  # smallest and largest that are chosen
 MOST_CONTINUED_PASSES = 10
 SHORT_TEXT = 20.0  # MB below which released weights are recommended
 LEAST_TRAINING = 10.0  # seconds of training below which a command is refused
@@ -140,8 +143,9 @@ class Recipe:
 
     @property
     def weight_decay(self) -> float:
-        """Return the weight decay: the more often a text is read, the more keeps the model from memorising it."""
-        return round(max(LEAST_WEIGHT_DECAY, self.passes * WEIGHT_DECAY_OF_A_PASS), 3)
+        """Return the weight decay, which keeps the model from memorising a text that is read often."""
+        decay = 1 / (RATE * AVERAGED_PASSES * self.pass_updates) * min(1.0, self.passes / FULL_DECAY_PASSES)
+        return round(min(max(decay, WEIGHT_DECAYS[0]), WEIGHT_DECAYS[1]), 3)
 
 
 def interpolated(units: float, value: Callable[[Row], float]) -> float:
@@ -353,7 +357,7 @@ def _choices(
             Choice("vocabulary", recipe.vocabulary, _vocabulary_reason(text)),
             Choice("word vectors", "yes", "from counts of neighbouring pieces: hundreds of updates less"),
             Choice("optimizer", "Muon, AdamW at 1e-3", "as in all measured recipes"),
-            Choice("weight decay", recipe.weight_decay, "grows with the passes, against memorising"),
+            Choice("weight decay", recipe.weight_decay, "more for less text and more passes, against memorising"),
         ]
     lengths = "short rows first: a model learns from them after a tenth of the tokens"
     masks = f"a quarter from {MASKED_MINUTES:.0f} minutes or {MASKED_PASSES:.0f} passes on; before, it gains nothing"
