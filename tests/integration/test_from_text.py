@@ -16,6 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from data_utils.demo_corpus import write_demo_corpus
+from tasks.from_text.choice import MOST_PASSES
 from tests import ROOT
 from tests.support.pytorch_fillings import pytorch_fillings
 from tests.support.pytorch_process import NEEDS_PYTORCH
@@ -80,7 +81,7 @@ def test_the_number_of_updates_is_that_of_the_time_that_was_left(done: Path) -> 
         assert config["total_num_train_samples"] == updates * 4096 // int(name)
     training = sum(fixed["updates"].values()) * fixed["seconds_of_an_update"]
     budget = float(HOURS) * 3600 - fixed["seconds_worked"] - fixed["seconds_at_the_end"]
-    most = read_json(done / "plan.json")["recipe"]["most_updates"]
+    most = MOST_PASSES * read_json(done / "plan.json")["recipe"]["pass_updates"]
     assert training == pytest.approx(budget, rel=0.1) or sum(fixed["updates"].values()) == pytest.approx(most, abs=2)
 
 
