@@ -50,7 +50,7 @@ ROWS = (
 # Held-out losses of the first three rows, and of shorter trainings, lie within 4 % of this curve over the units, in
 # nats; the text is 153 MB of English Wikipedia.
 LOSS_FLOOR, LOSS_FACTOR, LOSS_POWER = 1.834, 2.715, 0.234
-BITS_OF_A_NAT = 0.364  # bits for each byte of that text, if the loss of a piece is 1 nat and there are 8,192 pieces
+BITS_OF_A_NAT = 0.364  # bits a byte for each nat of a piece's loss, measured on that text with 8,192 pieces
 # A short text keeps the loss from following that curve: TEXT_FACTOR × updates^-TEXT_POWER bits above the floor are left
 # however long the training is, with the updates in which the text is read once. Fitted to 1 MB; the power is a guess.
 TEXT_FACTOR, TEXT_POWER, SHARPNESS = 5.32, 0.5, 6
@@ -135,7 +135,12 @@ class Recipe:
     @property
     def most_updates(self) -> int:
         """Return the updates of which more would read the text too often."""
-        return max(1, int((MOST_CONTINUED_PASSES if self.start_from else MOST_PASSES) * self.pass_updates))
+        return max(1, int(most_passes(self.start_from) * self.pass_updates))
+
+    @property
+    def is_limited_by_text(self) -> bool:
+        """Return whether the training ends before the time is over, because the text has been read often enough."""
+        return self.updates >= self.most_updates
 
     @property
     def duplicates(self) -> Tuple[int, ...]:
@@ -147,6 +152,11 @@ class Recipe:
         """Return the weight decay, which keeps the model from memorising a text that is read often."""
         decay = 1 / (RATE * AVERAGED_PASSES * self.pass_updates) * min(1.0, self.passes / FULL_DECAY_PASSES)
         return round(min(max(decay, WEIGHT_DECAYS[0]), WEIGHT_DECAYS[1]), 3)
+
+
+def most_passes(start_from: Optional[str]) -> int:
+    """Return the most passes over the text, for random weights or for released ones."""
+    return MOST_CONTINUED_PASSES if start_from else MOST_PASSES
 
 
 def interpolated(units: float, value: Callable[[Row], float]) -> float:
@@ -171,9 +181,10 @@ def updates_in(units: float, place: Optional[float] = None) -> float:
 
 
 def place_for(units: float, most_updates: float) -> float:
-    """Return the place in the table whose model makes at most so many updates in these units, if there is one.
+    """Return the place in the table of the model to train for this time: its own, or that of a larger model.
 
-    It is that of the units themselves unless its model would make more; there, an update takes longer.
+    A larger model makes fewer updates in the same time. It is chosen if the model for this time would make more than
+    ``most_updates``; if even the largest would, the place is its.
 
     Example:
         >>> round(place_for(32.7, 12_000), 1), round(place_for(32.7, 12_000 / 2.5))
@@ -261,11 +272,10 @@ def choose(
             f" {overhead:,.0f} s; give at least {math.ceil(1.2 * least * 1000) / 1000:g}"
         )
     pass_updates = text_tokens(text, vocabulary or 30_000) / (TOKENS_PER_UPDATE * REAL_TOKENS)
-    most_passes = MOST_CONTINUED_PASSES if start_from else MOST_PASSES
     minutes = available / 60 * machine.speed
     # released weights are often of the largest size of the table
     place = ROWS[-1].minutes if start_from else place_for(minutes, LARGER_MODEL_PASSES * pass_updates)
-    updates = min(updates_in(minutes, place), most_passes * pass_updates)
+    updates = min(updates_in(minutes, place), most_passes(start_from) * pass_updates)
     units = updates / updates_in(1.0, place)
     recipe = Recipe(
         start_from=start_from,
@@ -285,12 +295,12 @@ def choose(
         training=units / machine.speed * 60,
         units=units,
         choices=(),
-        advice=tuple(_advice(text, start_from, most_passes if units < 0.999 * minutes else None)),
+        advice=(),
     )
     recipe = replace(recipe, preparation=preparation_seconds(text, machine, sum(recipe.duplicates)))
     reasons = _choices(recipe, text, machine, hours, place)
     given_choices = [Choice(name, value, "given on the command line") for name, value in given.items()]
-    return replace(recipe, choices=(*reasons, *given_choices))
+    return replace(recipe, choices=(*reasons, *given_choices), advice=tuple(_advice(recipe, text)))
 
 
 def _vocabulary(text: TextFacts) -> int:
@@ -310,14 +320,14 @@ def _held_out(text: TextFacts) -> float:
     return round(min(max(share, 5 / max(text.documents, 1)), 0.5), 3)
 
 
-def _advice(text: TextFacts, start_from: Optional[str], ended_by_passes: Optional[int]) -> List[str]:
+def _advice(recipe: Recipe, text: TextFacts) -> List[str]:
     lines = []
-    if ended_by_passes is not None:
+    if recipe.is_limited_by_text:
         lines.append(
-            f"The text is read {ended_by_passes} times before the time is over, so the command ends earlier: more time"
-            " will not help, more text would."
+            f"The text is read {most_passes(recipe.start_from)} times before the time is over, so the command ends"
+            " earlier: more time will not help, more text would."
         )
-    if text.megabytes < SHORT_TEXT and start_from is None:
+    if text.megabytes < SHORT_TEXT and recipe.start_from is None:
         lines.append(
             f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: released weights"
             " that are continued (--start-from FOLDER) know more of the language, if there are some."
@@ -345,7 +355,6 @@ def _choices(
         why = f"for {recipe.units:.1f} of its minutes"
     guess = "; the speed is a guess" if machine.gpu or machine.cores != 2 else ""
     total = recipe.preparation + recipe.training + start_seconds(machine)
-    ends_early = recipe.updates >= recipe.most_updates
     start_from = recipe.start_from
     if start_from:
         model = [
@@ -363,12 +372,11 @@ def _choices(
     lengths = "short rows first: a model learns from them after a tenth of the tokens"
     masks = f"a quarter from {MASKED_MINUTES:.0f} minutes or {MASKED_PASSES:.0f} passes on; before, it gains nothing"
     minutes = f"training {recipe.training / 60:,.1f}, preparation {recipe.preparation / 60:,.1f}{guess}"
-    most = MOST_CONTINUED_PASSES if start_from else MOST_PASSES
     return [
         Choice(
             "time",
             f"{total / 60:,.1f} of {hours * 60:,.1f} minutes",
-            "limited by the text" if ends_early else minutes,
+            "limited by the text" if recipe.is_limited_by_text else minutes,
         ),
         *model,
         Choice("lengths", ", then ".join(map(str, recipe.lengths)), lengths if len(recipe.lengths) > 1 else "given"),
@@ -378,7 +386,7 @@ def _choices(
         Choice(
             "passes",
             f"{recipe.passes:.1f}",
-            f"at most {most}; each has masks of its own",
+            f"at most {most_passes(start_from)}; each has masks of its own",
         ),
         Choice("held out", f"{recipe.held_out:.1%}", "of the documents, for the loss at the end"),
         Choice("precision", recipe.precision, machine.gpu or machine.bfloat16 or "no fast bfloat16 here"),

@@ -101,7 +101,7 @@ def forecasts(recipe: Recipe, updates: int, loss: Optional[float]) -> List[Tuple
         return []
     units, once = recipe.units * updates / recipe.updates, recipe.pass_updates
     now, then = expected_bits(units, once), {}
-    if not any("more time will not" in line for line in recipe.advice):
+    if not recipe.is_limited_by_text:
         then["twice the time"] = expected_bits(2 * units, once)
     then["twice the text"] = expected_bits(units, 2 * once)
     return [(what, round(loss * bits / now, 3), FORECAST) for what, bits in then.items()]
