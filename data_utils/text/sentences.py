@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from data_utils.command_line import natural, positive
+from data_utils.command_line import fraction, natural, positive
 from data_utils.recipe import clear_work, prepare_folder
 from data_utils.shards import (
     ALONE,
@@ -39,7 +39,7 @@ from data_utils.shards import (
 from data_utils.text.corpus import CORPUS_NAME, REJECTED_NAME, Corpus, read_corpus
 from data_utils.text.readers import Document, RejectedDocument
 from data_utils.text.sentence_splitter import Splitter, has_trained_model, load_splitter, save_parameters, train
-from data_utils.text.sources import Source, add_source_options, source_from_options, standard_input_copied
+from data_utils.text.sources import Source, add_source_options, part_of, source_from_options, standard_input_copied
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -194,6 +194,10 @@ def add_sentence_options(parser: argparse.ArgumentParser, sentences_too: bool = 
     """Add the options of reading and splitting; ``sentences_too`` also accepts this step's output as input."""
     add_source_options(parser, sentences_too)
     parser.add_argument(
+        "--documents-share", type=fraction, default=1.0, metavar="X",
+        help="read only this share of the documents, evenly spread over the input (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
         "--min-characters", type=int, default=DEFAULT_MIN_CHARACTERS, metavar="N",
         help="shorter documents are left out (default %(default)s)",
     )  # fmt: skip
@@ -222,7 +226,7 @@ def _run(options: argparse.Namespace) -> None:
     with_absolute_paths(options)
     settings = text_settings_from_options(options)
     with standard_input_copied(options, options.output):
-        source = source_from_options(options, options.output)
+        source = part_of(source_from_options(options, options.output), options.documents_share)
         with workers_from_options(options) as workers:
             corpus = write_sentences(
                 source, options.output, settings, workers, options.max_bad_articles, options.overwrite

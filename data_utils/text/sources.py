@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,21 @@ class Source:
                 number, length, before, documents = number + 1, 0, position, []
         if documents:
             yield Shard(number, documents, position - before)
+
+
+def part_of(source: Source, share: float) -> Source:
+    """Return a source of a share of the documents, evenly spread over the input."""
+    if share == 1:
+        return source
+    kind = {**source.kind, "documents_share": share}
+    return replace(source, read=functools.partial(_spread, source.read, share), kind=kind)
+
+
+def _spread(read: Callable[[], Positioned], share: float) -> Positioned:
+    """Yield those documents at which the documents that were met, times the share, reach the next whole number."""
+    for number, (document, position) in enumerate(read(), start=1):
+        if int(number * share) > int((number - 1) * share):
+            yield document, position
 
 
 def _of_files(

@@ -1,59 +1,18 @@
-"""The choice: from text, machine and time to a recipe, by a table of measured runs and a rule between its rows.
+"""The choice: from text, machine and time to a recipe, by the table of measured recipes.
 
-Time is measured in minutes of training on two cores of a Zen 4 (*units*): minutes times the machine's speed. Between
-two rows every number is interpolated geometrically over the units, so that a longer time never gives a smaller model.
-Of a short text, which the model for the time would read too often, a larger model is made instead.
+Of a short text, which the model for the time would read too often, a larger model is made instead. Of a text that is
+too long to be read in the time, a part is prepared.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
-
-import numpy as np
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tasks.from_text.facts import UNSPACED, MachineFacts, TextFacts
+from tasks.from_text.table import LEAST_UNITS, ROWS, expected_bits, interpolated, place_for, updates_in
 from utilities.errors import UserError
-
-
-class Row(NamedTuple):
-    """A measured recipe.
-
-    Attributes:
-        name: Of its configs.
-        minutes: Of both trainings on two cores of a Zen 4, start and evaluation included.
-        layers, hidden, initializer_range: The model's.
-        short_updates, long_updates: Updates of 4,096 tokens in the first and in the second part.
-    """
-
-    name: str
-    minutes: float
-    layers: int
-    hidden: int
-    initializer_range: float
-    short_updates: int
-    long_updates: int
-
-    @property
-    def updates(self) -> int:
-        return self.short_updates + self.long_updates
-
-
-ROWS = (
-    Row("speedrun", 6.4, 2, 128, 0.05, 1_500, 2_812),
-    Row("half_hour", 32.7, 2, 192, 0.04, 2_000, 10_000),
-    Row("two_hours", 113.0, 4, 256, 0.04, 1_600, 15_000),
-    # Planned, never trained to its end; its minutes are those of two hours for its operations.
-    Row("small", 1_700.0, 4, 512, 0.03, 4_000, 60_000),
-)
-# Held-out losses of the first three rows, and of shorter trainings, lie within 4 % of this curve over the units, in
-# nats; the text is 153 MB of English Wikipedia.
-LOSS_FLOOR, LOSS_FACTOR, LOSS_POWER = 1.834, 2.715, 0.234
-BITS_OF_A_NAT = 0.364  # bits a byte for each nat of a piece's loss, measured on that text with 8,192 pieces
-# A short text keeps the loss from following that curve: TEXT_FACTOR × updates^-TEXT_POWER bits above the floor are left
-# however long the training is, with the updates in which the text is read once. Fitted to 1 MB; the power is a guess.
-TEXT_FACTOR, TEXT_POWER, SHARPNESS = 5.32, 0.5, 6
 
 LENGTHS = (32, 128)
 TOKENS_PER_UPDATE = 4_096
@@ -70,6 +29,7 @@ AVERAGED_PASSES, RATE = 10, 1e-3
 FULL_DECAY_PASSES = 20  # fewer passes have less decay in proportion; a text that is read once needs none
 WEIGHT_DECAYS = (0.01, 1.0)  # smallest and largest that are chosen
 MOST_CONTINUED_PASSES = 10
+FEWEST_PASSES, LONG_TEXT = 0.5, 10.0  # of a text of more MB that is read less often, only a part is prepared
 SHORT_TEXT = 20.0  # MB below which released weights are recommended
 LEAST_TRAINING = 10.0  # seconds of training below which a command is refused
 
@@ -94,7 +54,8 @@ class Recipe:
         lengths: Tokens of a row, one length a part.
         first_share: Share of the updates in the first part, if there are two.
         masked: Share of the tokens that is masked.
-        held_out: Share of the documents that is held out.
+        documents_share: Share of the documents that is read.
+        held_out: Share of these that is held out.
         updates: That are expected, in all parts.
         pass_updates: Updates in which the text is read once.
         preparation, training: Seconds that are expected.
@@ -113,6 +74,7 @@ class Recipe:
     lengths: Tuple[int, ...]
     first_share: float
     masked: float
+    documents_share: float
     held_out: float
     updates: int
     pass_updates: float
@@ -143,6 +105,12 @@ class Recipe:
         return self.updates >= self.most_updates
 
     @property
+    def expected_bits(self) -> Optional[float]:
+        """Return the held-out loss to expect of a text like Wikipedia, in bits a byte; None if nothing is known."""
+        known = self.units >= LEAST_UNITS and not self.start_from
+        return round(expected_bits(self.units, self.pass_updates), 3) if known else None
+
+    @property
     def duplicates(self) -> Tuple[int, ...]:
         """Return the passes over the text in each part, each with masks of its own."""
         return tuple(max(1, math.ceil(share * self.passes)) for share in self.shares)
@@ -159,60 +127,6 @@ def most_passes(start_from: Optional[str]) -> int:
     return MOST_CONTINUED_PASSES if start_from else MOST_PASSES
 
 
-def interpolated(units: float, value: Callable[[Row], float]) -> float:
-    """Return a number of the table between its rows, geometrically; beyond its ends, that of the end.
-
-    Example:
-        >>> interpolated(6.4, lambda row: row.hidden), round(interpolated(200, lambda row: row.hidden))
-        (128.0, 296)
-    """
-    if units <= ROWS[0].minutes:
-        return float(value(ROWS[0]))
-    for low, high in zip(ROWS, ROWS[1:]):
-        if units <= high.minutes:
-            place = math.log(units / low.minutes) / math.log(high.minutes / low.minutes)
-            return float(value(low) * (value(high) / value(low)) ** place)
-    return float(value(ROWS[-1]))
-
-
-def updates_in(units: float, place: Optional[float] = None) -> float:
-    """Return the updates of both parts in these units by the model for them, or by that of another place."""
-    return units / interpolated(place or units, lambda row: row.minutes / row.updates)
-
-
-def place_for(units: float, most_updates: float) -> float:
-    """Return the place in the table of the model to train for this time: its own, or that of a larger model.
-
-    A larger model makes fewer updates in the same time. It is chosen if the model for this time would make more than
-    ``most_updates``; if even the largest would, the place is its.
-
-    Example:
-        >>> round(place_for(32.7, 12_000), 1), round(place_for(32.7, 12_000 / 2.5))
-        (32.7, 113)
-    """
-    if updates_in(units) <= most_updates:
-        return units
-    update, minutes = zip(*((row.minutes / row.updates, row.minutes) for row in ROWS))
-    return float(np.exp(np.interp(math.log(units / most_updates), np.log(update), np.log(minutes))))
-
-
-def expected_loss(units: float) -> float:
-    """Return the held-out masked-LM loss, in nats, on 153 MB of English Wikipedia with 8,192 pieces."""
-    return LOSS_FLOOR + LOSS_FACTOR * units**-LOSS_POWER
-
-
-def expected_bits(units: float, pass_updates: float) -> float:
-    """Return the held-out loss in bits for each byte of a text like English Wikipedia.
-
-    Args:
-        units: Of the training.
-        pass_updates: Updates in which the text is read once.
-    """
-    of_time = BITS_OF_A_NAT * (expected_loss(units) - LOSS_FLOOR)
-    of_text = TEXT_FACTOR * pass_updates**-TEXT_POWER
-    return BITS_OF_A_NAT * LOSS_FLOOR + (of_time**SHARPNESS + of_text**SHARPNESS) ** (1 / SHARPNESS)
-
-
 def text_tokens(text: TextFacts, vocabulary: int) -> float:
     """Return the word pieces of a text, estimated."""
     if text.script in UNSPACED:
@@ -222,9 +136,10 @@ def text_tokens(text: TextFacts, vocabulary: int) -> float:
     return text.words * 1.4 * (8_192 / max(vocabulary, 1_024)) ** 0.15
 
 
-def preparation_seconds(text: TextFacts, machine: MachineFacts, passes: int) -> float:
-    """Return the seconds in which rows are made of a text; measured with 153 MB on two cores of a Zen 4."""
-    return 6 + text.megabytes * (0.13 + 0.13 * passes) * 2 / machine.cores
+def preparation_seconds(text: TextFacts, machine: MachineFacts, passes: int, share: float = 1.0) -> float:
+    """Return the seconds in which rows are made of a share of a text; measured with 153 MB on two cores of a Zen 4."""
+    read, prepared = text.megabytes * 0.01, share * text.megabytes * (0.13 + 0.13 * passes) * 2 / machine.cores
+    return 6 + (read + prepared) / machine.core_speed
 
 
 def start_seconds(machine: MachineFacts) -> float:
@@ -232,7 +147,7 @@ def start_seconds(machine: MachineFacts) -> float:
 
     XLA compiles for a GPU three times, 15 to 25 seconds each on an H100.
     """
-    return 90.0 if machine.gpu else 25 + 10 / min(machine.speed, 1.0)
+    return 90.0 if machine.gpu else 10 + 25 / machine.core_speed
 
 
 def choose(
@@ -261,21 +176,18 @@ def choose(
             "the text is one document, of which none can be held out; put a blank line between documents, or give"
             " several files and --document-per-file"
         )
-    vocabulary = 0 if start_from else int(given.get("bert_config.vocab_size") or _vocabulary(text))
-    overhead = start_seconds(machine)
-    preparation = preparation_seconds(text, machine, 1 + len(lengths))
-    available = hours * 3600 - preparation - overhead
-    if available < LEAST_TRAINING:
-        least = (preparation + overhead + LEAST_TRAINING) / 3600
+    pieces = int(given.get("bert_config.vocab_size") or 0)
+    share, fit = 1.0, _fit(text, 1.0, machine, hours, len(lengths), start_from, pieces)
+    while fit.updates < FEWEST_PASSES * fit.pass_updates and share * text.megabytes > LONG_TEXT:
+        share /= 2
+        fit = _fit(text, share, machine, hours, len(lengths), start_from, pieces)
+    vocabulary, pass_updates, seconds, place, updates = fit
+    if seconds < LEAST_TRAINING:
+        least = (hours * 3600 - seconds + LEAST_TRAINING) / 3600
         raise UserError(
-            f"--hours {hours:g}: preparation takes about {preparation:,.0f} s and start, evaluation and export"
-            f" {overhead:,.0f} s; give at least {math.ceil(1.2 * least * 1000) / 1000:g}"
+            f"--hours {hours:g}: preparation, start, evaluation and export take about"
+            f" {hours * 3600 - seconds:,.0f} s; give at least {math.ceil(1.2 * least * 1000) / 1000:g}"
         )
-    pass_updates = text_tokens(text, vocabulary or 30_000) / (TOKENS_PER_UPDATE * REAL_TOKENS)
-    minutes = available / 60 * machine.speed
-    # released weights are often of the largest size of the table
-    place = ROWS[-1].minutes if start_from else place_for(minutes, LARGER_MODEL_PASSES * pass_updates)
-    updates = min(updates_in(minutes, place), most_passes(start_from) * pass_updates)
     units = updates / updates_in(1.0, place)
     recipe = Recipe(
         start_from=start_from,
@@ -288,19 +200,59 @@ def choose(
         lengths=tuple(lengths),
         first_share=interpolated(units, lambda row: row.short_updates / row.updates) if len(lengths) > 1 else 1.0,
         masked=0.25 if units >= MASKED_MINUTES or updates >= MASKED_PASSES * pass_updates else 0.15,
-        held_out=_held_out(text),
+        documents_share=share,
+        held_out=_held_out(text.part(share)),
         updates=max(1, round(updates)),
         pass_updates=pass_updates,
-        preparation=preparation,
+        preparation=0.0,  # depends on the passes
         training=units / machine.speed * 60,
         units=units,
         choices=(),
         advice=(),
     )
-    recipe = replace(recipe, preparation=preparation_seconds(text, machine, sum(recipe.duplicates)))
+    recipe = replace(recipe, preparation=preparation_seconds(text, machine, sum(recipe.duplicates), share))
     reasons = _choices(recipe, text, machine, hours, place)
     given_choices = [Choice(name, value, "given on the command line") for name, value in given.items()]
     return replace(recipe, choices=(*reasons, *given_choices), advice=tuple(_advice(recipe, text)))
+
+
+class Fit(NamedTuple):
+    """What fits into the time.
+
+    Attributes:
+        vocabulary: Of the model; 0 if released weights decide it.
+        pass_updates: Updates in which the text is read once.
+        seconds: That are left for training.
+        place: Of the model in the table.
+        updates: Of the training.
+    """
+
+    vocabulary: int
+    pass_updates: float
+    seconds: float
+    place: float
+    updates: float
+
+
+def _fit(
+    text: TextFacts,
+    share: float,
+    machine: MachineFacts,
+    hours: float,
+    parts: int,
+    start_from: Optional[str],
+    pieces: int,
+) -> Fit:
+    """Return what fits into the time with a share of a text; ``pieces`` of the vocabulary are given, or 0."""
+    part = text.part(share)
+    vocabulary = 0 if start_from else pieces or _vocabulary(part)
+    seconds = hours * 3600 - preparation_seconds(text, machine, 1 + parts, share) - start_seconds(machine)
+    pass_updates = text_tokens(part, vocabulary or 30_000) / (TOKENS_PER_UPDATE * REAL_TOKENS)
+    minutes = max(0.0, seconds) / 60 * machine.speed
+    # released weights are often of the largest size of the table
+    place = ROWS[-1].minutes if start_from else place_for(minutes, LARGER_MODEL_PASSES * pass_updates)
+    updates = min(updates_in(minutes, place), most_passes(start_from) * pass_updates)
+    return Fit(vocabulary, pass_updates, seconds, place, updates)
 
 
 def _vocabulary(text: TextFacts) -> int:
@@ -322,6 +274,11 @@ def _held_out(text: TextFacts) -> float:
 
 def _advice(recipe: Recipe, text: TextFacts) -> List[str]:
     lines = []
+    if recipe.units < LEAST_UNITS and not recipe.start_from and not recipe.is_limited_by_text:
+        lines.append(
+            f"About {recipe.updates:,} updates teach how frequent words are, and little of their neighbours:"
+            f" {updates_in(LEAST_UNITS):,.0f} have done so. More time will help."
+        )
     if recipe.is_limited_by_text:
         lines.append(
             f"The text is read {most_passes(recipe.start_from)} times before the time is over, so the command ends"
@@ -372,12 +329,15 @@ def _choices(
     lengths = "short rows first: a model learns from them after a tenth of the tokens"
     masks = f"a quarter from {MASKED_MINUTES:.0f} minutes or {MASKED_PASSES:.0f} passes on; before, it gains nothing"
     minutes = f"training {recipe.training / 60:,.1f}, preparation {recipe.preparation / 60:,.1f}{guess}"
+    share = f"{recipe.documents_share:.1%} of the documents"
+    part = [Choice("text", share, "evenly spread; all of it could not be read in the time")]
     return [
         Choice(
             "time",
             f"{total / 60:,.1f} of {hours * 60:,.1f} minutes",
             "limited by the text" if recipe.is_limited_by_text else minutes,
         ),
+        *(part if recipe.documents_share < 1 else []),
         *model,
         Choice("lengths", ", then ".join(map(str, recipe.lengths)), lengths if len(recipe.lengths) > 1 else "given"),
         Choice("batch", f"{TOKENS_PER_UPDATE:,} tokens", "as in all measured recipes"),

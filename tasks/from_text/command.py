@@ -12,7 +12,7 @@ from data_utils.text.sources import OPTIONS_OF_INPUTS, STANDARD_INPUT, Source, a
 from data_utils.text.vocabulary import add_case_option, check_case
 from model.tasks import PRETRAINING
 from settings.flags import parse_flags
-from tasks.from_text.choice import LENGTHS, Recipe, choose, expected_bits
+from tasks.from_text.choice import LENGTHS, Recipe, choose
 from tasks.from_text.facts import look_at_machine, look_at_text
 from tasks.from_text.folder import Folder
 from tasks.from_text.judgement import judge
@@ -222,7 +222,10 @@ def plan_lines(recipe: Recipe, facts: Dict[str, str]) -> List[str]:
     """Return what was found and chosen, with reasons, and what to expect."""
     rows: List[Tuple[str, str, str]] = [(choice.name, str(choice.value), choice.reason) for choice in recipe.choices]
     lines = [f"text:    {facts['text']}", f"machine: {facts['machine']}", "", *aligned(rows)]
-    if recipe.start_from is None:
-        bits = f"{expected_bits(recipe.units, recipe.pass_updates):.2f}"
-        lines += ["", f"expect: a held-out masked-LM loss of about {bits} bits a byte, if the text is like Wikipedia"]
+    bits = recipe.expected_bits
+    if bits is not None:
+        lines += [
+            "",
+            f"expect: a held-out masked-LM loss of about {bits:.2f} bits a byte, if the text is like Wikipedia",
+        ]
     return [*lines, *recipe.advice]

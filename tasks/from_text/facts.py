@@ -42,6 +42,11 @@ class TextFacts(NamedTuple):
     is_code: bool
     is_whole: bool
 
+    def part(self, share: float) -> TextFacts:
+        """Return the facts of a share of the documents."""
+        counts = {name: round(share * getattr(self, name)) for name in ("words", "documents")}
+        return self._replace(megabytes=share * self.megabytes, **counts)
+
     def described(self) -> str:
         """Return the facts as one line."""
         about = "" if self.is_whole else "about "
@@ -69,15 +74,18 @@ class MachineFacts(NamedTuple):
     note: str
 
     @property
+    def core_speed(self) -> float:
+        """Return the speed of a core, as a multiple of that of a Zen 4 in bfloat16; measured on a Zen 3 in float32."""
+        return 1.0 if self.bfloat16 or self.gpu else 0.41
+
+    @property
     def speed(self) -> float:
         """Return the speed of training, as a multiple of that of two cores of a Zen 4 in bfloat16.
 
-        Measured: two cores of a Zen 3 in float32, and one H100 with 2 layers × 192. All else is a guess, which decides
-        the size of a model; the number of updates follows from the timing of the first ones.
+        Measured with two cores, and on one H100 with 2 layers × 192. All else is a guess, which decides the size of a
+        model; the number of updates follows from the timing of the first ones.
         """
-        if self.gpu:
-            return 31.0
-        return (1.0 if self.bfloat16 else 0.41) * min(self.cores, 16) / 2
+        return 31.0 if self.gpu else self.core_speed * min(self.cores, 16) / 2
 
     @property
     def precision(self) -> str:

@@ -13,14 +13,14 @@ from reports.from_text_page import write_from_text_page
 from reports.page import final_value, steady_throughput
 from reports.run_files import read_run_folder
 from tasks.from_text.blanks import fillings
-from tasks.from_text.choice import Recipe, expected_bits
+from tasks.from_text.choice import Recipe
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder
+from tasks.from_text.table import LEAST_UNITS, expected_bits
 from utilities.metric_names import MLM_LOSS
 from utilities.tables import aligned
 
 ACCURACY = "mlm_accuracy"
 FORECAST = "by the measured trainings, among which forecasts were up to 3 % too low and 5 % too high"
-FEWEST_UPDATES = 1_000  # below, the first plateau has just ended, and the measured recipes say nothing
 
 
 def judge(folder: Folder, recipe: Recipe, updates: Mapping[str, int], hours: float, facts: Mapping[str, str]) -> None:
@@ -57,7 +57,7 @@ def read_result(
         "training_loss": training,
         "baselines": _baselines(last.context_free(held_out=True), last.unigram_entropy(), last.vocabulary_size()),
         "forecasts": forecasts(recipe, sum(updates.values()), loss),
-        "expected": None if recipe.start_from else round(expected_bits(recipe.units, recipe.pass_updates), 3),
+        "expected": recipe.expected_bits,
         "samples_per_second": {
             name: round(statistics.median(rates), 1)
             for name, run in runs.items()
@@ -97,9 +97,9 @@ def forecasts(recipe: Recipe, updates: int, loss: Optional[float]) -> List[Tuple
         updates: Made in all parts.
         loss: On held-out text.
     """
-    if loss is None or recipe.start_from or updates < FEWEST_UPDATES:
-        return []
     units, once = recipe.units * updates / recipe.updates, recipe.pass_updates
+    if loss is None or recipe.start_from or units < LEAST_UNITS:
+        return []
     now, then = expected_bits(units, once), {}
     if not recipe.is_limited_by_text:
         then["twice the time"] = expected_bits(2 * units, once)

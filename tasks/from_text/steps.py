@@ -79,7 +79,8 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
         output = folder.path / "data" / str(length)
         if length == lengths[0]:
             given = ["--vocab-file", start_from] if start_from else ["--vocab-size", str(recipe.vocabulary)]
-            text = [*source, *given]
+            part = ["--documents-share", str(recipe.documents_share)] if recipe.documents_share < 1 else []
+            text = [*source, *part, *given]
         else:
             text = ["--sentences", str(first / CORPUS_FOLDER), "--vocab-file", str(first)]
         masks = ["--masked-lm-prob", str(recipe.masked), "--max-predictions", str(predictions(recipe, length))]

@@ -141,6 +141,22 @@ def test_held_out_documents(data_set: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "short" / "validation").exists()
 
 
+def test_a_share_of_the_documents(
+    text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half of the documents are whole, however they are split into sentences; of sentences no share is read."""
+    options = ["--documents-share", 0.5, "--workers", 1]
+    vocabulary = ["--vocab-file", data_set / "vocab.txt"]
+    assert run("--text", text, "--output", tmp_path / "half", *options, *vocabulary) == 0
+    half, everything = (
+        {" ".join(document.split()) for document in documents(folder / "corpus")}
+        for folder in (tmp_path / "half", data_set)
+    )
+    assert half < everything and len(half) == pytest.approx(len(everything) / 2, rel=0.1)
+    assert run("--sentences", data_set / "corpus", "--output", tmp_path / "again", *options, *vocabulary) == 2
+    assert "--documents-share" in capsys.readouterr().err
+
+
 def test_masking_statistics(data_set: Path, records: dict[str, np.ndarray]) -> None:
     names = ids(data_set)
     rows, slots = np.nonzero(records["masked_lm_weights"])

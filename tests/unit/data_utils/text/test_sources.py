@@ -13,7 +13,7 @@ import pytest
 from data_utils.text import sources
 from data_utils.text.corpus import REJECTED_NAME, read_corpus
 from data_utils.text.sentences import TextSettings, write_sentences
-from data_utils.text.sources import Source, add_source_options, source_from_options
+from data_utils.text.sources import Source, add_source_options, part_of, source_from_options
 from tests.support.real_data import real_data
 from utilities.errors import UserError
 
@@ -45,6 +45,17 @@ def test_plain_text(tmp_path: Path) -> None:
     whole = documents("--text", first, second, "--document-per-file")
     assert whole == [("a.txt", "One.\nTwo.\nThree."), ("b.txt", "Four.")]
     assert documents("--text", first, "--join-lines") == [("", "One. Two."), ("", "Three.")]
+
+
+def test_a_share_of_the_documents_is_evenly_spread(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("\n\n".join(f"Document {number}." for number in range(20)))
+    source = source_of("--text", path)
+    assert part_of(source, 1.0) is source
+    quarter = part_of(source, 0.25)
+    assert [document[1] for document in quarter.documents()] == [f"Document {number}." for number in (3, 7, 11, 15, 19)]
+    assert len(list(part_of(source, 0.9).documents())) == 18
+    assert quarter.identity() != part_of(source, 0.5).identity() != source.identity()
 
 
 def test_json_lines(tmp_path: Path) -> None:
