@@ -6,6 +6,7 @@ too long to be read in the time, a part is prepared.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -29,6 +30,7 @@ AVERAGED_PASSES, RATE = 10, 1e-3
 FULL_DECAY_PASSES = 20  # fewer passes have less decay in proportion; a text that is read once needs none
 WEIGHT_DECAYS = (0.01, 1.0)  # smallest and largest that are chosen
 MOST_CONTINUED_PASSES = 10
+FEWEST_UPDATES = 500  # 288 were too few to use the neighbours of a word, 973 enough
 FEWEST_PASSES, LONG_TEXT = 0.5, 10.0  # of a text of more MB that is read less often, only a part is prepared
 SHORT_TEXT = 20.0  # MB below which released weights are recommended
 LEAST_TRAINING = 10.0  # seconds of training below which a command is refused
@@ -177,10 +179,11 @@ def choose(
             " several files and --document-per-file"
         )
     pieces = int(given.get("bert_config.vocab_size") or 0)
-    share, fit = 1.0, _fit(text, 1.0, machine, hours, len(lengths), start_from, pieces)
+    fitted = functools.partial(_fit, text, machine, hours, len(lengths), start_from, pieces)
+    share, fit = 1.0, fitted(1.0)
     while fit.updates < FEWEST_PASSES * fit.pass_updates and share * text.megabytes > LONG_TEXT:
         share /= 2
-        fit = _fit(text, share, machine, hours, len(lengths), start_from, pieces)
+        fit = fitted(share)
     vocabulary, pass_updates, seconds, place, updates = fit
     if seconds < LEAST_TRAINING:
         least = (hours * 3600 - seconds + LEAST_TRAINING) / 3600
@@ -236,14 +239,14 @@ class Fit(NamedTuple):
 
 def _fit(
     text: TextFacts,
-    share: float,
     machine: MachineFacts,
     hours: float,
     parts: int,
     start_from: Optional[str],
     pieces: int,
+    share: float,
 ) -> Fit:
-    """Return what fits into the time with a share of a text; ``pieces`` of the vocabulary are given, or 0."""
+    """Return what fits into the time with a share of the text; ``pieces`` of the vocabulary are given, or 0."""
     part = text.part(share)
     vocabulary = 0 if start_from else pieces or _vocabulary(part)
     seconds = hours * 3600 - preparation_seconds(text, machine, 1 + parts, share) - start_seconds(machine)
@@ -274,10 +277,10 @@ def _held_out(text: TextFacts) -> float:
 
 def _advice(recipe: Recipe, text: TextFacts) -> List[str]:
     lines = []
-    if recipe.units < LEAST_UNITS and not recipe.start_from and not recipe.is_limited_by_text:
+    if recipe.updates < FEWEST_UPDATES and not recipe.start_from and not recipe.is_limited_by_text:
         lines.append(
-            f"About {recipe.updates:,} updates teach how frequent words are, and little of their neighbours:"
-            f" {updates_in(LEAST_UNITS):,.0f} have done so. More time will help."
+            f"In about {recipe.updates:,} updates a model learns how frequent words are, and nothing of their"
+            f" neighbours; give more --hours, for at least {FEWEST_UPDATES} updates."
         )
     if recipe.is_limited_by_text:
         lines.append(

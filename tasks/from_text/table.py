@@ -44,13 +44,13 @@ ROWS = (
 )
 # Held-out losses on 153 MB of English Wikipedia with 8,192 pieces, in nats, after this many units; the last one is a
 # forecast. Without a word's neighbours, it is 6.25.
-LOSSES = ((1.44, 4.518), (6.4, 3.655), (32.7, 2.981), (113.0, 2.753), (1_700.0, 2.31))
+LOSSES = ((1.11, 4.768), (1.44, 4.518), (2.0, 4.189), (6.4, 3.655), (32.7, 2.981), (113.0, 2.753), (1_700.0, 2.31))
 LEAST_UNITS = LOSSES[0][0]
 BITS_OF_A_NAT = 0.364  # bits a byte for each nat of a piece's loss, measured on that text with 8,192 pieces
 # A short text keeps the loss from falling as in this table: TEXT_FACTOR × updates^-TEXT_POWER bits above the floor, in
 # nats, are left however long the training is, with the updates in which the text is read once. Fitted to 1 MB; the
 # power is a guess.
-LOSS_FLOOR, TEXT_FACTOR, TEXT_POWER, SHARPNESS = 1.834, 5.32, 0.5, 6
+LOSS_FLOOR, TEXT_FACTOR, TEXT_POWER, SHARPNESS = 1.834, 5.5, 0.5, 8
 
 
 def interpolated(units: float, value: Callable[[Row], float]) -> float:

@@ -10,6 +10,7 @@ import pytest
 from settings.loading import load_config
 from tasks.from_text.choice import (
     FEWEST_PASSES,
+    FEWEST_UPDATES,
     LARGER_MODEL_PASSES,
     LONG_TEXT,
     MOST_PASSES,
@@ -79,7 +80,9 @@ def test_the_table_has_the_figures_of_the_configs(row: Any) -> None:
     assert updates_in(row.minutes) == pytest.approx(row.updates)
 
 
-@pytest.mark.parametrize(("minutes", "loss"), [(1.44, 4.518), (6.4, 3.655), (32.7, 2.981), (113.0, 2.753)])
+@pytest.mark.parametrize(
+    ("minutes", "loss"), [(1.11, 4.768), (1.44, 4.518), (2.0, 4.189), (6.4, 3.655), (32.7, 2.981), (113.0, 2.753)]
+)
 def test_the_expected_loss_is_the_measured_one(minutes: float, loss: float) -> None:
     assert expected_loss(minutes) == pytest.approx(loss, abs=0.01)
 
@@ -92,6 +95,7 @@ def test_the_expected_loss_is_the_measured_one(minutes: float, loss: float) -> N
         (4.45, 75, 1.417),
         (8.2, 75, 1.345),
         (20.4, 75, 1.300),
+        (1.71, 685, 1.597),
         (2.2, 685, 1.490),
         (28.5, 685, 1.108),
         (32.2, 9_500, 1.094),
@@ -178,10 +182,11 @@ def test_of_a_text_that_is_too_long_for_the_time_a_part_is_prepared(megabytes: f
         assert recipe.held_out * recipe.documents_share * text.documents >= 5
 
 
-def test_a_training_that_is_too_short_to_use_neighbours_is_said_to_be() -> None:
-    short, long = choose(WIKIPEDIA, ZEN4, 0.03), choose(WIKIPEDIA, ZEN4, 0.1)
-    assert short.expected_bits is None and "More time will help" in short.advice[0]
-    assert long.expected_bits is not None and not long.advice
+def test_a_training_that_is_too_short_to_learn_from_neighbours_is_said_to_be() -> None:
+    shortest, short, long = (choose(WIKIPEDIA, ZEN4, hours) for hours in (0.02, 0.03, 0.1))
+    assert shortest.updates < FEWEST_UPDATES < short.updates
+    assert "give more --hours" in shortest.advice[0] and not short.advice
+    assert shortest.expected_bits is None and short.expected_bits is None and long.expected_bits is not None
 
 
 def test_a_few_documents_are_held_out_of_few() -> None:

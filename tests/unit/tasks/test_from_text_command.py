@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import random
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.sources import source_from_options
 from tasks.from_text.command import Decision, decide, main, split
 from tasks.from_text.facts import TextFacts, look_at_text
+from tasks.from_text.steps import prepare
 from tests import ROOT
 
 WORDS = "the cat of a farmer sat on the mat and looked at some of the birds in the old garden"
@@ -172,6 +175,16 @@ def test_what_was_worked_is_added_up(text: Path) -> None:
     folder.lap("b", 3.0)
     folder.lap("a", 1.5)
     assert folder.seconds() == {"a": 3.5, "b": 3.0}
+
+
+def test_of_a_part_of_the_text_rows_of_both_lengths_are_made(text: Path) -> None:
+    decision = begin(text, "--workers", "1")
+    recipe = dataclasses.replace(decision.recipe, documents_share=0.5, held_out=0.2)
+    prepare(decision.folder, recipe, ["--text", str(text), "--workers", "1"])
+    for length in (32, 128):
+        data = decision.folder.path / "data" / str(length)
+        manifests = [load_manifest(folder) for folder in (data, data / VALIDATION_FOLDER)]
+        assert sum(manifest.totals["documents"] for manifest in manifests if manifest is not None) == 20
 
 
 def facts_of(text: Path) -> TextFacts:
