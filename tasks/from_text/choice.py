@@ -104,7 +104,11 @@ class Recipe:
     @property
     def is_limited_by_text(self) -> bool:
         """Return whether the training ends before the time is over, because the text has been read often enough."""
-        return self.updates >= self.most_updates
+        return self.updates + 1 >= self.most_updates  # those of the parts are rounded
+
+    def with_updates(self, updates: int) -> Recipe:
+        """Return the recipe of a training with so many updates in all parts, whose expected time is in proportion."""
+        return replace(self, updates=updates, units=self.units * updates / self.updates)
 
     @property
     def expected_bits(self) -> Optional[float]:
