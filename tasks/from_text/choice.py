@@ -30,8 +30,9 @@ AVERAGED_PASSES, RATE = 10, 1e-3
 FULL_DECAY_PASSES = 20  # fewer passes have less decay in proportion; a text that is read once needs none
 WEIGHT_DECAYS = (0.01, 1.0)  # smallest and largest that are chosen
 MOST_CONTINUED_PASSES = 10
-FEWEST_UPDATES = 500  # 288 were too few to use the neighbours of a word, 973 enough
+FEWEST_UPDATES = 500  # 288 were too few to use the neighbours of a word, 748 enough
 FEWEST_PASSES, LONG_TEXT = 0.5, 10.0  # of a text of more MB that is read less often, only a part is prepared
+FEWEST_DOCUMENTS = 20  # of such a part
 SHORT_TEXT = 20.0  # MB below which released weights are recommended
 LEAST_TRAINING = 10.0  # seconds of training below which a command is refused
 
@@ -107,7 +108,7 @@ class Recipe:
         return self.updates + 1 >= self.most_updates  # those of the parts are rounded
 
     def with_updates(self, updates: int) -> Recipe:
-        """Return the recipe of a training with so many updates in all parts, whose expected time is in proportion."""
+        """Return this recipe with another number of updates, and the units that they take."""
         return replace(self, updates=updates, units=self.units * updates / self.updates)
 
     @property
@@ -185,7 +186,8 @@ def choose(
     pieces = int(given.get("bert_config.vocab_size") or 0)
     fitted = functools.partial(_fit, text, machine, hours, len(lengths), start_from, pieces)
     share, fit = 1.0, fitted(1.0)
-    while fit.updates < FEWEST_PASSES * fit.pass_updates and share * text.megabytes > LONG_TEXT:
+    smallest = max(LONG_TEXT / text.megabytes, 2 * FEWEST_DOCUMENTS / max(text.documents, 1))
+    while fit.updates < FEWEST_PASSES * fit.pass_updates and share > smallest:
         share /= 2
         fit = fitted(share)
     vocabulary, pass_updates, seconds, place, updates = fit

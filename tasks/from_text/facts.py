@@ -75,7 +75,7 @@ class MachineFacts(NamedTuple):
 
     @property
     def core_speed(self) -> float:
-        """Return the speed of a core, as a multiple of that of a Zen 4 in bfloat16; measured on a Zen 3 in float32."""
+        """Return how fast a core trains, compared with a Zen 4 in bfloat16; float32 was measured on a Zen 3."""
         return 1.0 if self.bfloat16 or self.gpu else 0.41
 
     @property

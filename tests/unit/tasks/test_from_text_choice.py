@@ -9,6 +9,7 @@ import pytest
 
 from settings.loading import load_config
 from tasks.from_text.choice import (
+    FEWEST_DOCUMENTS,
     FEWEST_PASSES,
     FEWEST_UPDATES,
     LARGER_MODEL_PASSES,
@@ -188,6 +189,13 @@ def test_of_a_text_that_is_too_long_for_the_time_a_part_is_prepared(megabytes: f
         assert recipe.documents_share == 1 or recipe.passes < 2.5 * FEWEST_PASSES
         assert recipe.preparation < 0.3 * hours * 3600
         assert recipe.held_out * recipe.documents_share * text.documents >= 5
+
+
+def test_a_part_of_a_long_text_has_enough_documents() -> None:
+    text = WIKIPEDIA.part(65.0)._replace(documents=100)  # 10 GB in a hundred files
+    assert FEWEST_DOCUMENTS <= choose(text, ZEN4, 4).documents_share * text.documents < 100
+    with pytest.raises(UserError, match="give at least"):
+        choose(text, ZEN4, 0.2)
 
 
 def test_a_training_that_is_too_short_to_learn_from_neighbours_is_said_to_be() -> None:
