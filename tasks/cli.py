@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sys
 import traceback
@@ -88,6 +89,9 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         sys.stdout.flush()
         return 0
     log_to_stderr(loaded.config.logging)
+    if processes.index > 0:  # of several processes, the chief says what is done
+        root = logging.getLogger()
+        root.setLevel(max(root.level, logging.WARNING))
     run(loaded)
     return 0
 

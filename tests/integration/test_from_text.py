@@ -32,7 +32,7 @@ SMALL += ["--bert-config.num-attention-heads", "1", "--bert-config.intermediate-
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("text") / "mine.txt"
-    write_demo_corpus(path, words=30_000, packages=())
+    write_demo_corpus(path, words=10_000, packages=())
     return path
 
 
