@@ -37,13 +37,24 @@ from data_utils.text.examples import (
     write_examples,
 )
 from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
-from data_utils.text.sentences import add_sentence_options, text_settings_from_options, write_sentences
-from data_utils.text.sources import Source, part_of, source_from_options, standard_input_copied
+from data_utils.text.sentences import (
+    SENTENCE_OPTIONS,
+    add_sentence_options,
+    text_settings_from_options,
+    write_sentences,
+)
+from data_utils.text.sources import (
+    OPTIONS_OF_INPUTS,
+    Source,
+    part_of,
+    refuse_options,
+    source_from_options,
+    standard_input_copied,
+)
 from data_utils.text.vocabulary import add_vocabulary_options, check_size, train_vocabulary
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
-from utilities.errors import UserError
 
 CORPUS_FOLDER = "corpus"
 PACKED_FOLDER = "packed"
@@ -117,8 +128,9 @@ def _run_steps(options: argparse.Namespace) -> None:
     if options.workers == 1:
         use_one_tokenizer_thread()  # must be set before a vocabulary is trained: one worker uses one core
     folder = options.output / CORPUS_FOLDER
-    if options.sentences and options.documents_share != 1:
-        raise UserError("--documents-share: is an option of the sentences step, which was done; leave it out")
+    if options.sentences:
+        for defaults in (SENTENCE_OPTIONS, *OPTIONS_OF_INPUTS.values()):
+            refuse_options(options, defaults, "is an option of the sentences step, which was done; leave it out")
     given = (
         read_corpus(options.sentences)
         if options.sentences

@@ -47,10 +47,16 @@ from utilities.progress import progress_bar
 
 PUNKT_NAME = "punkt.json"
 SENTENCE_FILES = "sentences_*.txt"
-DEFAULT_MIN_CHARACTERS = 100
-DEFAULT_TRAINING_MEGABYTES = 4
 COUNTS = ("documents", "sentences", "words")
-DEFAULT_MAX_REJECTED = 1000
+DEFAULT_MIN_CHARACTERS, DEFAULT_TRAINING_MEGABYTES, DEFAULT_MAX_REJECTED = 100, 4, 1_000
+# The options of this step besides those of the input, with their defaults.
+SENTENCE_OPTIONS = {
+    "documents_share": 1.0,
+    "min_characters": DEFAULT_MIN_CHARACTERS,
+    "max_bad_articles": DEFAULT_MAX_REJECTED,
+    "language": "english",
+    "punkt_training_megabytes": DEFAULT_TRAINING_MEGABYTES,
+}
 MAX_REASON_CHARACTERS = 300
 
 
@@ -194,28 +200,28 @@ def add_sentence_options(parser: argparse.ArgumentParser, sentences_too: bool = 
     """Add the options of reading and splitting; ``sentences_too`` also accepts this step's output as input."""
     add_source_options(parser, sentences_too)
     parser.add_argument(
-        "--documents-share", type=fraction, default=1.0, metavar="X",
+        "--documents-share", type=fraction, metavar="X",
         help="read only this share of the documents, evenly spread over the input (default: all)",
     )  # fmt: skip
     parser.add_argument(
-        "--min-characters", type=int, default=DEFAULT_MIN_CHARACTERS, metavar="N",
+        "--min-characters", type=int, metavar="N",
         help="shorter documents are left out (default %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--max-bad-articles", type=natural, default=DEFAULT_MAX_REJECTED, metavar="N",
+        "--max-bad-articles", type=natural, metavar="N",
         help="documents that cannot be used are listed in set_aside.jsonl; more than N end the run"
         " (default %(default)s)",
     )  # fmt: skip
     add_worker_options(parser)
     parser.add_argument(
         "--language",
-        default="english",
         help="language of NLTK's trained Punkt model (punkt_tab), used if it is installed (default %(default)s)",
     )
     parser.add_argument(
-        "--punkt-training-megabytes", type=positive, default=DEFAULT_TRAINING_MEGABYTES, metavar="N",
+        "--punkt-training-megabytes", type=positive, metavar="N",
         help="text to train Punkt on if no trained model is installed (default %(default)s)",
     )  # fmt: skip
+    parser.set_defaults(**SENTENCE_OPTIONS)
 
 
 def text_settings_from_options(options: argparse.Namespace) -> TextSettings:

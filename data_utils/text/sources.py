@@ -11,7 +11,7 @@ import functools
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,8 @@ def part_of(source: Source, share: float) -> Source:
     """Return a source of a share of the documents, evenly spread over the input."""
     if share == 1:
         return source
+    if share == 0:
+        raise UserError("--documents-share 0: reads no document; give a number above 0")
     kind = {**source.kind, "documents_share": share}
     return replace(source, read=functools.partial(_spread, source.read, share), kind=kind)
 
@@ -212,6 +214,22 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
     group.add_argument("--join-lines", action="store_true", help="--text: lines are wrapped, join them to paragraphs")
 
 
+def refuse_options(options: argparse.Namespace, defaults: Mapping[str, Any], reason: str) -> None:
+    """Refuse options that have no effect.
+
+    Args:
+        options: Of the command line.
+        defaults: Names and defaults of those that have no effect.
+        reason: Why, and what to do.
+
+    Raises:
+        UserError: One has another value than its default.
+    """
+    for name, default in defaults.items():
+        if getattr(options, name) != default:
+            raise UserError(f"--{name.replace('_', '-')}: {reason}")
+
+
 def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
     """Return the source that the options of ``add_source_options`` describe.
 
@@ -223,10 +241,9 @@ def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
         UserError: The input cannot be read, or an option is one of another kind of input.
     """
     for owner, defaults in OPTIONS_OF_INPUTS.items():
-        changed = [name for name, default in defaults.items() if getattr(options, name) != default]
-        if changed and not getattr(options, owner):
-            option, other = (f"--{name.replace('_', '-')}" for name in (changed[0], owner))
-            raise UserError(f"{option}: is an option of {other}, which is not the input; leave it out")
+        if not getattr(options, owner):
+            other = f"--{owner.replace('_', '-')}"
+            refuse_options(options, defaults, f"is an option of {other}, which is not the input; leave it out")
     if options.dump:
         check_dump(options.dump)
         read = functools.partial(read_dump, options.dump, folder / WORK_FOLDER, options.workers)

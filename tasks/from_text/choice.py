@@ -143,7 +143,7 @@ def text_tokens(text: TextFacts, vocabulary: int) -> float:
     return text.words * 1.4 * (8_192 / max(vocabulary, 1_024)) ** 0.15
 
 
-def preparation_seconds(text: TextFacts, machine: MachineFacts, passes: int, share: float = 1.0) -> float:
+def preparation_seconds(text: TextFacts, machine: MachineFacts, passes: float, share: float = 1.0) -> float:
     """Return the seconds in which rows are made of a share of a text; measured with 153 MB on two cores of a Zen 4."""
     read, prepared = text.megabytes * 0.01, share * text.megabytes * (0.13 + 0.13 * passes) * 2 / machine.cores
     return 6 + (read + prepared) / machine.core_speed
@@ -255,13 +255,18 @@ def _fit(
     """Return what fits into the time with a share of the text; ``pieces`` of the vocabulary are given, or 0."""
     part = text.part(share)
     vocabulary = 0 if start_from else pieces or _vocabulary(part)
-    seconds = hours * 3600 - preparation_seconds(text, machine, 1 + parts, share) - start_seconds(machine)
     pass_updates = text_tokens(part, vocabulary or 30_000) / (TOKENS_PER_UPDATE * REAL_TOKENS)
-    minutes = max(0.0, seconds) / 60 * machine.speed
-    # released weights are often of the largest size of the table
-    place = ROWS[-1].minutes if start_from else place_for(minutes, LARGER_MODEL_PASSES * pass_updates)
-    updates = min(updates_in(minutes, place), most_passes(start_from) * pass_updates)
-    return Fit(vocabulary, pass_updates, seconds, place, updates)
+    seconds = hours * 3600 - start_seconds(machine)
+    fit = Fit(vocabulary, pass_updates, seconds, place=ROWS[0].minutes, updates=0)
+    for _ in range(3):  # rows for more passes take longer to make, which leaves time for fewer passes
+        passes = max(parts, 1 + fit.updates / pass_updates)
+        left = seconds - preparation_seconds(text, machine, passes, share)
+        minutes = max(0.0, left) / 60 * machine.speed
+        # released weights are often of the largest size of the table
+        place = ROWS[-1].minutes if start_from else place_for(minutes, LARGER_MODEL_PASSES * pass_updates)
+        updates = min(updates_in(minutes, place), most_passes(start_from) * pass_updates)
+        fit = Fit(vocabulary, pass_updates, left, place, updates)
+    return fit
 
 
 def _vocabulary(text: TextFacts) -> int:

@@ -144,7 +144,7 @@ def test_held_out_documents(data_set: Path, tmp_path: Path) -> None:
 def test_a_share_of_the_documents(
     text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Half of the documents are whole, however they are split into sentences; of sentences no share is read."""
+    """Half of the documents are whole, however they are split into sentences."""
     options = ["--documents-share", 0.5, "--workers", 1]
     vocabulary = ["--vocab-file", data_set / "vocab.txt"]
     assert run("--text", text, "--output", tmp_path / "half", *options, *vocabulary) == 0
@@ -153,8 +153,24 @@ def test_a_share_of_the_documents(
         for folder in (tmp_path / "half", data_set)
     )
     assert half < everything and len(half) == pytest.approx(len(everything) / 2, rel=0.1)
-    assert run("--sentences", data_set / "corpus", "--output", tmp_path / "again", *options, *vocabulary) == 2
-    assert "--documents-share" in capsys.readouterr().err
+    options[1] = 0
+    assert run("--text", text, "--output", tmp_path / "none", *options, *vocabulary) == 2
+    assert "reads no document" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--documents-share", 0.5), ("--min-characters", 9), ("--max-bad-articles", 2), ("--language", "german"),
+        ("--punkt-training-megabytes", 1), ("--join-lines",), ("--jsonl-field", "body"),
+    ],
+)  # fmt: skip
+def test_of_sentences_no_option_of_the_text_is_passed_over(
+    option: tuple[object, ...], data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--output", tmp_path / "again"]
+    assert run(*made, *option) == 2
+    assert f"error: {option[0]}: " in capsys.readouterr().err and not (tmp_path / "again").exists()
 
 
 def test_masking_statistics(data_set: Path, records: dict[str, np.ndarray]) -> None:

@@ -19,6 +19,7 @@ from tasks.from_text.choice import (
     TOKENS_PER_UPDATE,
     Recipe,
     choose,
+    start_seconds,
     text_tokens,
 )
 from tasks.from_text.facts import MachineFacts, TextFacts
@@ -189,6 +190,16 @@ def test_of_a_text_that_is_too_long_for_the_time_a_part_is_prepared(megabytes: f
         assert recipe.documents_share == 1 or recipe.passes < 2.5 * FEWEST_PASSES
         assert recipe.preparation < 0.3 * hours * 3600
         assert recipe.held_out * recipe.documents_share * text.documents >= 5
+
+
+@pytest.mark.parametrize("machine", [ZEN4, ZEN3, MachineFacts(16, "amx_bf16", 64.0, "", "")])
+@pytest.mark.parametrize("text", [WIKIPEDIA, WIKIPEDIA.part(1 / 15), WIKIPEDIA.part(1 / 150), SHORT])
+def test_the_plan_is_as_long_as_the_time(text: TextFacts, machine: MachineFacts) -> None:
+    for hours in BUDGETS[2:]:
+        recipe = choose(text, machine, hours)
+        planned = recipe.preparation + recipe.training + start_seconds(machine)
+        assert planned < 1.015 * hours * 3600
+        assert recipe.is_limited_by_text or planned > 0.985 * hours * 3600
 
 
 def test_a_part_of_a_long_text_has_enough_documents() -> None:
