@@ -257,16 +257,15 @@ def _fit(
     vocabulary = 0 if start_from else pieces or _vocabulary(part)
     pass_updates = text_tokens(part, vocabulary or 30_000) / (TOKENS_PER_UPDATE * REAL_TOKENS)
     seconds = hours * 3600 - start_seconds(machine)
-    fit = Fit(vocabulary, pass_updates, seconds, place=ROWS[0].minutes, updates=0)
+    updates = 0.0
     for _ in range(3):  # rows for more passes take longer to make, which leaves time for fewer passes
-        passes = max(parts, 1 + fit.updates / pass_updates)
+        passes = max(parts, 1 + updates / pass_updates)
         left = seconds - preparation_seconds(text, machine, passes, share)
         minutes = max(0.0, left) / 60 * machine.speed
         # released weights are often of the largest size of the table
         place = ROWS[-1].minutes if start_from else place_for(minutes, LARGER_MODEL_PASSES * pass_updates)
         updates = min(updates_in(minutes, place), most_passes(start_from) * pass_updates)
-        fit = Fit(vocabulary, pass_updates, left, place, updates)
-    return fit
+    return Fit(vocabulary, pass_updates, left, place, updates)
 
 
 def _vocabulary(text: TextFacts) -> int:
