@@ -19,7 +19,7 @@ LENGTHS = (32, 128)
 TOKENS_PER_UPDATE = 4_096
 REAL_TOKENS = 0.85  # share of a row's tokens that is text, over both parts
 HEAD_SIZE = 64
-MASKED_MINUTES, MASKED_PASSES = 7.0, 10.0  # from one of these on, a quarter of the words is masked
+MASKED_MINUTES, MASKED_PASSES = 4.5, 10.0  # from one of these on, a quarter of the words is masked
 VOCABULARIES = (1_024, 8_192)  # smallest and largest that are chosen
 ROUNDED_TO = 512
 # Over 1 MB, a larger model with 40 passes was better than a smaller one with 80 in the same time; 160 gained nothing.
@@ -340,7 +340,7 @@ def _choices(
             Choice("weight decay", recipe.weight_decay, "more for less text and more passes, against memorising"),
         ]
     lengths = "short rows first: a model learns from them after a tenth of the tokens"
-    masks = f"a quarter from {MASKED_MINUTES:.0f} minutes or {MASKED_PASSES:.0f} passes on; before, it gains nothing"
+    masks = f"a quarter from {MASKED_MINUTES:g} minutes or {MASKED_PASSES:.0f} passes on; before, it gains nothing"
     minutes = f"training {recipe.training / 60:,.1f}, preparation {recipe.preparation / 60:,.1f}{guess}"
     share = f"{recipe.documents_share:.1%} of the documents"
     part = [Choice("text", share, "evenly spread; all of it could not be read in the time")]
