@@ -20,7 +20,7 @@ from utilities.metric_names import MLM_LOSS
 from utilities.tables import aligned
 
 ACCURACY = "mlm_accuracy"
-FORECAST = "by the measured trainings, among which forecasts were up to 3 % too low and 5 % too high"
+FORECAST = "by the measured trainings, among which forecasts were up to 4 % too low or too high"
 
 
 def judge(folder: Folder, recipe: Recipe, updates: Mapping[str, int], hours: float, facts: Mapping[str, str]) -> None:
