@@ -37,8 +37,8 @@ class Row(NamedTuple):
 
 ROWS = (
     # Recipes with fewer updates and minutes in proportion. The whole speedrun, 6.4 minutes too, ends at 3.655.
-    Row("speedrun, shortened", 2.9, 2, 128, 0.05, 682, 1_278),
-    Row("half_hour, shortened", 6.4, 2, 192, 0.04, 700, 1_650),
+    Row("shortened speedrun", 2.9, 2, 128, 0.05, 682, 1_278),
+    Row("shortened half_hour", 6.4, 2, 192, 0.04, 700, 1_650),
     Row("half_hour", 32.7, 2, 192, 0.04, 2_000, 10_000),
     Row("two_hours", 113.0, 4, 256, 0.04, 1_600, 15_000),
     # Planned, never trained to its end; its minutes are those of two hours for its operations.
