@@ -224,7 +224,7 @@ def _start_fork_server(context: ForkServerContext) -> None:
     from multiprocessing import forkserver
 
     command = sys.modules["__main__"].__spec__
-    if command is not None:
+    if command is not None and command.name.endswith(".__main__"):  # workers run any other module anew themselves
         context.set_forkserver_preload([command.name])
     if threading.current_thread() is not threading.main_thread():  # which alone may change how signals are handled
         return

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from data_utils import shards
 from data_utils.recipe import clear_work
 from data_utils.shards import ALONE, Shard, Step, Workers, open_workers, run_shards
 from utilities.errors import UserError
+from utilities.files import PROJECT
 from utilities.progress import progress_bar
 
 
@@ -122,6 +124,24 @@ def test_a_lost_worker_ends_the_command_which_goes_on_when_it_is_run_again(tmp_p
         list(run(workers, tmp_path, make, numbers(9)))
     with open_workers(2) as workers:
         assert sorted(number for number, _ in run(workers, tmp_path, make, numbers(9))) == list(range(9))
+
+
+@pytest.mark.parametrize("module", ["module", "__main__"])
+def test_workers_of_a_command_in_a_package_warn_of_nothing(tmp_path: Path, module: str) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    (tmp_path / "package" / f"{module}.py").write_text(
+        "from data_utils.shards import open_workers\n"
+        "def main():\n"
+        "    with open_workers(2) as workers:\n"
+        "        print(*workers.executor.map(abs, [-1, -2]))\n"
+        "if __name__ == '__main__':\n"
+        "    main()\n"
+    )
+    command = [sys.executable, "-m", "package" if module == "__main__" else f"package.{module}"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(PROJECT)])}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=True)
+    assert (result.stdout, result.stderr) == ("1 2\n", "")
 
 
 @pytest.fixture(scope="module")
