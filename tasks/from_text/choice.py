@@ -118,6 +118,19 @@ class Recipe:
         return round(expected_bits(self.units, self.pass_updates), 3) if known else None
 
     @property
+    def expectation(self) -> Tuple[str, ...]:
+        """Return what to expect of the training in words, if anything is known."""
+        if self.expected_bits is not None:
+            bits = f"{self.expected_bits:.2f} bits a byte"
+            return (f"expect: a held-out masked-LM loss of about {bits}, if the text is like Wikipedia",)
+        if self.updates < FEWEST_UPDATES and not self.start_from and not self.is_limited_by_text:
+            return (
+                f"In {self.updates:,} updates a model learns how frequent words are, and nothing of their neighbours;"
+                f" give more --hours, for at least {FEWEST_UPDATES} updates.",
+            )
+        return ()
+
+    @property
     def duplicates(self) -> Tuple[int, ...]:
         """Return the passes over the text in each part, each with masks of its own."""
         return tuple(max(1, math.ceil(share * self.passes)) for share in self.shares)
@@ -287,11 +300,6 @@ def _held_out(text: TextFacts) -> float:
 
 def _advice(recipe: Recipe, text: TextFacts) -> List[str]:
     lines = []
-    if recipe.updates < FEWEST_UPDATES and not recipe.start_from and not recipe.is_limited_by_text:
-        lines.append(
-            f"In about {recipe.updates:,} updates a model learns how frequent words are, and nothing of their"
-            f" neighbours; give more --hours, for at least {FEWEST_UPDATES} updates."
-        )
     if recipe.is_limited_by_text:
         lines.append(
             f"The text is read {most_passes(recipe.start_from)} times before the time is over, so the command ends"

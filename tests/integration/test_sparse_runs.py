@@ -101,7 +101,7 @@ def test_killed_and_resumed(whole, root, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.skipif(not native.is_available(), reason="llvmlite is not installed")
-def test_kernels_train_alike_with_lamb(root):
+def test_kernels_train_alike_with_lamb(root, dataset):
     """The CPU's kernel and, compiled by XLA, one that runs everywhere give the same losses up to rounding."""
     losses = []
     for kernel, xla in (("native", "false"), ("gather", "true")):
