@@ -219,12 +219,13 @@ def _end_with(lifeline: Connection) -> None:
 def _start_fork_server(context: ForkServerContext) -> None:
     """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes.
 
-    It loads the command's modules, once for all workers and while this process does something else.
+    It loads the modules of a command that is a package, once for all workers and while this process does something
+    else. A command that is a single module is imported by each worker; Python warns if it has been loaded before.
     """
     from multiprocessing import forkserver
 
     command = sys.modules["__main__"].__spec__
-    if command is not None and command.name.endswith(".__main__"):  # workers run any other module anew themselves
+    if command is not None and command.name.endswith(".__main__"):
         context.set_forkserver_preload([command.name])
     if threading.current_thread() is not threading.main_thread():  # which alone may change how signals are handled
         return

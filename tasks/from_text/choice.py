@@ -119,10 +119,15 @@ class Recipe:
 
     @property
     def expectation(self) -> Tuple[str, ...]:
-        """Return what to expect of the training in words, if anything is known."""
-        if self.expected_bits is not None:
-            bits = f"{self.expected_bits:.2f} bits a byte"
-            return (f"expect: a held-out masked-LM loss of about {bits}, if the text is like Wikipedia",)
+        """Return the loss to expect in words, if anything is known of it."""
+        bits = self.expected_bits
+        if bits is None:
+            return ()
+        return (f"expect: a held-out masked-LM loss of about {bits:.2f} bits a byte, if the text is like Wikipedia",)
+
+    @property
+    def warning(self) -> Tuple[str, ...]:
+        """Return what is said of a training that is too short to learn from the neighbours of a word."""
         if self.updates < FEWEST_UPDATES and not self.start_from and not self.is_limited_by_text:
             return (
                 f"In {self.updates:,} updates a model learns how frequent words are, and nothing of their neighbours;"

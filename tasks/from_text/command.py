@@ -111,7 +111,8 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
     trainings = parts(folder, recipe, decision.given)
     updates = fix_updates(folder, recipe, trainings, options.hours)
     recipe = recipe.with_updates(sum(updates.values()))
-    print("\n".join([f"\n{' + '.join(map(str, updates.values()))} updates", *recipe.expectation]), flush=True)
+    numbers = " + ".join(map(str, updates.values()))
+    print("\n".join([f"\n{numbers} updates", *recipe.expectation, *recipe.warning]), flush=True)
     runs = [train_part(folder, part, updates[part.name]) for part in trainings]
     export_model(folder, runs[-1])
     judge(folder, recipe, updates, options.hours, decision.facts)
@@ -224,4 +225,4 @@ def plan_lines(recipe: Recipe, facts: Dict[str, str]) -> List[str]:
     """Return what was found and chosen, with reasons, and what to expect."""
     rows: List[Tuple[str, str, str]] = [(choice.name, str(choice.value), choice.reason) for choice in recipe.choices]
     lines = [f"text:    {facts['text']}", f"machine: {facts['machine']}", "", *aligned(rows)]
-    return [*lines, "", *recipe.expectation, *recipe.advice]
+    return [*lines, "", *recipe.expectation, *recipe.warning, *recipe.advice]

@@ -49,7 +49,7 @@ def read_result(
         "facts": dict(facts),
         "hours": hours,
         "choices": [[choice.name, str(choice.value), choice.reason] for choice in recipe.choices],
-        "advice": [*(recipe.expectation if recipe.expected_bits is None else ()), *recipe.advice],
+        "advice": [*recipe.warning, *recipe.advice],
         "updates": dict(updates),
         "loss": loss,
         "right": accuracy,

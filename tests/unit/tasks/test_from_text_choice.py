@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -219,8 +220,10 @@ def test_a_part_of_a_long_text_has_enough_documents() -> None:
 def test_a_training_that_is_too_short_to_learn_from_neighbours_is_said_to_be() -> None:
     shortest, short, long = (choose(WIKIPEDIA, ZEN4, hours) for hours in (0.02, 0.03, 0.1))
     assert shortest.updates < FEWEST_UPDATES < short.updates
-    assert "give more --hours" in shortest.expectation[0] and not short.expectation
-    assert shortest.with_updates(28).expectation[0].startswith("In 28 updates")  # as many as there was time for
+    assert "give more --hours" in shortest.warning[0] and not short.warning and not short.advice
+    assert shortest.with_updates(28).warning[0].startswith("In 28 updates")  # as many as there was time for
+    few = replace(long, updates=FEWEST_UPDATES - 1)  # by a larger model, in more time
+    assert few.warning and few.expectation
     assert shortest.expected_bits is None and short.expected_bits is None and long.expected_bits is not None
 
 
