@@ -21,9 +21,9 @@ from utilities.errors import UserError
 from utilities.files import write_atomically
 
 RECIPE_NAME = "recipe.json"
-RECIPE_VERSION = 3  # must be raised whenever the same input and settings would give other bytes
+RECIPE_VERSION = 4  # must be raised whenever the same input and settings would give other bytes
 RECORD_FILES = "*.tfrecord"
-END_BYTES = 4096  # read from a file's beginning and end for its identity
+END_BYTES, BLOCK_BYTES = 4096, 1 << 20
 MAX_DIFFERENCES_SHOWN = 3
 
 
@@ -102,20 +102,24 @@ def clear_work(folder: Path) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def identify_files(files: Sequence[Path]) -> Dict[str, Any]:
-    """Identify input files by number, size and a checksum, without reading them completely.
+def identify_files(files: Sequence[Path], ends_only: bool = False) -> Dict[str, Any]:
+    """Identify files by number, size and a checksum of their names and content; a folder may be moved between two runs.
 
-    The checksum covers each file's name, size, beginning and end, so a folder may be moved between two runs.
+    Args:
+        ends_only: Whether only each file's beginning and end are read, as of records, which are large and are not
+            edited.
     """
     checksum = total = 0
     for path in files:
         size = path.stat().st_size
         total += size
+        checksum = crc32c(os.fsencode(path.name) + f" {size} ".encode(), checksum)
         with open(path, "rb") as stream:
-            parts = [os.fsencode(path.name) + f" {size} ".encode(), stream.read(END_BYTES)]
-            stream.seek(max(0, size - END_BYTES))
-            parts.append(stream.read(END_BYTES))
-        checksum = crc32c(b"".join(parts), checksum)
+            if ends_only:
+                checksum = crc32c(stream.read(END_BYTES), checksum)
+                stream.seek(max(0, size - END_BYTES))
+            while block := stream.read(BLOCK_BYTES):
+                checksum = crc32c(block, checksum)
     return {"files": len(files), "bytes": total, "checksum": f"{checksum:08x}"}
 
 

@@ -203,7 +203,7 @@ def prepare_repair(data: DataSet, output: Path, overwrite: bool) -> None:
     if output.resolve() == data.folder.resolve():
         raise UserError(f"--fix {output}: is the data set itself; name another folder")
     vocabulary = data.vocabulary.sha256 if data.vocabulary is not None else data.vocab_size
-    recipe = {"repair of": identify_files(data.files), "form": data.sizes, "vocabulary": vocabulary}
+    recipe = {"repair of": identify_files(data.files, ends_only=True), "form": data.sizes, "vocabulary": vocabulary}
     prepare_folder(output, recipe, overwrite)
 
 

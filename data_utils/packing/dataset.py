@@ -143,7 +143,9 @@ def _pack(
     Returns:
         The plan of the source's held-out records, whose packs have the same sizes; None if there are none.
     """
-    if prepare_folder(output, {"input": identify_files(source.reader.paths), "packs": choices}, overwrite):
+    if prepare_folder(
+        output, {"input": identify_files(source.reader.paths, ends_only=True), "packs": choices}, overwrite
+    ):
         print(f"packing: {output} is complete already", file=sys.stderr)
         return None
     if overwrite:  # held-out packs of another data set, whose documents this one may train on

@@ -58,7 +58,9 @@ class Source(NamedTuple):
             length, predictions, *_ = record_sizes(first)
         except ExampleError as error:
             raise RecordError(*files.locate(0), error.reason, "make the data set again") from None
-        return cls(folder.absolute(), Shape(length, predictions), json_digest(identify_files(files.paths)))
+        return cls(
+            folder.absolute(), Shape(length, predictions), json_digest(identify_files(files.paths, ends_only=True))
+        )
 
     @property
     def reader(self) -> RecordReader:

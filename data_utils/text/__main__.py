@@ -36,6 +36,7 @@ from data_utils.text.examples import (
     vocabulary_from_options,
     write_examples,
 )
+from data_utils.text.first_look import look_at_beginning
 from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
 from data_utils.text.sentences import (
     SENTENCE_OPTIONS,
@@ -136,6 +137,9 @@ def _run_steps(options: argparse.Namespace) -> None:
         if options.sentences
         else part_of(source_from_options(options, folder), options.documents_share)
     )
+    if isinstance(given, Source) and given.kind["kind"] == "text":
+        for note in look_at_beginning(given):
+            print(f"note: {note}", file=sys.stderr)
     with workers_from_options(options) as workers:
         _prepare(options, settings, given, vocabulary, workers)
     print(describe(options.output))

@@ -82,16 +82,16 @@ def read_documents(files: Sequence[Path]) -> Iterator[bytes]:
     """
     for path in files:
         with open(path, "rb") as stream:
-            text = b""
+            text = bytearray()
             while block := stream.read(BLOCK_BYTES):
+                start, searched = 0, max(0, len(text) - 2)  # the end of a document may begin in the last two bytes
                 text += block
-                start = 0
-                for match in DOCUMENT_END.finditer(text):
-                    yield _checked(path, text[start : match.end()])
+                for match in DOCUMENT_END.finditer(text, searched):
+                    yield _checked(path, bytes(text[start : match.end()]))
                     start = match.end()
-                text = text[start:]
+                del text[:start]
             if text:
-                yield _checked(path, text + b"\n\n")
+                yield _checked(path, bytes(text) + b"\n\n")
 
 
 def _checked(path: Path, document: bytes) -> bytes:

@@ -132,12 +132,14 @@ def make_features(
     special = SpecialIds(*vocabulary.special_ids().tolist())
     sequences = lay_out(text.tokens, arrays, settings.max_seq_length, special)
     most = settings.max_predictions_per_seq
+    maskable = sequences.maskable & (sequences.input_ids != special.unk)  # there is no word to predict
     counts = prediction_counts(sequences.maskable, settings.masked_lm_prob, most, separators)
+    counts = np.minimum(counts, maskable.sum(1))
     if settings.whole_word_masking:
         continues = vocabulary.continues_word()[sequences.input_ids]
-        chosen = choose_words(sequences.maskable, continues, counts, rng)
+        chosen = choose_words(maskable, continues, counts, rng)
     else:
-        chosen = choose_tokens(sequences.maskable, counts, rng)
+        chosen = choose_tokens(maskable, counts, rng)
     return {
         "input_ids": hide(sequences.input_ids, chosen, special.mask, vocabulary.ordinary_ids(), rng),
         "input_mask": sequences.input_mask,

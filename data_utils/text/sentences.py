@@ -39,7 +39,14 @@ from data_utils.shards import (
 from data_utils.text.corpus import CORPUS_NAME, REJECTED_NAME, Corpus, read_corpus
 from data_utils.text.readers import Document, RejectedDocument
 from data_utils.text.sentence_splitter import Splitter, has_trained_model, load_splitter, save_parameters, train
-from data_utils.text.sources import Source, add_source_options, part_of, source_from_options, standard_input_copied
+from data_utils.text.sources import (
+    DEFAULT_MIN_CHARACTERS,
+    Source,
+    add_source_options,
+    part_of,
+    source_from_options,
+    standard_input_copied,
+)
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -48,7 +55,7 @@ from utilities.progress import progress_bar
 PUNKT_NAME = "punkt.json"
 SENTENCE_FILES = "sentences_*.txt"
 COUNTS = ("documents", "sentences", "words")
-DEFAULT_MIN_CHARACTERS, DEFAULT_TRAINING_MEGABYTES, DEFAULT_MAX_REJECTED = 100, 4, 1_000
+DEFAULT_TRAINING_MEGABYTES, DEFAULT_MAX_REJECTED = 4, 1_000
 # The options of this step besides those of the input, with their defaults.
 SENTENCE_OPTIONS = {
     "documents_share": 1.0,
@@ -73,12 +80,17 @@ def paragraphs(document: Document) -> list[str]:
     return [line for line in map(str.strip, document.text.splitlines()) if line]
 
 
+def is_too_short(document: Document, min_characters: int) -> bool:
+    """Return whether a document is left out, because its paragraphs have fewer characters, or none."""
+    return sum(map(len, paragraphs(document))) < max(min_characters, 1)
+
+
 def _make_sentences(step: Step, model: str, min_characters: int, shard: Shard) -> tuple[list[str], dict[str, Any]]:
     """Write the sentences of a shard's documents, unless it has none."""
     splitter = load_splitter(model)
     lines: list[str] = []
     rejected: list[RejectedDocument] = []
-    documents = 0
+    documents = short = 0
     for document in shard.content:
         sentences = document if isinstance(document, RejectedDocument) else _split(splitter, document, min_characters)
         if isinstance(sentences, RejectedDocument):
@@ -86,21 +98,22 @@ def _make_sentences(step: Step, model: str, min_characters: int, shard: Shard) -
         elif sentences:
             lines += [*sentences, ""]
             documents += 1
+        else:
+            short += 1
     text = "".join(line + "\n" for line in lines)
     names = [f"sentences_{shard.number:03d}.txt"] if text else []
     for name in names:
         write_atomically(step.folder / name, text)
     counts = {"documents": documents, "sentences": len(lines) - documents, "words": len(text.split())}
-    return names, {"files": names, "rejected": rejected, **counts}
+    return names, {"files": names, "rejected": rejected, "short": short, **counts}
 
 
 def _split(splitter: Splitter, document: Document, min_characters: int) -> list[str] | RejectedDocument:
     """Return a document's sentences; none if it is too short."""
-    kept = paragraphs(document)
-    if sum(map(len, kept)) < max(min_characters, 1):
+    if is_too_short(document, min_characters):
         return []
     try:
-        return [sentence for paragraph in kept for sentence in splitter.split(paragraph)]
+        return [sentence for paragraph in paragraphs(document) for sentence in splitter.split(paragraph)]
     except Exception as error:  # no bad document may end the run
         reason = f"{type(error).__name__}: {' '.join(str(error).split()) or 'no message'}"[:MAX_REASON_CHARACTERS]
         return RejectedDocument(document.title, f"cannot be split into sentences: {reason}")
@@ -164,7 +177,7 @@ def write_sentences(
     with progress_bar(source.total_bytes, "sentences") as progress:
         for number, facts in run_shards(workers, step, make, source.shards(), progress):
             made[number] = facts
-            counts.update({name: facts[name] for name in COUNTS}, rejected=len(facts["rejected"]))
+            counts.update({name: facts[name] for name in COUNTS}, rejected=len(facts["rejected"]), short=facts["short"])
             bad = f", {counts['rejected']:,} rejected" if counts["rejected"] else ""
             note = f"{counts['documents']:,} documents, {counts['words']:,} words{bad}"
             progress.set_postfix_str(note, refresh=False)
@@ -179,6 +192,9 @@ def write_sentences(
             f"{len(rejected):,} documents cannot be used, more than --max-bad-articles {max_bad_articles} allows; the"
             f" first: {_described(rejected[0])}; all of them: {folder / REJECTED_NAME}"
         )
+    if counts["short"]:
+        few = f"documents of fewer than {max(settings.min_characters, 1)} characters are left out (--min-characters)"
+        print(f"sentences: {counts['short']:,} {few}", file=sys.stderr)
     if not counts["documents"]:
         clear_work(folder)
         problem = "the input contains no prose: no document is long enough (see --min-characters)"
@@ -202,10 +218,6 @@ def add_sentence_options(parser: argparse.ArgumentParser, sentences_too: bool = 
     parser.add_argument(
         "--documents-share", type=fraction, metavar="X",
         help="read only this share of the documents, evenly spread over the input (default: all)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--min-characters", type=int, metavar="N",
-        help="shorter documents are left out (default %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--max-bad-articles", type=natural, metavar="N",

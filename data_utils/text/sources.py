@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from data_utils.command_line import natural
 from data_utils.hub_dataset import hub_stream
 from data_utils.recipe import identify_files
 from data_utils.records.manifest import WORK_FOLDER
@@ -43,6 +44,7 @@ LARGEST_SHARD = 4 << 20  # characters of text: seconds of work, and some ten meg
 SMALLEST_SHARD = 1 << 20
 SHARDS = 64  # minimum number of shards of a large input
 STANDARD_INPUT = Path("-")
+DEFAULT_MIN_CHARACTERS = 100
 COPY_BYTES = 1 << 20
 NO_TEXT = re.compile(r"\.(?:jsonl|ndjson|json|parquet|csv|tsv)(?:\.\w+)?$")  # names of files that --text would misread
 JSON_LINES = ("*.jsonl", "*.ndjson", "*.json", "wiki_*", "part-*")  # the last two are WikiExtractor's and Spark's
@@ -50,7 +52,7 @@ JSON_LINES = ("*.jsonl", "*.ndjson", "*.json", "wiki_*", "part-*")  # the last t
 DEFAULT_COLUMN, DEFAULT_SPLIT = "text", "train"
 # The options that only one kind of input has, with their defaults.
 OPTIONS_OF_INPUTS: dict[str, dict[str, Any]] = {
-    "text": {"document_per_file": False, "join_lines": False},
+    "text": {"document_per_file": False, "document_per_line": False, "join_lines": False},
     "jsonl": {"jsonl_field": DEFAULT_COLUMN},
     "parquet": {"parquet_column": DEFAULT_COLUMN},
     "hub_dataset": {"hub_config": None, "hub_split": DEFAULT_SPLIT, "hub_column": DEFAULT_COLUMN},
@@ -211,7 +213,12 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
         help="--hub-dataset: the column with the text (default %(default)s)",
     )
     group.add_argument("--document-per-file", action="store_true", help="--text: each file is one document")
+    group.add_argument("--document-per-line", action="store_true", help="--text: each line is one document")
     group.add_argument("--join-lines", action="store_true", help="--text: lines are wrapped, join them to paragraphs")
+    group.add_argument(
+        "--min-characters", type=natural, default=DEFAULT_MIN_CHARACTERS, metavar="N",
+        help="shorter documents are left out (default %(default)s)",
+    )  # fmt: skip
 
 
 def refuse_options(options: argparse.Namespace, defaults: Mapping[str, Any], reason: str) -> None:
@@ -253,6 +260,10 @@ def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
         if table is not None:
             raise UserError(f"--text {table}: is a table by its name; give its texts to --jsonl or --parquet")
         settings = {"whole_file": options.document_per_file, "join_lines": options.join_lines}
+        if options.document_per_line:
+            others = {"document_per_file": False, "join_lines": False}
+            refuse_options(options, others, "--document-per-line makes each line a document; leave one of them out")
+            settings["per_line"] = True  # unset, the recipe is that of earlier versions
         return _of_files(options, "text", ["*.txt"], read_text, **settings)
     if options.jsonl:
         return _of_files(options, "jsonl", JSON_LINES, read_json_lines, field=options.jsonl_field)

@@ -13,6 +13,7 @@ if not __package__:  # started by its path, from any folder
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
 import argparse
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import BinaryIO
 
 from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.trainers import WordPieceTrainer
 
@@ -28,6 +30,7 @@ from data_utils.text.corpus import read_corpus
 from data_utils.tokenizer import Vocabulary, bert_normalizer, read_vocabulary
 from data_utils.tokenizer_files import (
     CONTINUATION,
+    LONGEST_WORD,
     SETTINGS_NAME,
     SPECIAL_TOKENS,
     UNKNOWN,
@@ -46,6 +49,9 @@ SAMPLE_MEGABYTES = 300
 MIN_ALPHABET = 1000
 MISSING_IDEOGRAPHS = 1e-4  # share of the text's characters
 CHUNK_BYTES = 1 << 20
+# What may be a word of more letters than WordPiece reads: no blank, no punctuation of ASCII, and no ideograph, each of
+# which is a word of its own.
+LONG_WORD = re.compile(rf"[^\s!-/:-@\[-`{{-~\u3400-\u9fff\uf900-\ufaff]{{{LONGEST_WORD + 1},}}")
 
 
 def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
@@ -74,6 +80,14 @@ def _lines_between(stream: BinaryIO, start: int, end: int) -> Iterator[str]:
                 yield line.decode()
             except UnicodeDecodeError as error:
                 raise UserError(f"{stream.name}: not UTF-8 ({error.reason}); convert the file") from error
+
+
+def _without_long_words(normalizer: BertNormalizer, line: str) -> str:
+    """Return a line without words that are too long for WordPiece, which would be [UNK] and take long to train on."""
+    if not LONG_WORD.search(line):
+        return line
+    words = BertPreTokenizer().pre_tokenize_str(normalizer.normalize_str(line))
+    return " ".join(word for word, _ in words if len(word) <= LONGEST_WORD)
 
 
 def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[str]:
@@ -146,12 +160,16 @@ def train_vocabulary(
     _check_neighbours(output, rules)
     files, limit = list(files), SAMPLE_MEGABYTES * 10**6
     tokenizer = Tokenizer(WordPiece(unk_token=UNKNOWN))
-    tokenizer.normalizer = bert_normalizer(lower_case, rules)
+    normalizer = tokenizer.normalizer = bert_normalizer(lower_case, rules)
     tokenizer.pre_tokenizer = BertPreTokenizer()
+
+    def trainable() -> Iterator[str]:
+        return (_without_long_words(normalizer, line) for line in _lines(files, limit))
+
     # The trainer numbers the alphabet in the order of a hash table, which differs from run to run, and breaks ties by
     # number. An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer from adding
     # to it.
-    alphabet = _alphabet(tokenizer, _lines(files, limit), size)
+    alphabet = _alphabet(tokenizer, trainable(), size)
     trainer = WordPieceTrainer(
         vocab_size=size,
         min_frequency=min_frequency,
@@ -160,7 +178,7 @@ def train_vocabulary(
         continuing_subword_prefix=CONTINUATION,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_lines(files, limit), trainer)
+    tokenizer.train_from_iterator(trainable(), trainer)
     by_id = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     pieces = by_id + [f"[unused{number}]" for number in range(size - len(by_id))]
     content = "".join(piece + "\n" for piece in pieces).encode()

@@ -11,13 +11,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from tasks.from_text.facts import UNSPACED, MachineFacts, TextFacts
-from tasks.from_text.table import LEAST_UNITS, ROWS, expected_bits, interpolated, place_for, updates_in
+from tasks.from_text.facts import IDEOGRAPHS, UNSPACED, MachineFacts, TextFacts
+from tasks.from_text.table import FITTED_PASSES, FITTED_UNITS, ROWS, expected_bits, interpolated, place_for, updates_in
 from utilities.errors import UserError
 
 LENGTHS = (32, 128)
 TOKENS_PER_UPDATE = 4_096
 REAL_TOKENS = 0.85  # share of a row's tokens that is text, over both parts
+# Pieces of a word, with vocabularies of 8,192: 1.55 in 10 MB of English Wikipedia, 1.62 in 153; 3,072: 1.76 in 1 MB.
+PIECES_OF_A_WORD, VOCABULARY_POWER = 1.6, 0.1
 HEAD_SIZE = 64
 MASKED_MINUTES, MASKED_PASSES = 4.5, 10.0  # from one of these on, a quarter of the words is masked
 VOCABULARIES = (1_024, 8_192)  # smallest and largest that are chosen
@@ -33,6 +35,7 @@ MOST_CONTINUED_PASSES = 10
 FEWEST_UPDATES = 500  # 288 were too few to use the neighbours of a word, 748 enough
 FEWEST_PASSES, LONG_TEXT = 0.5, 10.0  # of a text of more MB that is read less often, only a part is prepared
 FEWEST_DOCUMENTS = 20  # of such a part
+MUCH_HELD_OUT = 0.2  # a larger share than the size of a text asks for
 SHORT_TEXT = 20.0  # MB below which released weights are recommended
 LEAST_TRAINING = 10.0  # seconds of training below which a command is refused
 
@@ -60,7 +63,8 @@ class Recipe:
         documents_share: Share of the documents that is read.
         held_out: Share of these that is held out.
         updates: That are expected, in all parts.
-        pass_updates: Updates in which the text is read once.
+        pass_updates: Updates in which the text is read once, without what is held out.
+        is_measured: Whether text and model are like those of which the loss to expect was measured.
         preparation, training: Seconds that are expected.
         units: Minutes of the training that is expected, on two cores of a Zen 4.
         choices: All of this for people, with reasons.
@@ -81,6 +85,7 @@ class Recipe:
     held_out: float
     updates: int
     pass_updates: float
+    is_measured: bool
     preparation: float
     training: float
     units: float
@@ -111,19 +116,34 @@ class Recipe:
         """Return this recipe with another number of updates, and the units that they take."""
         return replace(self, updates=updates, units=self.units * updates / self.updates)
 
+    def with_training_tokens(self, tokens: int) -> Recipe:
+        """Return this recipe with the tokens of the prepared text, without what is held out."""
+        return replace(self, pass_updates=_pass_updates(tokens))
+
     @property
     def expected_bits(self) -> Optional[float]:
         """Return the held-out loss to expect of a text like Wikipedia, in bits a byte; None if nothing is known."""
-        known = self.units >= LEAST_UNITS and not self.start_from
-        return round(expected_bits(self.units, self.pass_updates), 3) if known else None
+        known = self.is_measured and not self.start_from
+        bits = expected_bits(self.units, self.pass_updates) if known else None
+        return None if bits is None else round(bits, 3)
 
     @property
     def expectation(self) -> Tuple[str, ...]:
-        """Return the loss to expect in words, if anything is known of it."""
-        bits = self.expected_bits
-        if bits is None:
+        """Return the loss to expect in words, or why none is known."""
+        if self.start_from:
             return ()
-        return (f"expect: a held-out masked-LM loss of about {bits:.2f} bits a byte, if the text is like Wikipedia",)
+        bits = self.expected_bits
+        if bits is not None:
+            forecast = ", a forecast: no training as long was measured" if self.units > FITTED_UNITS[1] else ""
+            return (
+                f"expect: a held-out masked-LM loss of about {bits:.2f} bits a byte, if the text is like"
+                f" Wikipedia{forecast}",
+            )
+        if not self.is_measured or self.pass_updates < FITTED_PASSES[0]:
+            return (
+                "expect: not known; measured was prose in Latin letters, at least 1 MB, with models as chosen here",
+            )
+        return ()
 
     @property
     def warning(self) -> Tuple[str, ...]:
@@ -158,7 +178,12 @@ def text_tokens(text: TextFacts, vocabulary: int) -> float:
         return float(text.words)
     if text.is_code:
         return text.megabytes * 1e6 / 3
-    return text.words * 1.4 * (8_192 / max(vocabulary, 1_024)) ** 0.15
+    return text.words * PIECES_OF_A_WORD * (VOCABULARIES[1] / max(vocabulary, VOCABULARIES[0])) ** VOCABULARY_POWER
+
+
+def _pass_updates(tokens: float) -> float:
+    """Return the updates in which this many tokens of text are read once."""
+    return tokens / (TOKENS_PER_UPDATE * REAL_TOKENS)
 
 
 def preparation_seconds(text: TextFacts, machine: MachineFacts, passes: float, share: float = 1.0) -> float:
@@ -198,10 +223,10 @@ def choose(
     given = given or {}
     if text.is_whole and text.documents < 2:
         raise UserError(
-            "the text is one document, of which none can be held out; put a blank line between documents, or give"
-            " several files and --document-per-file"
+            "the text is one document, of which none can be held out; put a blank line between its chapters, or give"
+            " --document-per-line, which makes each line a document, or several files and --document-per-file"
         )
-    pieces = int(given.get("bert_config.vocab_size") or 0)
+    pieces = _given_size(given, "vocab_size") or 0
     fitted = functools.partial(_fit, text, machine, hours, len(lengths), start_from, pieces)
     share, fit = 1.0, fitted(1.0)
     smallest = max(LONG_TEXT / text.megabytes, 2 * FEWEST_DOCUMENTS / max(text.documents, 1))
@@ -216,12 +241,15 @@ def choose(
             f" {hours * 3600 - seconds:,.0f} s; give at least {math.ceil(1.2 * least * 1000) / 1000:g}"
         )
     units = updates / updates_in(1.0, place)
+    layers = round(interpolated(place, lambda row: row.layers))
+    hidden = HEAD_SIZE * round(interpolated(place, lambda row: row.hidden) / HEAD_SIZE)
+    given_layers, given_hidden = (_given_size(given, name) for name in ("num_hidden_layers", "hidden_size"))
     recipe = Recipe(
         start_from=start_from,
         on_gpu=bool(machine.gpu),
         precision=machine.precision,
-        layers=0 if start_from else round(interpolated(place, lambda row: row.layers)),
-        hidden=0 if start_from else HEAD_SIZE * round(interpolated(place, lambda row: row.hidden) / HEAD_SIZE),
+        layers=0 if start_from else given_layers or layers,
+        hidden=0 if start_from else given_hidden or hidden,
         initializer_range=round(interpolated(place, lambda row: row.initializer_range), 3),
         vocabulary=vocabulary,
         lengths=tuple(lengths),
@@ -231,6 +259,7 @@ def choose(
         held_out=_held_out(text.part(share)),
         updates=max(1, round(updates)),
         pass_updates=pass_updates,
+        is_measured=text.script == "LATIN" and not text.is_code and not (given_layers or given_hidden),
         preparation=0.0,  # depends on the passes
         training=units / machine.speed * 60,
         units=units,
@@ -238,9 +267,15 @@ def choose(
         advice=(),
     )
     recipe = replace(recipe, preparation=preparation_seconds(text, machine, sum(recipe.duplicates), share))
-    reasons = _choices(recipe, text, machine, hours, place)
+    reasons = _choices(recipe, text, machine, hours, place, bool(given_layers or given_hidden))
     given_choices = [Choice(name, value, "given on the command line") for name, value in given.items()]
     return replace(recipe, choices=(*reasons, *given_choices), advice=tuple(_advice(recipe, text)))
+
+
+def _given_size(given: Mapping[str, Any], name: str) -> Optional[int]:
+    """Return a size of the model that the user set; None if it is unset, or cannot be used, which is refused later."""
+    value = given.get(f"bert_config.{name}")
+    return value if type(value) is int and value > 0 else None
 
 
 class Fit(NamedTuple):
@@ -248,7 +283,7 @@ class Fit(NamedTuple):
 
     Attributes:
         vocabulary: Of the model; 0 if released weights decide it.
-        pass_updates: Updates in which the text is read once.
+        pass_updates: Updates in which the text is read once, without what is held out.
         seconds: That are left for training.
         place: Of the model in the table.
         updates: Of the training.
@@ -273,7 +308,7 @@ def _fit(
     """Return what fits into the time with a share of the text; ``pieces`` of the vocabulary are given, or 0."""
     part = text.part(share)
     vocabulary = 0 if start_from else pieces or _vocabulary(part)
-    pass_updates = text_tokens(part, vocabulary or 30_000) / (TOKENS_PER_UPDATE * REAL_TOKENS)
+    pass_updates = _pass_updates((1 - _held_out(part)) * text_tokens(part, vocabulary or 30_000))
     seconds = hours * 3600 - start_seconds(machine)
     updates = 0.0
     for _ in range(3):  # rows for more passes take longer to make, which leaves time for fewer passes
@@ -315,6 +350,11 @@ def _advice(recipe: Recipe, text: TextFacts) -> List[str]:
             f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: released weights"
             " that are continued (--start-from FOLDER) know more of the language, if there are some."
         )
+    if recipe.held_out > MUCH_HELD_OUT:
+        lines.append(
+            f"{recipe.held_out:.0%} of the documents are held out and not trained on, because there are only"
+            f" {text.documents:,}; blank lines between shorter documents, or more of them, leave more to train on."
+        )
     if text.repeated > 0.1:
         lines.append(f"{text.repeated:.0%} of the documents occur more than once; without them, each pass is shorter.")
     return lines
@@ -326,8 +366,9 @@ def _choices(
     machine: MachineFacts,
     hours: float,
     place: float,
+    is_given: bool,
 ) -> List[Choice]:
-    """Return the choices with their reasons; ``place`` in the table is that of the model."""
+    """Return the choices with their reasons; ``place`` is that of the model in the table, unless its size is given."""
     below = [row.name for row in ROWS if row.minutes <= place]
     above = [row.name for row in ROWS if row.minutes > place]
     ends = [*below[-1:], *above[:1]]
@@ -336,6 +377,7 @@ def _choices(
         why = f"the model for {recipe.units:.1f} minutes would read the text more than {LARGER_MODEL_PASSES} times"
     else:
         why = f"for {recipe.units:.1f} of its minutes"
+    model_reason = "given on the command line" if is_given else f"{between}; {why}"
     guess = "; the speed is a guess" if machine.gpu or machine.cores != 2 else ""
     total = recipe.preparation + recipe.training + start_seconds(machine)
     start_from = recipe.start_from
@@ -346,7 +388,7 @@ def _choices(
         ]
     else:
         model = [
-            Choice("model", f"{recipe.layers} layers × {recipe.hidden}", f"{between}; {why}"),
+            Choice("model", f"{recipe.layers} layers × {recipe.hidden}", model_reason),
             Choice("vocabulary", recipe.vocabulary, _vocabulary_reason(text)),
             Choice("word vectors", "yes", "from counts of neighbouring pieces: hundreds of updates less"),
             Choice("optimizer", "Muon, AdamW at 1e-3", "as in all measured recipes"),
@@ -380,6 +422,8 @@ def _choices(
 
 
 def _vocabulary_reason(text: TextFacts) -> str:
-    if text.script in UNSPACED:
+    if text.script == IDEOGRAPHS:
         return "each character is a word of its own"
+    if text.script in UNSPACED:
+        return "the most, because there are no blanks between words"
     return "3,072 for 1 MB, 8,192 from 10 MB on, where they lowered the loss of a byte"

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from data_utils.command_line import positive
-from data_utils.text.sources import OPTIONS_OF_INPUTS, STANDARD_INPUT, Source, add_source_options, source_from_options
+from data_utils.text.sources import (
+    DEFAULT_MIN_CHARACTERS,
+    OPTIONS_OF_INPUTS,
+    STANDARD_INPUT,
+    Source,
+    add_source_options,
+    source_from_options,
+)
 from data_utils.text.vocabulary import add_case_option, check_case
 from model.tasks import PRETRAINING
 from settings.flags import parse_flags
@@ -16,7 +23,16 @@ from tasks.from_text.choice import LENGTHS, Recipe, choose
 from tasks.from_text.facts import look_at_machine, look_at_text
 from tasks.from_text.folder import Folder
 from tasks.from_text.judgement import judge
-from tasks.from_text.steps import StepError, export_model, fix_updates, parts, prepare, train_part
+from tasks.from_text.steps import (
+    StepError,
+    check_parts,
+    export_model,
+    fix_updates,
+    parts,
+    prepare,
+    prepared,
+    train_part,
+)
 from utilities.commands import make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
@@ -103,12 +119,14 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
     """Do all steps that are not done yet."""
     decision = decide(options, others, started)
     folder, recipe = decision.folder, decision.recipe
-    print("\n".join([*plan_lines(recipe, decision.facts), *filter(None, [decision.note])]), flush=True)
+    print("\n".join([*plan_lines(recipe, decision.facts), *decision.notes]), flush=True)
     if options.plan:
         return
     folder.lap("plan")
     prepare(folder, recipe, _source_words(options))
-    trainings = parts(folder, recipe, decision.given)
+    data = prepared(folder, recipe)
+    trainings = parts(folder, recipe, decision.given, data.pieces)
+    recipe = recipe.with_training_tokens(data.tokens)
     updates = fix_updates(folder, recipe, trainings, options.hours)
     recipe = recipe.with_updates(sum(updates.values()))
     numbers = " + ".join(map(str, updates.values()))
@@ -126,14 +144,14 @@ class Decision(NamedTuple):
         recipe: The choice.
         given: Values of the config by dotted name that the user set.
         facts: Text and machine in words.
-        note: What the user may want to know about the machine.
+        notes: What the user may want to know about the text and the machine.
     """
 
     folder: Folder
     recipe: Recipe
     given: Dict[str, Any]
     facts: Dict[str, str]
-    note: str
+    notes: Tuple[str, ...]
 
 
 def decide(options: argparse.Namespace, others: Sequence[str], started: float) -> Decision:
@@ -147,15 +165,16 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     folder = Folder(options.output_dir / _name(options), started)
     options.output = folder.path / "data"
     source = source_from_options(options, options.output)
-    text, machine = look_at_text(source), look_at_machine()
+    text, machine = look_at_text(source, options.min_characters), look_at_machine()
     facts = {"text": text.described(), "machine": machine.described()}
     identity = _identity(options, source, given)
     recipe = None if options.plan else folder.planned(identity, facts)
     if recipe is None:
         recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given)
+        check_parts(parts(folder, recipe, given, recipe.vocabulary), recipe, given)
         if not options.plan:
             folder.begin(identity, recipe, facts)
-    return Decision(folder, recipe, given, facts, machine.note)
+    return Decision(folder, recipe, given, facts, (*text.notes, *filter(None, [machine.note])))
 
 
 def _given(others: Sequence[str]) -> Dict[str, Any]:
@@ -167,6 +186,8 @@ def _given(others: Sequence[str]) -> Dict[str, Any]:
     own, given = parse_flags(PRETRAINING, others)
     if own.config or own.throughput or own.schema:
         raise UserError("--config, --throughput and --schema are options of run_pretraining.py; leave them out")
+    if "bert_config" in given:
+        raise UserError("--bert-config: the model has sizes; give one of them, such as --bert-config.hidden-size 256")
     for name in given:
         fix = DECIDED.get(name) or DECIDED.get(name.partition(".")[0])
         if fix is not None:
@@ -200,7 +221,7 @@ def _name(options: argparse.Namespace) -> str:
 
 def _identity(options: argparse.Namespace, source: Source, given: Dict[str, Any]) -> Dict[str, Any]:
     """Return what must be the same when the command is repeated."""
-    names = ("hours", "lengths", "start_from", "cased", "keep_accents")
+    names = ("hours", "lengths", "start_from", "cased", "keep_accents", "min_characters")
     return {"text": source.identity(), **{name: getattr(options, name) for name in names}, "flags": given}
 
 
@@ -208,6 +229,7 @@ def _source_words(options: argparse.Namespace) -> List[str]:
     """Return the options of the text, for the preparation."""
     words: List[str] = []
     defaults = {name: value for settings in OPTIONS_OF_INPUTS.values() for name, value in settings.items()}
+    defaults["min_characters"] = DEFAULT_MIN_CHARACTERS
     for name in (*INPUTS, *defaults, "cased", "keep_accents", "workers"):
         value = getattr(options, name)
         if value == defaults.get(name):
@@ -216,7 +238,7 @@ def _source_words(options: argparse.Namespace) -> List[str]:
             words.append(f"--{name.replace('_', '-')}")
         elif isinstance(value, list):
             words += [f"--{name.replace('_', '-')}", *map(str, value)]
-        elif value:
+        elif value not in (None, False):
             words += [f"--{name.replace('_', '-')}", str(value)]
     return words
 

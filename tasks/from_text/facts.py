@@ -8,14 +8,17 @@ import unicodedata
 from collections import Counter
 from typing import List, NamedTuple, Optional, Tuple
 
+from data_utils.text.first_look import LONGEST_LOOK, look
 from data_utils.text.readers import Document
+from data_utils.text.sentences import is_too_short
 from data_utils.text.sources import Source
 from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
 from utilities.errors import UserError
 
 SAMPLE_CHARACTERS = 2_000_000  # read in less than a second
 SCRIPT_CHARACTERS = 100_000  # of the sample, whose scripts are counted
-UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI")  # scripts that write no blank between words
+IDEOGRAPHS = "CJK"  # the script of which BERT makes each character a word
+UNSPACED = (IDEOGRAPHS, "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")  # no blanks between words
 SIGNS_OF_CODE = "{}()[]<>=;_/\\#*&|+"
 CODE_SHARE = 0.06  # of these signs among the characters that are not white space; prose has 0.00 to 0.04
 DUMP_SHARE = 0.5  # of a compressed dump's bytes, the text of its articles
@@ -32,6 +35,9 @@ class TextFacts(NamedTuple):
         script: the most frequent one of the letters, as Unicode names it, such as ``LATIN``.
         is_code: whether the text looks like source code.
         is_whole: whether all of it was read, so that nothing is estimated.
+        files: of the input; 0 if it is not in files.
+        left_out: documents that are too short, which are not among ``documents``.
+        notes: what the user may not have meant, a sentence each.
     """
 
     megabytes: float
@@ -41,6 +47,9 @@ class TextFacts(NamedTuple):
     script: str
     is_code: bool
     is_whole: bool
+    files: int = 0
+    left_out: int = 0
+    notes: Tuple[str, ...] = ()
 
     def part(self, share: float) -> TextFacts:
         """Return the facts of a share of the documents."""
@@ -52,7 +61,10 @@ class TextFacts(NamedTuple):
         about = "" if self.is_whole else "about "
         kind = "source code" if self.is_code else self.script.capitalize()
         units = "characters" if self.script in UNSPACED else "words"
-        counts = f"{about}{self.megabytes:,.1f} MB, {self.words:,} {units}, {self.documents:,} documents, {kind}"
+        files = f" in {self.files:,} files" if self.files > 1 else ""
+        short = f" ({self.left_out:,} more are too short)" if self.left_out else ""
+        documents = f"{self.documents:,} documents{files}{short}"
+        counts = f"{about}{self.megabytes:,.1f} MB, {self.words:,} {units}, {documents}, {kind}"
         return f"{counts}, {self.repeated:.0%} of the documents repeated" if self.repeated >= 0.005 else counts
 
 
@@ -100,31 +112,46 @@ class MachineFacts(NamedTuple):
         return f"{self.gpu}, {cores}{memory}" if self.gpu else f"{cores}, {formats}{memory}, no GPU"
 
 
-def look_at_text(source: Source) -> TextFacts:
+def look_at_text(source: Source, min_characters: int) -> TextFacts:
     """Read the beginning of a text.
 
+    Args:
+        min_characters: Of a document; shorter ones are left out.
+
     Raises:
-        UserError: There is no text.
+        UserError: There is no text, all documents are too short, or most words are too long to be read.
     """
     if source.kind["kind"] == "dump":  # the articles are extracted later, by another program
         megabytes = DUMP_SHARE * source.files[0].stat().st_size / 1e6
         return TextFacts(megabytes, int(megabytes * 160_000), int(megabytes * 300), 0.0, "LATIN", False, False)
+    first: List[str] = []
     texts: List[str] = []
-    length = position = 0
+    length = position = left_out = 0
     is_whole = True
     for document, position in source.read():  # noqa: B007 (used after the loop)
         if isinstance(document, Document) and document.text.strip():
-            texts.append(document.text)
+            if length < LONGEST_LOOK:
+                first.append(document.text)
             length += len(document.text)
+            if is_too_short(document, min_characters):
+                left_out += 1
+            else:
+                texts.append(document.text)
         if length >= SAMPLE_CHARACTERS:
             is_whole = False
             break
+    notes = look(first, source.kind, len(source.files))
+    if not texts and left_out:
+        raise UserError(
+            f"none of the documents has {min_characters} characters; --min-characters 1 keeps short ones, too"
+        )
     if not texts:
         raise UserError("the text is empty: there is no document in it")
     scale = 1.0
     if not is_whole and source.total_bytes is not None:
         scale = max(1.0, source.total_bytes / max(position, 1))
-    return _facts(texts, scale, is_whole)
+    facts = _facts(texts, scale, is_whole)
+    return facts._replace(files=len(source.files), left_out=int(scale * left_out), notes=tuple(notes))
 
 
 def _facts(texts: List[str], scale: float, is_whole: bool) -> TextFacts:

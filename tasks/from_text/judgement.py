@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from data_utils.records.manifest import load_manifest
+from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
 from reports.from_text_page import write_from_text_page
 from reports.page import final_value, steady_throughput
@@ -20,7 +20,7 @@ from utilities.metric_names import MLM_LOSS
 from utilities.tables import aligned
 
 ACCURACY = "mlm_accuracy"
-FORECAST = "by the measured trainings, among which forecasts were up to 4 % too low or too high"
+FORECAST = "by the measured trainings, among which forecasts were up to 5 % too low or too high"
 
 
 def judge(folder: Folder, recipe: Recipe, updates: Mapping[str, int], hours: float, facts: Mapping[str, str]) -> None:
@@ -53,7 +53,7 @@ def read_result(
         "updates": dict(updates),
         "loss": loss,
         "right": accuracy,
-        "bits_per_byte": _bits_per_byte(Path(str(last.config["dataset_dir"])), loss),
+        "bits_per_byte": _bits_per_byte(Path(str(last.config["dataset_dir"])) / VALIDATION_FOLDER, loss),
         "training_loss": training,
         "baselines": _baselines(last.context_free(held_out=True), last.unigram_entropy(), last.vocabulary_size()),
         "forecasts": forecasts(recipe, loss),
@@ -76,16 +76,15 @@ def _baselines(
     return [(name, round(value, 3)) for name, value in named if value is not None]
 
 
-def _bits_per_byte(data: Path, loss: Optional[float]) -> Optional[float]:
-    """Return the loss of a piece times the pieces of the text, divided by its bytes and ln 2.
+def _bits_per_byte(held_out: Path, loss: Optional[float]) -> Optional[float]:
+    """Return the loss of a piece times the pieces of the held-out text, divided by its bytes and ln 2.
 
     Models of different vocabularies can be compared by it. It is not the entropy of the text, because a masked piece
     is predicted from both sides.
     """
-    manifest = load_manifest(data)
-    files = list(data.parent.glob(f"*/{CORPUS_FOLDER}/*.txt"))
-    size = sum(path.stat().st_size for path in files)
-    if loss is None or manifest is None or not size or not manifest.totals.get("tokens"):
+    manifest = load_manifest(held_out)
+    size = sum(path.stat().st_size for path in (held_out / CORPUS_FOLDER).glob("*.txt"))
+    if loss is None or manifest is None or not size:
         return None
     return round(loss * manifest.totals["tokens"] / size / math.log(2), 4)
 
@@ -97,15 +96,15 @@ def forecasts(recipe: Recipe, loss: Optional[float]) -> List[Tuple[str, float, s
         recipe: With the updates that were made.
         loss: On held-out text.
     """
-    if loss is None or recipe.expected_bits is None:
+    now, units, once = recipe.expected_bits, recipe.units, recipe.pass_updates
+    if loss is None or now is None:
         return []
-    units, once = recipe.units, recipe.pass_updates
-    now, then = expected_bits(units, once), {}
+    then = {}
     if not recipe.is_limited_by_text:
         then["twice the time"] = expected_bits(2 * units, once)
     if recipe.documents_share == 1:
         then["twice the text"] = expected_bits(units, 2 * once)
-    return [(what, round(loss * bits / now, 3), FORECAST) for what, bits in then.items()]
+    return [(what, round(loss * bits / now, 3), FORECAST) for what, bits in then.items() if bits is not None]
 
 
 def result_lines(result: Mapping[str, Any]) -> List[str]:

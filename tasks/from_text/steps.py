@@ -13,11 +13,14 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.__main__ import main as prepare_rows
+from data_utils.tokenizer import read_vocabulary
 from data_utils.word_vectors import TOKENS
 from model.tasks import PRETRAINING
 from reports.run_files import read_run_folder
+from settings.loading import resolve
+from settings.problems import ConfigError
 from tasks import task_class, train
-from tasks.from_text.choice import TOKENS_PER_UPDATE, Recipe
+from tasks.from_text.choice import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
 from tasks.from_text.folder import MODEL, UPDATES, Folder
 from utilities.commands import start_command
 from utilities.errors import UserError
@@ -28,6 +31,9 @@ from utilities.progress import waiting
 CONFIGS = PROJECT / "configs" / "pretraining"
 CONTINUE = PROJECT / "configs" / "continue.json"
 SCHEDULE = "optimizer_opts.learning_rate"
+
+# Fields of a training's config that this command sets, and its options that decide them.
+OWN_WORDS = {"max_seq_length": "lengths", "pretrained_ckpt_path": "start-from"}
 
 TIMED_SHARE = 0.03  # of the training, in which its first updates are timed
 TIMED_SECONDS = (5.0, 20.0)
@@ -96,21 +102,46 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
             folder.lap(f"preparation, {length} tokens")
 
 
-def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any]) -> List[Part]:
-    """Return the trainings in order; the size of the vocabulary is that of the data.
+def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int) -> List[Part]:
+    """Return the trainings in order.
 
     Args:
         given: Values of the config by dotted name that the user set.
+        pieces: Of the vocabulary.
     """
-    plain = [_part(folder, recipe, length) for length in recipe.lengths]
+    plain = [_part(folder, recipe, length, pieces) for length in recipe.lengths]
     return [Part(part.name, merged(part.config, given)) for part in plain]
 
 
-def _part(folder: Folder, recipe: Recipe, length: int) -> Part:
+def check_parts(trainings: Sequence[Part], recipe: Recipe, given: Mapping[str, Any]) -> None:
+    """Refuse what the trainings would refuse, before their data is made.
+
+    Raises:
+        UserError: Released weights cannot be read or have no tokenizer, or a value that the user set cannot be used.
+    """
+    if recipe.start_from is not None:
+        from checkpoints.pretrained.opening import open_pretrained
+
+        open_pretrained(recipe.start_from, "--start-from")
+        read_vocabulary(Path(recipe.start_from))
+    for part in trainings:  # the weights of an earlier part are not there yet; their sizes are the config's
+        config = {**part.config, "pretrained_ckpt_path": recipe.start_from, "total_num_train_samples": part.rows}
+        try:
+            resolve(PRETRAINING, [config], given)
+        except ConfigError as error:
+            raise ConfigError([_in_own_words(problem) for problem in error.problems]) from error
+
+
+def _in_own_words(message: str) -> str:
+    """Return a message about a training's config with the options of this command instead of those of its own."""
+    for theirs, ours in OWN_WORDS.items():
+        message = message.replace(f"--{theirs.replace('_', '-')}", f"--{ours}").replace(theirs, ours.replace("-", "_"))
+    return message
+
+
+def _part(folder: Folder, recipe: Recipe, length: int, pieces: int) -> Part:
     gpu, start_from = recipe.on_gpu, recipe.start_from
     data = folder.path / "data" / str(length)
-    manifest = load_manifest(data)
-    assert manifest is not None, "the data is prepared"
     is_first, is_last = length == recipe.lengths[0], length == recipe.lengths[-1]
     rows = max(2, TOKENS_PER_UPDATE // length)
     micro, accumulated = (rows, 1) if gpu else (max(1, rows // 2), 2)
@@ -138,10 +169,10 @@ def _part(folder: Folder, recipe: Recipe, length: int) -> Part:
             config[option] = None  # as the weights have it
     else:
         config["bert_config"] = {
-            "vocab_size": 2 * math.ceil(manifest.vocabulary["size"] / 2),
+            "vocab_size": 2 * math.ceil(pieces / 2),
             "num_hidden_layers": recipe.layers,
             "hidden_size": recipe.hidden,
-            "num_attention_heads": recipe.hidden // 64,
+            "num_attention_heads": _heads(recipe.hidden),
             "intermediate_size": 4 * recipe.hidden,
             "initializer_range": recipe.initializer_range,
         }
@@ -153,6 +184,25 @@ def _part(folder: Folder, recipe: Recipe, length: int) -> Part:
     if not is_first:
         config["pretrained_ckpt_path"] = str(folder.path / str(recipe.lengths[0]))
     return Part(str(length), config)
+
+
+def _heads(hidden: int) -> int:
+    """Return the attention heads of a width: of 64 numbers each, or of the next larger number that divides it."""
+    return next(heads for heads in range(max(1, hidden // HEAD_SIZE), 0, -1) if hidden % heads == 0)
+
+
+class Prepared(NamedTuple):
+    """What is known of a text when its rows are made: pieces of the vocabulary, and tokens that are trained on."""
+
+    pieces: int
+    tokens: int
+
+
+def prepared(folder: Folder, recipe: Recipe) -> Prepared:
+    """Return the facts of the data that is there, whose text is counted once."""
+    manifest = load_manifest(folder.path / "data" / str(recipe.lengths[-1]))
+    assert manifest is not None, "the data is prepared"
+    return Prepared(manifest.vocabulary["size"], manifest.totals["tokens"])
 
 
 def merged(config: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any]:

@@ -44,15 +44,16 @@ ROWS = (
     # Planned, never trained to its end; its minutes are those of two hours for its operations.
     Row("small", 1_700.0, 4, 512, 0.03, 4_000, 60_000),
 )
-# Held-out losses on 153 MB of English Wikipedia with 8,192 pieces, in nats, after this many units; the last one is a
-# forecast. Without a word's neighbours, it is 6.25.
-LOSSES = ((1.11, 4.768), (1.44, 4.518), (2.0, 4.189), (6.4, 3.5), (32.7, 2.981), (113.0, 2.753), (1_700.0, 2.31))
-LEAST_UNITS = LOSSES[0][0]
-BITS_OF_A_NAT = 0.364  # bits a byte for each nat of a piece's loss, measured on that text with 8,192 pieces
-# A short text keeps the loss from falling as in this table: TEXT_FACTOR × updates^-TEXT_POWER bits above the floor, in
-# nats, are left however long the training is, with the updates in which the text is read once. Fitted to 1 MB; the
-# power is a guess.
-LOSS_FLOOR, TEXT_FACTOR, TEXT_POWER, SHARPNESS = 1.834, 5.5, 0.5, 8
+# Held-out losses on 153 MB of English Wikipedia with 8,192 pieces, in bits for each byte, after this many units; the
+# last one is a forecast.
+LOSSES = ((1.11, 1.729), (1.44, 1.652), (2.0, 1.568), (6.4, 1.279), (32.7, 1.090), (113.0, 1.006), (1_700.0, 0.844))
+# A short text keeps the loss from falling as in this table: TEXT_FACTOR × updates^-TEXT_POWER bits above the floor are
+# left however long the training is, with the updates in which the text is read once. Fitted to 1, 10 and 153 MB; the
+# floor and the power are guesses.
+LOSS_FLOOR, TEXT_FACTOR, TEXT_POWER = 0.668, 4.9, 0.5
+# Where the formula was fitted: units, and updates in which the text is read once (1 to 153 MB, less what is held out).
+# A longer text is no longer for a training that reads less than one pass, and is expected to be no better for others.
+FITTED_UNITS, FITTED_PASSES = (LOSSES[0][0], 118.0), (60.0, 11_500.0)
 
 
 def interpolated(units: float, value: Callable[[Row], float]) -> float:
@@ -92,24 +93,24 @@ def place_for(units: float, most_updates: float) -> float:
     return float(np.exp(np.interp(math.log(units / most_updates), np.log(update), np.log(minutes))))
 
 
-def expected_loss(units: float) -> float:
-    """Return the held-out masked-LM loss, in nats, on 153 MB of English Wikipedia with 8,192 pieces.
+def expected_bits(units: float, pass_updates: float) -> Optional[float]:
+    """Return the held-out masked-LM loss to expect, in bits for each byte of a text like English Wikipedia.
 
-    Example:
-        >>> round(expected_loss(6.4), 3), round(expected_loss(60), 3)
-        (3.5, 2.867)
-    """
-    times, losses = np.log(LOSSES).T
-    return float(np.exp(np.interp(math.log(units), times, losses)))
-
-
-def expected_bits(units: float, pass_updates: float) -> float:
-    """Return the held-out loss in bits for each byte of a text like English Wikipedia.
+    Beyond the longest measured training, the last row of ``LOSSES`` makes it a forecast.
 
     Args:
         units: Of the training.
-        pass_updates: Updates in which the text is read once.
+        pass_updates: Updates in which the text is read once, without what is held out.
+
+    Returns:
+        The loss; None for a shorter training, or a shorter text, than any that was measured.
+
+    Example:
+        >>> round(expected_bits(6.4, 11_000), 3), expected_bits(6.4, 10)
+        (1.281, None)
     """
-    of_time = BITS_OF_A_NAT * (expected_loss(units) - LOSS_FLOOR)
-    of_text = TEXT_FACTOR * pass_updates**-TEXT_POWER
-    return BITS_OF_A_NAT * LOSS_FLOOR + (of_time**SHARPNESS + of_text**SHARPNESS) ** (1 / SHARPNESS)
+    if units < FITTED_UNITS[0] or pass_updates < FITTED_PASSES[0]:
+        return None
+    times, losses = np.log(LOSSES).T
+    of_time = float(np.exp(np.interp(math.log(units), times, losses))) - LOSS_FLOOR
+    return LOSS_FLOOR + math.hypot(of_time, TEXT_FACTOR * min(pass_updates, FITTED_PASSES[1]) ** -TEXT_POWER)

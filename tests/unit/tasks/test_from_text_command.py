@@ -190,7 +190,7 @@ def test_of_a_part_of_the_text_rows_of_both_lengths_are_made(text: Path) -> None
 def facts_of(text: Path) -> TextFacts:
     options = split(["--text", str(text), "--hours", "1"])[0]
     options.output = text.parent / "runs"
-    return look_at_text(source_from_options(options, options.output))
+    return look_at_text(source_from_options(options, options.output), min_characters=1)
 
 
 def test_facts_of_a_text(text: Path) -> None:
