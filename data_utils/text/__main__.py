@@ -150,8 +150,21 @@ def _run_steps(options: argparse.Namespace) -> None:
         print(f"warning: {replaced}; pack this one with --pack, or delete them", file=sys.stderr)
 
 
+def prepare(arguments: list[str]) -> None:
+    """Run the whole preparation, for a program that handles its errors.
+
+    Raises:
+        UserError: An option or the text cannot be used.
+    """
+    _run(_parser().parse_args(arguments))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the whole preparation."""
+    return run_main(_parser(), _run, arguments)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = make_parser("data_utils.text", "Makes pre-training TFRecords from text, all steps in one.")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the data set")
     add_sentence_options(parser, sentences_too=True)
@@ -162,7 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--pack", type=positive, metavar="N",
         help=f"at the end, pack up to N sequences into one, into DIR/{PACKED_FOLDER}",
     )  # fmt: skip
-    return run_main(parser, _run, arguments)
+    return parser
 
 
 if __name__ == "__main__":

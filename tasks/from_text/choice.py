@@ -140,9 +140,7 @@ class Recipe:
                 f" Wikipedia{forecast}",
             )
         if not self.is_measured or self.pass_updates < FITTED_PASSES[0]:
-            return (
-                "expect: not known; measured was prose in Latin letters, at least 1 MB, with models as chosen here",
-            )
+            return ("expect: not known; measured was 1 MB or more of prose in Latin letters, by models as chosen here",)
         return ()
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -24,7 +25,6 @@ from tasks.from_text.facts import look_at_machine, look_at_text
 from tasks.from_text.folder import Folder
 from tasks.from_text.judgement import judge
 from tasks.from_text.steps import (
-    StepError,
     check_parts,
     export_model,
     fix_updates,
@@ -48,6 +48,19 @@ DECIDED = {
     **dict.fromkeys(("resume", "seeds", "do_training", "compile_only", "generated_dataset"), "leave it out"),
     **dict.fromkeys(("save_ckpt_path", "packing", "use_next_sentence"), "leave it out"),
 }
+# Advice of the steps, and what this command has instead.
+OWN_WORDS = (
+    (r"--max-seq-length", "--lengths"),
+    (r"max_seq_length", "lengths"),
+    (r"--pretrained-ckpt-path", "--start-from"),
+    (r"pretrained_ckpt_path", "start_from"),
+    (r"resume [^;:]*(: |with )--name \S+ --resume", "repeat the command"),
+    (r"give a larger --vocab-size, or a --vocab-file of its language", "start from weights of its language"),
+    (
+        r"change --output|name another --output|choose another folder, or replace it with --overwrite",
+        "give another --name",
+    ),
+)
 INPUTS = ("dump", "text", "jsonl", "wikiextractor", "wikitext", "parquet", "hub_dataset")
 
 
@@ -107,12 +120,24 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace, others: Sequence[str], started: float) -> Optional[int]:
     try:
         _make(options, others, started)
-    except StepError as failure:
-        return int(failure.args[0])
+    except UserError as error:
+        raise UserError(in_own_words(str(error))) from error
     except Stopped as stop:
         print(f"{stop}; the same command goes on there", file=sys.stderr)
         return stop.status
     return None
+
+
+def in_own_words(message: str) -> str:
+    """Return a message of one of the steps with what this command accepts instead of that step's options.
+
+    Example:
+        >>> in_own_words("lower --max-seq-length; fix that and resume from the last checkpoint: --name 128 --resume")
+        'lower --lengths; fix that and repeat the command'
+    """
+    for theirs, ours in OWN_WORDS:
+        message = re.sub(theirs, ours, message)
+    return message
 
 
 def _make(options: argparse.Namespace, others: Sequence[str], started: float) -> None:
@@ -163,8 +188,8 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     given = _given(others)
     _check(options)
     folder = Folder(options.output_dir / _name(options), started)
-    options.output = folder.path / "data"
-    source = source_from_options(options, options.output)
+    data = folder.path / "data"
+    source = source_from_options(argparse.Namespace(**{**vars(options), "output": data}), data)
     text, machine = look_at_text(source, options.min_characters), look_at_machine()
     facts = {"text": text.described(), "machine": machine.described()}
     identity = _identity(options, source, given)

@@ -12,13 +12,12 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
-from data_utils.text.__main__ import main as prepare_rows
+from data_utils.text.__main__ import prepare as prepare_rows
 from data_utils.tokenizer import read_vocabulary
 from data_utils.word_vectors import TOKENS
 from model.tasks import PRETRAINING
 from reports.run_files import read_run_folder
 from settings.loading import resolve
-from settings.problems import ConfigError
 from tasks import task_class, train
 from tasks.from_text.choice import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
 from tasks.from_text.folder import MODEL, UPDATES, Folder
@@ -31,9 +30,6 @@ from utilities.progress import waiting
 CONFIGS = PROJECT / "configs" / "pretraining"
 CONTINUE = PROJECT / "configs" / "continue.json"
 SCHEDULE = "optimizer_opts.learning_rate"
-
-# Fields of a training's config that this command sets, and its options that decide them.
-OWN_WORDS = {"max_seq_length": "lengths", "pretrained_ckpt_path": "start-from"}
 
 TIMED_SHARE = 0.03  # of the training, in which its first updates are timed
 TIMED_SECONDS = (5.0, 20.0)
@@ -61,10 +57,6 @@ class Part(NamedTuple):
         """The rows of an update."""
         batch = self.config["global_batch"]
         return math.prod(batch[key] for key in ("micro_batch_size", "replicas", "grad_acc_steps_per_replica"))
-
-
-class StepError(Exception):
-    """A command within this one failed, and has printed its own message; ``args[0]`` is its exit status."""
 
 
 def predictions(recipe: Recipe, length: int) -> int:
@@ -96,9 +88,7 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
         if load_manifest(output) is None or load_manifest(output / VALIDATION_FOLDER) is None:
             arguments = [*text, "--output", str(output), *sizes]
             print(f"\n=== rows of {length} tokens\n$ {start_command('data_utils.text', arguments)}", flush=True)
-            status = prepare_rows(arguments)
-            if status:
-                raise StepError(status)
+            prepare_rows(arguments)
             folder.lap(f"preparation, {length} tokens")
 
 
@@ -126,17 +116,7 @@ def check_parts(trainings: Sequence[Part], recipe: Recipe, given: Mapping[str, A
         read_vocabulary(Path(recipe.start_from))
     for part in trainings:  # the weights of an earlier part are not there yet; their sizes are the config's
         config = {**part.config, "pretrained_ckpt_path": recipe.start_from, "total_num_train_samples": part.rows}
-        try:
-            resolve(PRETRAINING, [config], given)
-        except ConfigError as error:
-            raise ConfigError([_in_own_words(problem) for problem in error.problems]) from error
-
-
-def _in_own_words(message: str) -> str:
-    """Return a message about a training's config with the options of this command instead of those of its own."""
-    for theirs, ours in OWN_WORDS.items():
-        message = message.replace(f"--{theirs.replace('_', '-')}", f"--{ours}").replace(theirs, ours.replace("-", "_"))
-    return message
+        resolve(PRETRAINING, [config], given)
 
 
 def _part(folder: Folder, recipe: Recipe, length: int, pieces: int) -> Part:
