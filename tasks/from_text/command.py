@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import sys
 from pathlib import Path
@@ -118,6 +119,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, others: Sequence[str], started: float) -> Optional[int]:
+    # What follows a training is this command's next step.
+    logging.getLogger("training.trainer").addFilter(lambda record: not record.getMessage().startswith("next: "))
     try:
         _make(options, others, started)
     except UserError as error:
