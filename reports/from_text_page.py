@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, List, Mapping
+from typing import Any, List, Mapping, Optional
 
+from reports.charts import Chart, Curve, draw
 from reports.page import Card
 from reports.templating import fill
 from utilities.files import write_atomically
@@ -28,8 +29,19 @@ def write_from_text_page(path: Path, result: Mapping[str, Any]) -> Path:
             for blank in result["blanks"]
         ],
         forecasts=[(what, f"{value:.3f}", why) for what, value, why in result["forecasts"]],
+        chart=_chart(result),
     )
     return write_atomically(path, html)
+
+
+def _chart(result: Mapping[str, Any]) -> Optional[Chart]:
+    """Return the training losses of the parts over all updates, beside the held-out loss and that without context."""
+    curves = [Curve(f"rows of {name}", *zip(*points)) for name, points in result["curves"].items() if points]
+    lines = dict(result["baselines"])
+    references = [(name, lines[name]) for name in ("context-free baseline",) if name in lines]
+    if result["loss"] is not None:
+        references.append(("held-out text, at the end", result["loss"]))
+    return draw("chart-loss", "masked-LM loss", "loss in nats", curves, references, axis="update") if curves else None
 
 
 def _cards(result: Mapping[str, Any], seconds: float) -> List[Card]:
@@ -43,6 +55,8 @@ def _cards(result: Mapping[str, Any], seconds: float) -> List[Card]:
         cards.append(
             Card("loss per byte of text", f"{result['bits_per_byte']:.3f}", "bits, comparable across vocabularies")
         )
+    if result["unknown"] is not None:
+        cards.append(Card("[UNK]", f"{result['unknown']:.2%}", "of the pieces of held-out text, which are not masked"))
     cards.append(Card("time", f"{seconds / 60:,.1f} min", f"of {result['hours'] * 60:,.1f}"))
     for name, rate in result["samples_per_second"].items():
         cards.append(Card(f"rows of {name} tokens", f"{rate:,.0f}", "a second, median, without compilation"))

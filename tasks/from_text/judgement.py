@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
+from data_utils.text.examples import UNKNOWN_TOKENS
+from data_utils.tokenizer_files import MASK, UNKNOWN
 from reports.from_text_page import write_from_text_page
 from reports.page import final_value, steady_throughput
-from reports.run_files import read_run_folder
+from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
 from tasks.from_text.choice import Recipe
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder
 from tasks.from_text.table import expected_bits
+from utilities.commands import start_command
+from utilities.errors import UserError
 from utilities.metric_names import MLM_LOSS
 from utilities.tables import aligned
 
@@ -31,9 +36,11 @@ def judge(folder: Folder, recipe: Recipe, updates: Mapping[str, int], hours: flo
         folder.lap("page")
         result["seconds"] = folder.seconds()
         folder.write(RESULT, result)
-    page = write_from_text_page(folder.path / PAGE, result)
-    print("\n".join(result_lines(result)))
-    print(f"\npage:  {page}\nmodel: {folder.path / MODEL} (a Hugging Face folder)")
+    print("\n".join([*result_lines(result), f"\nmodel: {folder.path / MODEL} (a Hugging Face folder)"]))
+    try:
+        print(f"page:  {write_from_text_page(folder.path / PAGE, result)}")
+    except (OSError, UserError) as error:
+        print(f"no page: {error}; repeat the command", file=sys.stderr)
 
 
 def read_result(
@@ -44,6 +51,7 @@ def read_result(
     last = runs[list(updates)[-1]]
     loss, accuracy = last.scores.get(MLM_LOSS), last.scores.get(ACCURACY)
     training = final_value(last, MLM_LOSS)
+    held_out = Path(str(last.config["dataset_dir"])) / VALIDATION_FOLDER
     return {
         "name": folder.path.name,
         "facts": dict(facts),
@@ -53,7 +61,8 @@ def read_result(
         "updates": dict(updates),
         "loss": loss,
         "right": accuracy,
-        "bits_per_byte": _bits_per_byte(Path(str(last.config["dataset_dir"])) / VALIDATION_FOLDER, loss),
+        "bits_per_byte": _bits_per_byte(held_out, loss),
+        "unknown": _unknown_share(held_out),
         "training_loss": training,
         "baselines": _baselines(last.context_free(held_out=True), last.unigram_entropy(), last.vocabulary_size()),
         "forecasts": forecasts(recipe, loss),
@@ -63,9 +72,39 @@ def read_result(
             for name, run in runs.items()
             if (rates := steady_throughput(run)[1])
         },
-        "blanks": fillings(Path(str(last.config["dataset_dir"])), folder.path / MODEL),
+        "curves": _curves(runs, updates),
+        "blanks": fillings(held_out.parent, folder.path / MODEL),
+        "commands": _commands(folder.path / MODEL),
         "reports": {name: f"{name}/report.html" for name in updates},
     }
+
+
+def _unknown_share(held_out: Path) -> Optional[float]:
+    """Return the share of [UNK] among the pieces of the held-out text."""
+    totals = getattr(load_manifest(held_out), "totals", {})
+    return totals[UNKNOWN_TOKENS] / totals["tokens"] if totals.get("tokens") and UNKNOWN_TOKENS in totals else None
+
+
+def _curves(runs: Mapping[str, RunData], updates: Mapping[str, int]) -> Dict[str, List[Tuple[float, float]]]:
+    """Return updates, counted over all parts, and training losses of each part."""
+    curves, before = {}, 0
+    for name, run in runs.items():
+        steps, losses = run.series(MLM_LOSS)
+        curves[name] = [(before + step, loss) for step, loss in zip(steps, losses)]
+        before += updates[name]
+    return curves
+
+
+def _commands(model: Path) -> List[Tuple[str, str]]:
+    """Return what can be done with the model next, and how."""
+    tune = ["--config", "configs/fine_tuning.json", "--pretrained-ckpt-path", str(model), "--name", "mine"]
+    table = ["train-file", "my.csv"], ["text", "review"], ["label", "sentiment"]
+    own = [word for name, value in table for word in (f"--classification-data.{name}", value)]
+    return [
+        ("Fill blanks", start_command("tasks.fill_mask", ["--checkpoint", str(model), f"a sentence with a {MASK}"])),
+        ("Train it on labelled texts", start_command("run_seq_classification", [*tune, *own])),
+        ("In Python", f'transformers.AutoModelForMaskedLM.from_pretrained("{model}")'),
+    ]
 
 
 def _baselines(
@@ -116,6 +155,8 @@ def result_lines(result: Mapping[str, Any]) -> List[str]:
         rows.append(("masked words right", f"{result['right']:.1%}"))
     if result["bits_per_byte"] is not None:
         rows.append(("the loss per byte of text", f"{result['bits_per_byte']:.3f} bits"))
+    if result["unknown"] is not None:
+        rows.append((f"{UNKNOWN}, held-out text", f"{result['unknown']:.2%} of the pieces"))
     rows += [(name, f"{value:.3f} nats") for name, value in result["baselines"]]
     rows += [(f"forecast, {what}", f"{value:.3f} nats ({why})") for what, value, why in result["forecasts"]]
     rows += [(f"rows of {name} per second", f"{rate:,.0f}") for name, rate in result["samples_per_second"].items()]

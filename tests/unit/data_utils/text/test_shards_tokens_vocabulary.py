@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from tokenizers import Tokenizer
 
 from data_utils.records.manifest import write_manifest
 from data_utils.shards import Shard
+from data_utils.text import corpus
 from data_utils.text.corpus import corpus_shards, shard_bytes_of
 from data_utils.text.examples import describe
 from data_utils.text.tokens import tokenize_lines, tokenize_text
@@ -64,6 +67,37 @@ TEXT = [
     ["The quick brown fox jumps.", "Foxes jumped quickly, unlike Zoë's."],
     ["今天天气好。", "Jumping foxes jump."],
 ] * 30
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 7, 1 << 20])
+def test_documents_do_not_depend_on_the_blocks_that_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    text = b"\n\na\r\n\r\nb\nc\n\n\nd\n\r\ne\n\n\n\nf"
+    path = tmp_path / "a.txt"
+    path.write_bytes(text)
+    monkeypatch.setattr(corpus, "BLOCK_BYTES", block)
+    ends = [match.end() for match in re.finditer(rb"\n\r?\n", text)]
+    whole = [text[start:end] for start, end in zip([0, *ends], ends)]
+    assert list(corpus.read_documents([path])) == [*whole, text[ends[-1] :] + b"\n\n"]
+
+
+def test_a_corpus_without_blank_lines_is_read_in_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a sentence\n" * 6_000_000)  # took half a minute when each block was searched from the beginning
+    started = time.process_time()
+    assert [len(document) for document in corpus.read_documents([path])] == [66_000_002]
+    assert time.process_time() - started < 5
+
+
+def test_words_that_are_too_long_do_not_train_the_vocabulary(tmp_path: Path) -> None:
+    words = [["a few words of a text"] * 30]
+    long = [[*words[0], "x" * 101 + " few", "xyzab" * 40_000, "xyz" * 33 + "w"]]  # the last one has 100 letters
+    plain = train_vocabulary([write(tmp_path / "a.txt", [[*words[0], "few", "xyz" * 33 + "w"]])], tmp_path / "a", 150)
+    started = time.process_time()
+    found = train_vocabulary([write(tmp_path / "b.txt", long)], tmp_path / "b", 150)
+    assert time.process_time() - started < 5
+    assert found.pieces == plain.pieces
 
 
 def test_the_vocabulary_is_deterministic(tmp_path: Path) -> None:

@@ -47,6 +47,24 @@ def test_plain_text(tmp_path: Path) -> None:
     assert documents("--text", first, "--join-lines") == [("", "One. Two."), ("", "Three.")]
 
 
+def test_a_line_can_be_a_document(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("One.\nTwo.\n\n  \nThree.\n", encoding="utf-8")
+    assert documents("--text", path, "--document-per-line") == [("", "One."), ("", "Two."), ("", "Three.")]
+    for other in ("--document-per-file", "--join-lines"):
+        with pytest.raises(UserError, match="leave one of them out"):
+            source_of("--text", path, "--document-per-line", other)
+    with pytest.raises(UserError, match="--document-per-line"):
+        source_of("--wikitext", path, "--document-per-line")
+
+
+def test_short_documents_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("Too short.\n\nAlso.\n\n" + "This one is long enough. " * 5, encoding="utf-8")
+    assert write_sentences(source_of("--text", path), tmp_path / "out").documents == 1
+    assert "2 documents of fewer than 100 characters are left out (--min-characters)" in capsys.readouterr().err
+
+
 def test_a_share_of_the_documents_is_evenly_spread(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\n\n".join(f"Document {number}." for number in range(20)))
