@@ -393,6 +393,8 @@ def _choices(
             Choice("weight decay", recipe.weight_decay, "more for less text and more passes, against memorising"),
         ]
     lengths = "short rows first: a model learns from them after a tenth of the tokens"
+    if len(recipe.lengths) == 1:
+        lengths = "released weights need no short rows" if start_from else "given on the command line"
     masks = f"a quarter from {MASKED_MINUTES:g} minutes or {MASKED_PASSES:.0f} passes on; before, it gains nothing"
     minutes = f"training {recipe.training / 60:,.1f}, preparation {recipe.preparation / 60:,.1f}{guess}"
     share = f"{recipe.documents_share:.1%} of the documents"
@@ -405,7 +407,7 @@ def _choices(
         ),
         *(part if recipe.documents_share < 1 else []),
         *model,
-        Choice("lengths", ", then ".join(map(str, recipe.lengths)), lengths if len(recipe.lengths) > 1 else "given"),
+        Choice("lengths", ", then ".join(map(str, recipe.lengths)), lengths),
         Choice("batch", f"{TOKENS_PER_UPDATE:,} tokens", "as in all measured recipes"),
         Choice("masked", f"{recipe.masked:.0%}", masks),
         Choice("dropout", "as the weights" if start_from else 0, "with 1 MB, worse also after 40 passes"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import re
 import sys
 from pathlib import Path
@@ -147,7 +148,7 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
     """Do all steps that are not done yet."""
     decision = decide(options, others, started)
     folder, recipe = decision.folder, decision.recipe
-    print("\n".join([*plan_lines(recipe, decision.facts), *decision.notes]), flush=True)
+    print("\n".join([*plan_lines(recipe, decision.facts), *decision.notes, f"folder:  {folder.path}"]), flush=True)
     if options.plan:
         return
     folder.lap("plan")
@@ -240,11 +241,13 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _name(options: argparse.Namespace) -> str:
-    """Return the name of the folder, by default that of the first input."""
+    """Return the name of the folder, by default that of the input: of several files, of the folder that they are in."""
     if options.name:
         return str(options.name)
-    first = next(value for value in (getattr(options, each) for each in INPUTS) if value)
-    return Path(str(first[0] if isinstance(first, list) else first)).stem or "from_text"
+    given = next(value for value in (getattr(options, each) for each in INPUTS) if value)
+    if isinstance(given, list) and len(given) > 1:
+        return Path(os.path.commonpath([path.resolve().parent for path in given])).name or "from_text"
+    return Path(str(given[0] if isinstance(given, list) else given)).stem or "from_text"
 
 
 def _identity(options: argparse.Namespace, source: Source, given: Dict[str, Any]) -> Dict[str, Any]:

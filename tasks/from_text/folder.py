@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from tasks.from_text.choice import Choice, Recipe
 from utilities.errors import UserError
@@ -55,7 +56,7 @@ class Folder:
             print(f"The plan was made on another machine ({machine}), for whose speed its time is.")
         try:
             return _recipe(_mapping(plan, "recipe"))
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path}: is not a plan of this version ({error}); give another --name") from error
 
     def begin(self, command: Mapping[str, Any], recipe: Recipe, facts: Mapping[str, str]) -> None:
@@ -79,9 +80,10 @@ class Folder:
         """Return the seconds worked, by step; those of a step that was killed are not known."""
         path = self.path / TIMES
         totals: Dict[str, float] = {}
-        for line in read_json_lines(path) if path.exists() else []:
-            if line:
-                totals[line["step"]] = totals.get(line["step"], 0.0) + line["seconds"]
+        with usable(path):
+            for line in read_json_lines(path) if path.exists() else []:
+                if line:
+                    totals[str(line["step"])] = totals.get(str(line["step"]), 0.0) + float(line["seconds"])
         return totals
 
     def read(self, name: str) -> Optional[Dict[str, Any]]:
@@ -94,6 +96,21 @@ class Folder:
 
     def _read(self, name: str) -> Dict[str, Any]:
         return read_json_object(self.path / name, fix="give another --name")
+
+
+@contextlib.contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """Within the block, what a file of the folder lacks, or has of another kind, is an error of the user's.
+
+    Raises:
+        UserError: It is damaged, or of another version.
+    """
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{path}: is damaged ({error!r}); delete it and repeat the command") from error
 
 
 def _mapping(plan: Mapping[str, Any], key: str) -> Dict[str, Any]:

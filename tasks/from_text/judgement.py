@@ -17,7 +17,7 @@ from reports.page import final_value, steady_throughput
 from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
 from tasks.from_text.choice import Recipe
-from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder
+from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, usable
 from tasks.from_text.table import expected_bits
 from utilities.commands import start_command
 from utilities.errors import UserError
@@ -36,9 +36,12 @@ def judge(folder: Folder, recipe: Recipe, updates: Mapping[str, int], hours: flo
         folder.lap("page")
         result["seconds"] = folder.seconds()
         folder.write(RESULT, result)
-    print("\n".join([*result_lines(result), f"\nmodel: {folder.path / MODEL} (a Hugging Face folder)"]))
+    with usable(folder.path / RESULT):
+        lines = result_lines(result)
+    print("\n".join([*lines, f"\nmodel: {folder.path / MODEL} (a Hugging Face folder)"]))
     try:
-        print(f"page:  {write_from_text_page(folder.path / PAGE, result)}")
+        with usable(folder.path / RESULT):
+            print(f"page:  {write_from_text_page(folder.path / PAGE, result)}")
     except (OSError, UserError) as error:
         print(f"no page: {error}; repeat the command", file=sys.stderr)
 

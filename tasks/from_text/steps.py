@@ -20,7 +20,7 @@ from reports.run_files import read_run_folder
 from settings.loading import resolve
 from tasks import task_class, train
 from tasks.from_text.choice import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
-from tasks.from_text.folder import MODEL, UPDATES, Folder
+from tasks.from_text.folder import MODEL, UPDATES, Folder, usable
 from utilities.commands import start_command
 from utilities.errors import UserError
 from utilities.files import PROJECT, write_atomically
@@ -255,7 +255,8 @@ def fix_updates(folder: Folder, recipe: Recipe, trainings: Sequence[Part], hours
     """
     known = folder.read(UPDATES)
     if known is not None:
-        return {name: int(number) for name, number in known["updates"].items()}
+        with usable(folder.path / UPDATES):
+            return {part.name: int(known["updates"][part.name]) for part in trainings}
     print("\n=== timing the first updates", flush=True)
     with waiting("loading TensorFlow"):
         from training import seeds  # noqa: F401 (so that the first timing is without it)

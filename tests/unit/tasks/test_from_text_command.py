@@ -12,13 +12,17 @@ import time
 from pathlib import Path
 
 import pytest
+from transformers import BertTokenizerFast
 
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.sources import source_from_options
+from tasks.from_text.blanks import held_out_blanks
 from tasks.from_text.command import Decision, decide, main, split
 from tasks.from_text.facts import TextFacts, look_at_text
-from tasks.from_text.steps import prepare
+from tasks.from_text.judgement import judge
+from tasks.from_text.steps import fix_updates, parts, prepare
 from tests import ROOT
+from utilities.errors import UserError
 
 WORDS = "the cat of a farmer sat on the mat and looked at some of the birds in the old garden"
 
@@ -167,6 +171,104 @@ def test_a_damaged_plan_is_refused(text: Path, capsys: pytest.CaptureFixture[str
     assert "another --name" in refusal(capsys, text)
     path.write_text("{", encoding="utf-8")
     assert "another --name" in refusal(capsys, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("updates.json", {"updates": {"32": 5}}),
+        ("updates.json", {"updates": 7}),
+        ("updates.json", {}),
+        ("times.jsonl", {"step": "a"}),
+        ("result.json", {"loss": "low"}),
+    ],
+)
+def test_damaged_files_of_the_folder_are_one_line(text: Path, name: str, content: dict[str, object]) -> None:
+    decision = begin(text)
+    folder, recipe = decision.folder, decision.recipe
+    (folder.path / name).write_text(json.dumps(content) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=f"{name}: is damaged .* delete it"):
+        if name == "result.json":
+            judge(folder, recipe, {"32": 5, "128": 5}, 0.5, {})
+        else:
+            folder.seconds()
+            fix_updates(folder, recipe, parts(folder, recipe, {}, 1_000), 0.5)
+
+
+def test_a_result_is_shown_although_its_page_cannot_be_written(
+    text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, recipe = begin(text)[:2]
+    nothing: dict[str, object] = dict.fromkeys(("loss", "right", "bits_per_byte", "unknown"))
+    lists: dict[str, object] = {
+        name: [] for name in ("baselines", "forecasts", "blanks", "advice", "choices", "commands")
+    }
+    maps: dict[str, object] = {name: {} for name in ("samples_per_second", "curves", "reports")}
+    facts = {"facts": {"text": "", "machine": ""}, "seconds": {"a": 9.0}, "hours": 1.0, "name": "mine"}
+    folder.write("result.json", {**nothing, **lists, **maps, **facts})
+    (folder.path / "index.html").mkdir()  # nothing can be written there
+    judge(folder, recipe, {}, 1.0, {})
+    printed = capsys.readouterr()
+    assert "what came out" in printed.out and printed.err.startswith("no page: ")
+
+
+def test_several_files_have_the_name_of_their_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "letters"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"doc_{number}.txt").write_text(prose(10), encoding="utf-8")
+    files = [str(path) for path in folder.iterdir()]
+    assert main(["--text", *files, "--hours", "1", "--plan"], time.monotonic()) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == "folder:  runs/letters" and "30 documents in 3 files" in printed
+
+
+@pytest.mark.parametrize(
+    ("flags", "part"),
+    [
+        (["--optimizer-opts.name", "Adam"], "optimizer_opts.name"),
+        (["--bert-config.vocab-size", "many"], "a whole number"),
+        (["--bert-config", "none"], "--bert-config.hidden-size"),
+        (["--bert-config.hidden-size", "100", "--bert-config.num-attention-heads", "3"], "divide"),
+        (["--bert-config.max-position-embeddings", "64"], "--lengths"),
+        (["--start-from", str(ROOT / "configs")], "no weights"),
+    ],
+)
+@pytest.mark.parametrize("plan", [[], ["--plan"]])
+def test_what_the_trainings_would_refuse_is_refused_before_any_work(
+    text: Path, capsys: pytest.CaptureFixture[str], flags: list[str], part: str, plan: list[str]
+) -> None:
+    line = refusal(capsys, text, *flags, *plan)
+    assert part in line and "max-seq-length" not in line
+
+
+@pytest.mark.parametrize(("width", "heads"), [(256, 4), (96, 1), (100, 1), (130, 2), (192, 3)])
+def test_other_widths_follow_from_the_one_that_is_given(text: Path, width: int, heads: int) -> None:
+    given = {"bert_config.hidden_size": width}
+    decision = begin(text, "--bert-config.hidden-size", str(width))
+    for part in parts(decision.folder, decision.recipe, given, 1_000):
+        sizes = part.config["bert_config"]
+        assert (sizes["hidden_size"], sizes["num_attention_heads"]) == (width, heads)
+        assert sizes["intermediate_size"] == 4 * width
+
+
+def test_blanks_are_whole_words_of_running_text_that_fits(text: Path) -> None:
+    decision = begin(text, "--workers", "1", "--lengths", "16")
+    lines = ["Hassium", "one two three four five six seven eight", "word " * 9, "x" * 50]
+    recipe = dataclasses.replace(decision.recipe, held_out=0.3)
+    prepare(decision.folder, recipe, ["--text", str(text), "--workers", "1"])
+    data = decision.folder.path / "data" / "16"
+    (data / "validation" / "corpus" / "sentences_000.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    vocabulary = (data / "vocab.txt").read_text(encoding="utf-8").split("\n")
+    vocabulary[-3:-1] = ["five", "word"]
+    (data / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    tokens = BertTokenizerFast(str(data / "vocab.txt"))
+    fitting = [line for line in lines if len(tokens(line)["input_ids"]) <= 16]
+    found = held_out_blanks(data)
+    assert [blank.text.replace("[MASK]", blank.word) for blank in found] == [
+        line.strip() for line in fitting if len(line.split()) > 5
+    ]
+    assert all(f" {blank.word} " in f" {blank.text.replace('[MASK]', blank.word)} " for blank in found)
 
 
 def test_what_was_worked_is_added_up(text: Path) -> None:
