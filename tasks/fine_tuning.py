@@ -36,6 +36,7 @@ class FineTuning:
         takes: these numbers in words, ``SQuAD takes 2 texts``.
         text_columns: names of the columns of texts to predict, unless a user names others.
         label_names: names of these outputs, stored in checkpoints, if the config does not determine them.
+        head_rows: see :class:`training.task.Task`.
         tokenizer_settings: the vocabulary and case that belong to the trained model; None with generated data.
 
     Raises:
@@ -51,6 +52,7 @@ class FineTuning:
     takes: str
     text_columns: Sequence[str] = ("text",)
     label_names: Sequence[str] = ()
+    head_rows: Optional[Sequence[Optional[int]]] = None
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         self._config = config

@@ -88,7 +88,7 @@ def check_teacher(start: Pretrained, benchmark: BenchmarkTask) -> None:
     check_kind(start, benchmark)
     names = None if benchmark.is_regression else class_names(start.settings)
     outputs = start.weights[CLASSIFIER].shape[0]
-    if outputs != benchmark.classes or (names is not None and matched(names, benchmark) is None):
+    if outputs != benchmark.classes or (names is not None and not matched(names, benchmark)):
         theirs = f"{outputs} output{'s' * (outputs > 1)}" if names is None else f"the classes {listed(names)}"
         ours = listed(label.name for label in benchmark.labels) or "a number"
         raise UserError(f"{KEY}: {start.origin} has {theirs}, this task {ours}; name a teacher of the same classes")

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 from scipy.special import softmax
 
+from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
@@ -49,7 +50,7 @@ from tasks import write_baseline
 from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_facts
 from tasks.mistakes import Mistakes, tag_mistakes, write_mistakes
-from tasks.saved_classifier import class_names
+from tasks.saved_classifier import CLASSIFIER, class_names, output_names, report_rows, rows_by_name
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor
 from utilities.errors import UserError
@@ -119,6 +120,8 @@ class TokenClassification(FineTuning):
         self._test = self._read(TEST) if config.do_test else None
         self.label_names = label_names(start, self._train, config.generated_dataset)
         self.labels = len(self.label_names)
+        if not config.generated_dataset:
+            self.head_rows = tag_rows(start, self.label_names)
         self._has_entities = are_entity_tags(self.label_names)
         self._validation = self._with_known_tags(self._validation)
         self._test = self._with_known_tags(self._test)
@@ -332,6 +335,20 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
         f"{origin} does not name its tags; train first (--do-training true), or name a checkpoint of"
         " token classification"
     )
+
+
+def tag_rows(start: Optional[InitialWeights], names: Sequence[str]) -> Optional[List[Optional[int]]]:
+    """Return the row of a checkpoint's head for each of the tags; see :class:`training.task.Task`."""
+    if not isinstance(start, Pretrained) or CLASSIFIER not in start.weights:
+        return None
+    theirs = output_names(start)
+    rows = rows_by_name(theirs, [(name,) for name in names])
+    if class_names(start.settings) is None and not any(row is not None for row in rows):
+        if len(theirs) == len(names):
+            logger.info("%s does not name its tags; they are taken, in order, as %s", start.origin, listed(names))
+        return None
+    report_rows(start, theirs, names, rows)
+    return rows
 
 
 def report_lost_words(origin: str, encoded: Encoded, max_seq_length: int) -> None:

@@ -100,8 +100,13 @@ class Pretrained:
     changes: List[str] = dataclasses.field(default_factory=list)
     report: LoadReport = dataclasses.field(default_factory=LoadReport, init=False, repr=False)
 
-    def set_initial_weights(self, source: keras.Model) -> None:
+    def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.
+
+        Args:
+            source: the model.
+            head_rows: for each output of a classifier, its row in these weights; None: it starts from random numbers.
+                Without them, the outputs are in the same order.
 
         Raises:
             UserError: an encoder weight is missing, has another shape or cannot be read, or word pieces would be lost.
@@ -116,6 +121,12 @@ class Pretrained:
             weight = self.weights.get(name) or self.neutral_weights.get(name)
             if weight is None:
                 continue
+            if head_rows is not None and name.startswith(HEAD):
+                weight = _chosen_rows(weight, head_rows, variable.numpy().T if transposed else variable.numpy())
+                if weight is None:
+                    report.missing = sorted([*report.missing, name])
+                    report.extra.append(f"{name} of other classes")
+                    continue
             shape = tuple(variable.shape)
             value = self._value_in_shape(name, weight, shape[::-1] if transposed else shape, report)
             if value is None:
@@ -159,6 +170,20 @@ class Pretrained:
         report.missing = sorted([*report.missing, name])
         report.extra.append(f"{name} of shape {list(weight.shape)}, not {list(shape)}")
         return None
+
+
+def _chosen_rows(weight: Weight, rows: Sequence[Optional[int]], initial: np.ndarray) -> Optional[Weight]:
+    """Return a head with some rows of a weight, and those of ``initial`` for others; None if none fits."""
+    known = [row is not None for row in rows]
+    if not any(known) or weight.shape[1:] != initial.shape[1:]:
+        return None
+
+    def read() -> np.ndarray:
+        value = np.array(initial)
+        value[known] = weight.value()[[row for row in rows if row is not None]]
+        return value
+
+    return Weight(initial.shape, read, weight.location)
 
 
 def without_other_head(start: Pretrained, task: str) -> Pretrained:
