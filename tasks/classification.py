@@ -48,7 +48,7 @@ from tasks.mistakes import Mistakes, class_mistakes, label_mistakes, number_mist
 from tasks.saved_classifier import CLASSIFIER, class_rows, output_names
 from tasks.teacher import teacher_outputs
 from training.initial_weights import InitialWeights
-from training.prediction import Predict, Predictor
+from training.prediction import Predict, Predictor, PredictorCall
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
@@ -180,7 +180,7 @@ class Classification(FineTuning):
         baseline: Dict[str, float] = {}
         mistakes: List[Mistakes] = []
         for split, examples in self._validation:
-            logits = self.logits(predict, examples.texts)
+            logits = self.logits(predict, examples.texts, examples.origin if folder is not None else None)
             predictions = decode_predictions(self.benchmark, logits)
             assert examples.labels is not None, "validation data has labels"
             values = compute_scores(self.benchmark, predictions, examples.labels)
@@ -201,7 +201,7 @@ class Classification(FineTuning):
         write_mistakes(folder, mistakes)
         for split, examples in self._test:
             path = folder / SUBMISSION_FOLDER / split.submission
-            predictions = decode_predictions(self.benchmark, self.logits(predict, examples.texts))
+            predictions = decode_predictions(self.benchmark, self.logits(predict, examples.texts, examples.origin))
             write_submission(path, self.benchmark, examples.ids, predictions)
             logger.info("predictions for %s samples of %s: %s", f"{len(examples.texts):,}", examples.origin, path)
         return scores
@@ -222,9 +222,14 @@ class Classification(FineTuning):
         """Return the model inputs of texts, one or two for each sample."""
         return text_features(self.tokenizer, texts, self._config.max_seq_length)
 
-    def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
-        """Return the model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
-        return self.logits_of(predict, self.encoded(texts))
+    def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str] = None) -> np.ndarray:
+        """Return the model's outputs for texts, ``(N, classes)``; log what was cut if the texts' origin is given."""
+        inputs = self.encoded(texts)
+        if isinstance(predict, PredictorCall):
+            predict.count(len(texts), inputs.truncated)
+        elif origin is not None:
+            report_truncation(origin, len(texts), inputs, self._config.max_seq_length)
+        return self.logits_of(predict, inputs)
 
     def logits_of(self, predict: Predict, inputs: Features) -> np.ndarray:
         """Return what :meth:`logits` does for encoded texts."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from data_utils.classification.features import cut_line
 from data_utils.records.features import FeatureSpec, in_packs
 from data_utils.records.packs import generated_rows, make_rows, outputs_by_sample
 from data_utils.records.pipeline import SampleReader
@@ -16,9 +18,11 @@ from model.architecture import Architecture
 from settings.schema import TrainingConfig
 from training.building import build_model
 from training.initial_weights import InitialWeights, TokenizerSettings, tokenizer_settings
-from training.prediction import Predict, PredictorByLength
+from training.prediction import Predict, PredictorCall
 from training.task import BuiltModel, SetInitialWeights
 from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 class FineTuning:
@@ -119,9 +123,15 @@ class FineTuning:
                 f" {rows}); give one text a sample, or name weights with a type_vocab_size of 2"
             )
 
+    def report_cut(self, origin: str, call: PredictorCall) -> None:
+        """Log how many samples of a call were longer than ``max_seq_length``."""
+        if call.cut:
+            length = self._config.max_seq_length
+            logger.warning(cut_line(origin, call.samples, call.cut, length, call.lost_words))
+
     def predicted(self, predict: Predict, samples: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the model's outputs for each sequence, by name."""
-        if isinstance(predict, PredictorByLength):
+        if isinstance(predict, PredictorCall):
             self._check_segments(samples)
             return predict(samples, lengths)
         reader = self.rows(samples, lengths, texts=1)

@@ -112,8 +112,8 @@ def computed_logits(model: Model, inputs: Features, path: Path) -> np.ndarray:
     """Return the outputs of the teacher, and keep them in a file if it can be written."""
     count, begun = len(inputs.lengths), time.monotonic()
     logger.info("the teacher answers %s texts, once", f"{count:,}")
-    with model.progress(count):
-        logits = model.logits(inputs)
+    with model.call(count, path.name) as call:
+        logits: np.ndarray = model.answering.logits_of(call, inputs)
     logger.info("the teacher has answered after %.0f s; kept in %s", time.monotonic() - begun, path)
     try:
         with replacing(path) as stream:

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import softmax
 
 from checkpoints.pretrained.pretrained import Pretrained
+from data_utils.classification.features import cut_line
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
@@ -52,7 +53,7 @@ from tasks.fine_tuning import FineTuning, held_out_facts
 from tasks.mistakes import Mistakes, tag_mistakes, write_mistakes
 from tasks.saved_classifier import CLASSIFIER, class_names, output_names, report_rows, rows_by_name
 from training.initial_weights import InitialWeights
-from training.prediction import Predict, Predictor
+from training.prediction import Predict, Predictor, PredictorCall
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS, MACRO_F1
@@ -213,7 +214,6 @@ class TokenClassification(FineTuning):
         if not all(sentences):
             raise UserError("the text has no words")
         encoded = self._encoded(sentences)
-        report_lost_words("the text" if len(texts) == 1 else "the texts", encoded, self._config.max_seq_length)
         logits = self._logits(predict, encoded)
         shares = softmax(logits, axis=-1).max(axis=-1)[encoded.rows, encoded.columns].tolist()
         share_of_word = dict(zip(zip(encoded.rows.tolist(), encoded.words.tolist()), shares))
@@ -285,6 +285,8 @@ class TokenClassification(FineTuning):
 
     def _logits(self, predict: Predict, encoded: Encoded) -> np.ndarray:
         """Return the model's outputs for each token, ``(N, S, C)``."""
+        if isinstance(predict, PredictorCall):
+            predict.count(len(encoded.lengths), encoded.truncated, encoded.truncated_words)
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), encoded.arrays)
         return self.predicted(predict, samples, encoded.lengths)["logits"]
 
@@ -354,8 +356,8 @@ def tag_rows(start: Optional[InitialWeights], names: Sequence[str]) -> Optional[
 def report_lost_words(origin: str, encoded: Encoded, max_seq_length: int) -> None:
     """Log how much of the sentences was cut; the words that were cut count as ``O``."""
     if encoded.truncated:
-        cut = f"{encoded.truncated:,} sentences are longer than max_seq_length {max_seq_length} and are cut"
-        logger.warning("%s: %s; %s words are lost", origin, cut, f"{encoded.truncated_words:,}")
+        count = len(encoded.lengths)
+        logger.warning(cut_line(origin, count, encoded.truncated, max_seq_length, encoded.truncated_words))
 
 
 TASK = TokenClassification

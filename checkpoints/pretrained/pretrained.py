@@ -73,6 +73,7 @@ class Pretrained:
             the word table are real word pieces.
         lower_case: whether their text was lower-cased; None if unknown.
         trained_positions: number of positions of the longest sequences that they were trained on; None if unknown.
+        longest_text: tokens of a text at most, as the tokenizer's files say; None if they do not.
         neutral_weights: weights that the model was trained without, with values that change nothing.
         unknown: other names in the file.
         settings: Hugging Face's or Google's config, or the facts of a checkpoint of this project.
@@ -90,6 +91,7 @@ class Pretrained:
     vocabulary: Optional[Path] = None
     lower_case: Optional[bool] = None
     trained_positions: Optional[int] = None
+    longest_text: Optional[float] = None
     neutral_weights: Weights = dataclasses.field(default_factory=dict)
     unknown: List[str] = dataclasses.field(default_factory=list)
     settings: Dict[str, Any] = dataclasses.field(default_factory=dict)
