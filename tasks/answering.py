@@ -12,7 +12,15 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
 from checkpoints.pretrained.weights import SPAN_HEAD
 from model.blocks import run_blocks
-from model.tasks import PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASK_OF_CLASS, TASKS
+from model.tasks import (
+    CLASSIFICATION,
+    PRETRAINING,
+    SENTENCE_EMBEDDING,
+    SQUAD,
+    TASK_OF_CLASS,
+    TASKS,
+    TOKEN_CLASSIFICATION,
+)
 from settings.rules import SHORTEST_SEQUENCE
 from tasks import prediction_config, restore_task
 from tasks.answers import Answers
@@ -21,6 +29,8 @@ from tasks.masked_words import restore_masked_words
 from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
 from utilities.tables import short
+
+ENCODER = TASKS[SENTENCE_EMBEDDING].hugging_face  # the class of a model that may be of any task
 
 # A text, a pair of texts, or a list of these.
 Texts = Union[str, Tuple[str, ...], List[str], List[Tuple[str, ...]]]
@@ -113,6 +123,12 @@ def load_model(checkpoint: str, key: str, task: Optional[str] = None, **options:
     """
     start = open_pretrained(checkpoint, key)
     task = task or trained_task(start)
+    named = [name for name in start.classes if name != ENCODER]
+    if task is None and named:
+        raise UserError(
+            f"{key}: {start.origin} is a {named[0]}, which answers nothing here; fine-tune it, or take its"
+            f" encoder as {SENTENCE_EMBEDDING}"
+        )
     if task is None:
         raise UserError(f"{key}: {start.origin} does not say what it was trained for; name one of {', '.join(TASKS)}")
     return restored_model(start, task, **options)
@@ -139,6 +155,7 @@ def restored_model(
         raise UserError(f"precision is {precision}; set it to one of {', '.join(PRECISIONS)}")
     if task not in TASKS:
         raise UserError(f"{start.key}: {start.origin} was trained for {task}, which is not a task of this program")
+    refuse_other_head(start, task)
     if task == PRETRAINING:
         words = restore_masked_words(start, vocab_file, precision)
         return Model(words, words.predictor())
@@ -166,6 +183,23 @@ def restored_model(
         return {name: tensors[name] for name in answering.outputs}
 
     return Model(answering, PredictorByLength(outputs))
+
+
+def refuse_other_head(start: Pretrained, task: str) -> None:
+    """Refuse a checkpoint whose head is another task's; some have the same names."""
+    if task not in (
+        CLASSIFICATION,
+        TOKEN_CLASSIFICATION,
+        SQUAD,
+    ):  # others read the encoder alone, or look for their head
+        return
+    trained, named = trained_task(start), [name for name in start.classes if name != ENCODER]
+    what = f"a {named[0]}" if named else f"of {trained}"
+    if trained != task and (named or trained is not None):
+        raise UserError(
+            f"{start.key}: {start.origin} is {what}, not of {task}; name a {TASKS[task].hugging_face}, or fine-tune it"
+            f" with {TASKS[task].program}"
+        )
 
 
 def usual_length(start: Pretrained, task: str) -> int:
@@ -201,5 +235,5 @@ def trained_task(start: Pretrained) -> Optional[str]:
         return SQUAD
     if embedding_settings(start) is not None:
         return SENTENCE_EMBEDDING
-    named_tasks = (TASK_OF_CLASS.get(name) for name in start.settings.get("architectures") or ())
+    named_tasks = (TASK_OF_CLASS.get(name) for name in start.classes)
     return next((task for task in named_tasks if task not in (None, SENTENCE_EMBEDDING)), None)

@@ -57,7 +57,6 @@ def _choose_head(names: Collection[str], architectures: Sequence[str] = ()) -> H
         return _TRAINED["BertForQuestionAnswering"]
     if f"{CLASSIFIER}.weight" in names:
         named = next(iter(architectures), "BertForSequenceClassification")
-        named = named[2:] if named.startswith("TF") else named
         return _TRAINED.get(named, Head(named, ""))
     if WORD_BIAS in names:
         return _TRAINED["BertForPreTraining"] if NEXT_SENTENCE in names else MASKED_LM
@@ -95,7 +94,7 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
     weights = {**start.neutral_weights, **start.weights}
     if encoder_only:
         weights = {name: weight for name, weight in weights.items() if name.startswith("bert.")}
-    head = _choose_head(weights, _named_classes(start))
+    head = _choose_head(weights, start.classes)
     if head is ENCODER and embedding_settings(start) is not None:
         head = EMBEDDING
     _refuse_incomplete(start, set(weights))
@@ -115,12 +114,6 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
         exported_name = name[len("bert.") :] if head.model == ENCODER.model else name  # Hugging Face's without a head
         arrays[exported_name] = np.ascontiguousarray(value)
     return Exported(arrays, rows, head, notes)
-
-
-def _named_classes(start: Pretrained) -> Sequence[str]:
-    """Return the Hugging Face classes that a checkpoint names."""
-    task = TASKS.get(start.settings.get("task", "")) if start.own else None
-    return [task.hugging_face] if task else start.settings.get("architectures") or ()
 
 
 def _rows(start: Pretrained, vocabulary: Optional[Path]) -> int:

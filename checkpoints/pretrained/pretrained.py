@@ -18,6 +18,7 @@ from checkpoints.pretrained.weights import (
     Weights,
     from_tensorflow,
     is_encoder_weight,
+    named_classes,
 )
 from data_utils.tokenizer import make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import CONTINUATION, UNKNOWN
@@ -101,6 +102,14 @@ class Pretrained:
     allow_missing: bool = False
     changes: List[str] = dataclasses.field(default_factory=list)
     report: LoadReport = dataclasses.field(default_factory=LoadReport, init=False, repr=False)
+
+    @property
+    def classes(self) -> List[str]:
+        """Hugging Face's classes that the checkpoint names, as PyTorch calls them."""
+        if self.own:
+            task = TASKS.get(self.settings.get("task", ""))
+            return [task.hugging_face] if task else []
+        return named_classes(self.settings.get("architectures"))
 
     def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.
@@ -194,10 +203,7 @@ def without_other_head(start: Pretrained, task: str) -> Pretrained:
     Args:
         task: the task that will be trained or evaluated; the task of the weights is in their settings, if it is known.
     """
-    classes = start.settings.get("architectures") or ()
-    names = [
-        name for name, facts in TASKS.items() if start.settings.get("task") == name or facts.hugging_face in classes
-    ]
+    names = [name for name, facts in TASKS.items() if facts.hugging_face in start.classes]
     if not names or task in names:
         return start
     other = {name: weight for name, weight in start.weights.items() if name.startswith(HEAD)}

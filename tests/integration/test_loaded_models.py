@@ -11,12 +11,14 @@ import pytest
 from scipy.special import softmax
 
 from keras_extensions.backend import tf
+from model.huggingface import transformers
 from tasks import load
 from tasks.classify import main as classify
 from tests.support.checkpoint_writers import safetensors
 from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, write_pieces
 from tests.support.hf_models import hugging_face
-from tests.support.runs import write_json
+from tests.support.runs import read_json, write_json
+from utilities.errors import UserError
 
 POSITIONS = 200
 
@@ -104,6 +106,41 @@ def test_threads_classify_their_own_texts(tmp_path: Path) -> None:
     for number, answer in enumerate(answers):
         expected = probabilities(theirs, ids_of(texts[number]))
         assert sorted(share for _, share in answer[number]) == pytest.approx(sorted(expected), abs=1e-5)
+
+
+HEADS = {  # the tasks of Hugging Face's classes; any has an encoder, whose embeddings may be asked for
+    "BertForSequenceClassification": "classification",
+    "BertForTokenClassification": "token_classification",
+    "BertForQuestionAnswering": "squad",
+    "BertForMaskedLM": "pretraining",
+    "BertForPreTraining": "pretraining",
+    "BertForNextSentencePrediction": None,
+    "BertForMultipleChoice": None,
+    "BertModel": None,
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_each_head_answers_its_own_task_alone(name: str, tmp_path: Path) -> None:
+    """``classifier`` is the name of the weights of several heads."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    names = {"id2label": {0: "O", 1: "B-PER"}, "label2id": {"O": 0, "B-PER": 1}}
+    config = transformers.BertConfig(vocab_size=len(PIECES), max_position_embeddings=POSITIONS, **sizes, **names)
+    model = getattr(transformers, f"TF{name}")(config)
+    model.build()
+    safetensors(model, tmp_path)
+    write_pieces(tmp_path / "vocab.txt", PIECES)
+    assert read_json(tmp_path / "config.json")["architectures"] == [name]
+    refused = f"is a {name}, (not of|which answers nothing)|has no masked-LM head"
+    if name == "BertModel":
+        refused = "does not say what it was trained for|has no|lacks (classifier|qa_outputs)|does not name"
+    for task in (None, "classification", "token_classification", "squad", "pretraining", "sentence_embedding"):
+        expected = HEADS[name] if task is None else task
+        if task == "sentence_embedding" or (expected is not None and expected == HEADS[name]):
+            assert load(str(tmp_path), task).task == expected
+        else:
+            with pytest.raises(UserError, match=refused):
+                load(str(tmp_path), task)
 
 
 def test_options_that_are_no_options_are_refused(tmp_path: Path) -> None:
