@@ -116,8 +116,16 @@ class FineTuning:
 
     def _check_segments(self, samples: SampleReader) -> None:
         """Refuse pairs of texts if the weights have a row for one segment only; XLA would read that row in silence."""
-        rows = self._architecture.type_vocab_size
-        if rows < 2 and samples.read(np.arange(samples.count))["segment_ids"].any():
+        rows, tokenizer = self._architecture.type_vocab_size, self.tokenizer_settings
+        inputs = None if tokenizer is None else tokenizer.vocabulary.rules.model_input_names
+        if rows > 1 and inputs is None:
+            return
+        if samples.read(np.arange(samples.count))["segment_ids"].any():
+            if inputs is not None:
+                raise UserError(
+                    "samples are pairs of texts, which the tokenizer does not tell apart (its model_input_names are"
+                    f" {', '.join(inputs)}); give one text a sample, or add token_type_ids there"
+                )
             raise UserError(
                 "samples are pairs of texts, but the model tells no second segment apart (its type_vocab_size is"
                 f" {rows}); give one text a sample, or name weights with a type_vocab_size of 2"

@@ -105,14 +105,15 @@ def _complete_bert(weights: Weights, folder: Path, origin: str, key: str) -> Pre
     adapter = next((name for name in weights if ".lora_" in name), None)
     if adapter is not None:
         raise UserError(f"{key}: {origin} has an adapter ({adapter}); {MERGE}")
-    files = read_tokenizer_files(folder / VOCABULARY_NAME, f"{key}: ")
+    vocabulary = find_vocabulary(folder)
+    files = read_tokenizer_files(vocabulary or folder / VOCABULARY_NAME, f"{key}: ")
     return Pretrained(
         origin=origin,
         weights=with_head_name(weights, config.get("architectures") or ()),
         architecture=read_architecture(config, key),
-        vocabulary=find_vocabulary(folder),
+        vocabulary=vocabulary,
         lower_case=find_lower_case(folder, files),
-        longest_text=files.settings.model_max_length if files.settings else None,
+        longest_text=files.longest_text,
         settings=config,
         folder=folder,
     )

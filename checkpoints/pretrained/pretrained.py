@@ -92,7 +92,7 @@ class Pretrained:
     vocabulary: Optional[Path] = None
     lower_case: Optional[bool] = None
     trained_positions: Optional[int] = None
-    longest_text: Optional[float] = None
+    longest_text: Optional[int] = None
     neutral_weights: Weights = dataclasses.field(default_factory=dict)
     unknown: List[str] = dataclasses.field(default_factory=list)
     settings: Dict[str, Any] = dataclasses.field(default_factory=dict)
