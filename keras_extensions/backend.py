@@ -16,11 +16,11 @@ import random
 
 import numpy as np
 
-from utilities.environment import keep_freed_memory, return_freed_memory
+from utilities.environment import keep_freed_memory, prepare_transformers, return_freed_memory
 from utilities.errors import UserError
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-os.environ.setdefault("USE_TORCH", "0")  # otherwise Transformers loads PyTorch if it is installed, which takes 270 MB
+prepare_transformers()
 
 keep_freed_memory()  # before TensorFlow has threads
 gc.set_threshold(100_000)  # each collection visits TensorFlow's million objects: a tenth of a command's start
@@ -29,7 +29,6 @@ gc.set_threshold(100_000)  # each collection visits TensorFlow's million objects
 # TensorFlow reports its absence as one. What its code writes while it is being loaded cannot be hidden.
 NVIDIA_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # Linux, and Linux on Windows
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if any(map(os.path.exists, NVIDIA_DRIVERS)) else "3")
-os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # hides a deprecation notice
 
 try:
     import tensorflow as tf  # reads these variables

@@ -17,6 +17,7 @@ TOKEN_CLASSIFICATION = "token_classification"
 SENTENCE_EMBEDDING = "sentence_embedding"
 
 MASKED_WORDS_ALONE = (ENC_OUT, HEADS)  # the head layout of pre-training without next-sentence prediction
+MASKED_WORDS_TITLE = "pre-training: masked language model"
 MASKED_LM = "BertForMaskedLM"  # Hugging Face's class with these heads
 # Hugging Face's names (problem_type) of what a classifier of texts says: one class, any number of labels, or a number.
 SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
@@ -56,7 +57,7 @@ TASKS: Dict[str, TaskFacts] = {
     PRETRAINING: TaskFacts(
         program="run_pretraining.py",
         description="Pre-train BERT with masked language modelling and next-sentence prediction.",
-        title="pre-training: masked language model and next-sentence prediction",
+        title=f"{MASKED_WORDS_TITLE} and next-sentence prediction",
         hugging_face="BertForPreTraining",
         pipeline="fill-mask",
         head_layouts=((ENC_OUT, POOL, HEADS),),
@@ -64,7 +65,7 @@ TASKS: Dict[str, TaskFacts] = {
     SQUAD: TaskFacts(
         program="run_squad.py",
         description="Fine-tune and evaluate BERT on SQuAD.",
-        title="question answering on SQuAD 1.1",
+        title="question answering",
         hugging_face="BertForQuestionAnswering",
         pipeline="question-answering",
         head_layouts=((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),

@@ -159,7 +159,7 @@ def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> Re
 
         task = task_class(name)(config, resolved_architecture(config, start), start)
         platform = configured_platform(config)
-        built = task.build(platform, start.set_initial_weights)
+        built = task.build(platform, lambda source: start.set_initial_weights(source, task.head_rows))
     refuse_random_weights(start, allowed=False)
     return RestoredTask(task, built, platform)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ContextManager, Dict, List, Optional, Sequence, Tuple, Union
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -10,16 +11,26 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
 from checkpoints.pretrained.weights import SPAN_HEAD
-from data_utils.classification.features import Features
 from model.blocks import run_blocks
-from model.tasks import PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASK_OF_CLASS, TASKS
+from model.tasks import (
+    CLASSIFICATION,
+    PRETRAINING,
+    SENTENCE_EMBEDDING,
+    SQUAD,
+    TASK_OF_CLASS,
+    TASKS,
+    TOKEN_CLASSIFICATION,
+)
+from settings.rules import SHORTEST_SEQUENCE
 from tasks import prediction_config, restore_task
 from tasks.answers import Answers
-from tasks.file_predictions import FLOAT32, PRECISIONS, USUAL_LENGTH, USUAL_SQUAD_LENGTH, parts
+from tasks.file_predictions import FLOAT32, PRECISIONS, USUAL_SQUAD_LENGTH, parts
 from tasks.masked_words import restore_masked_words
-from training.prediction import PredictorByLength
+from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
 from utilities.tables import short
+
+ENCODER = TASKS[SENTENCE_EMBEDDING].hugging_face  # the class of a model that may be of any task
 
 # A text, a pair of texts, or a list of these.
 Texts = Union[str, Tuple[str, ...], List[str], List[Tuple[str, ...]]]
@@ -63,35 +74,29 @@ class Model:
         for number, sample in enumerate(samples):
             by_count.setdefault(len(sample), []).append(number)
         answers: List[Any] = [None] * len(samples)
-        with self.progress(len(samples)):
+        with self.call(len(samples), "the text" if single else "the texts") as call:
             for numbers in by_count.values():
                 for part in parts(numbers):
-                    for number, answer in zip(part, self.answers([samples[number] for number in part], **options)):
+                    found = self.answering.answers(call, [samples[number] for number in part], **options)
+                    for number, answer in zip(part, found):
                         answers[number] = answer
         if single:
             return answers[0]
         return np.stack(answers) if answers and isinstance(answers[0], np.ndarray) else Answers(answers)
 
-    def answers(self, samples: Sequence[Any], **options: Any) -> Sequence[Any]:
-        """Return the answer to each of some samples, all with one number of texts."""
-        answers: Sequence[Any] = self.answering.answers(self._predict, samples, **options)
-        return answers
+    @contextmanager
+    def call(self, total: int, origin: str) -> Iterator[PredictorCall]:
+        """Within the block, one thread computes samples: how many is shown, and at its end how many were cut.
 
-    def tags(self, sentences: Sequence[Sequence[str]], origin: str) -> List[List[str]]:
-        """Return the tags of the words of each sentence, by a model of token classification."""
-        tags: List[List[str]] = self.answering.tags(self._predict, sentences, origin=origin)
-        return tags
-
-    def logits(self, inputs: Features) -> np.ndarray:
-        """Return the outputs of a classifier of texts, ``(N, classes)``."""
-        logits: np.ndarray = self.answering.logits_of(self._predict, inputs)
-        return logits
-
-    def progress(self, total: int) -> ContextManager[None]:
-        """Within the block, show how many of the samples have been predicted."""
-        if self.task == SQUAD:  # a question may have several windows
-            return self._predict.showing(None, "predicted", "windows")
-        return self._predict.showing(total, "predicted", "samples")
+        Args:
+            total: number of the samples.
+            origin: what they are, for the line about those that were cut.
+        """
+        # A question may have several windows.
+        shown = (None, "windows") if self.task == SQUAD else (total, "samples")
+        with self._predict.call(shown[0], "predicted", shown[1]) as call:
+            yield call
+        self.answering.report_cut(origin, call)
 
 
 def checked(texts: Any) -> Tuple[str, ...]:
@@ -118,6 +123,12 @@ def load_model(checkpoint: str, key: str, task: Optional[str] = None, **options:
     """
     start = open_pretrained(checkpoint, key)
     task = task or trained_task(start)
+    named = [name for name in start.classes if name != ENCODER]
+    if task is None and named:
+        raise UserError(
+            f"{key}: {start.origin} is a {named[0]}, which answers nothing here; fine-tune it, or take its"
+            f" encoder as {SENTENCE_EMBEDDING}"
+        )
     if task is None:
         raise UserError(f"{key}: {start.origin} does not say what it was trained for; name one of {', '.join(TASKS)}")
     return restored_model(start, task, **options)
@@ -144,22 +155,22 @@ def restored_model(
         raise UserError(f"precision is {precision}; set it to one of {', '.join(PRECISIONS)}")
     if task not in TASKS:
         raise UserError(f"{start.key}: {start.origin} was trained for {task}, which is not a task of this program")
+    refuse_other_head(start, task)
     if task == PRETRAINING:
         words = restore_masked_words(start, vocab_file, precision)
-        return Model(words, PredictorByLength(words.fillings))
+        return Model(words, words.predictor())
     known = (embedding_settings(start) if task == SENTENCE_EMBEDDING else None) or EmbeddingSettings()
     trained = (start.settings.get("config") or {}) if start.own else {}
     if glue_task is None and classification_data is None:
         glue_task, classification_data = trained.get("glue_task"), trained.get("classification_data")
-    usual = USUAL_SQUAD_LENGTH if task == SQUAD else USUAL_LENGTH
-    length = known.length if task == SENTENCE_EMBEDDING else trained.get("max_seq_length")
+    length = max_seq_length or usual_length(start, task)
     config = prediction_config(
         precision,
         glue_task=glue_task,
         classification_data=classification_data,
         squad=trained.get("squad") or {},
         embedding={"pooling": pooling or known.pooling},
-        max_seq_length=max_seq_length or min(length or usual, start.architecture["max_position_embeddings"]),
+        max_seq_length=length,
         vocab_file=vocab_file,
     )
     answering, built, _ = restore_task(start, task, config)
@@ -174,6 +185,47 @@ def restored_model(
     return Model(answering, PredictorByLength(outputs))
 
 
+def refuse_other_head(start: Pretrained, task: str) -> None:
+    """Refuse a checkpoint whose head is another task's; some have the same names."""
+    if task not in (
+        CLASSIFICATION,
+        TOKEN_CLASSIFICATION,
+        SQUAD,
+    ):  # others read the encoder alone, or look for their head
+        return
+    trained, named = trained_task(start), [name for name in start.classes if name != ENCODER]
+    what = f"a {named[0]}" if named else f"of {trained}"
+    if trained != task and (named or trained is not None):
+        raise UserError(
+            f"{start.key}: {start.origin} is {what}, not of {task}; name a {TASKS[task].hugging_face}, or fine-tune it"
+            f" with {TASKS[task].program}"
+        )
+
+
+def usual_length(start: Pretrained, task: str) -> int:
+    """Return the number of tokens of a text that a model takes unless a user sets it.
+
+    A run takes as many as in training. Other models take what their tokenizer's files say, or else all positions;
+    those that answer questions take windows of the usual length, in which nothing is cut.
+    """
+    positions: int = start.architecture["max_position_embeddings"]
+    if task == SENTENCE_EMBEDDING:
+        known = embedding_settings(start)
+        if known is not None and known.length is not None:
+            return min(known.length, positions)
+    if start.own:
+        trained = (start.settings.get("config") or {}).get("max_seq_length")
+        same = trained if start.settings.get("task") == task else None
+        return min(same or start.trained_positions or positions, positions)
+    longest = int(min(positions, positions if start.longest_text is None else start.longest_text))
+    if longest < SHORTEST_SEQUENCE:
+        raise UserError(
+            f"{start.key}: {start.origin}: its tokenizer takes {longest} tokens at most (model_max_length), but"
+            f" {SHORTEST_SEQUENCE} are needed; set max_seq_length"
+        )
+    return min(longest, USUAL_SQUAD_LENGTH) if task == SQUAD else longest
+
+
 def trained_task(start: Pretrained) -> Optional[str]:
     """Return the task that a checkpoint was trained for; None if it does not say."""
     if start.own:
@@ -183,5 +235,5 @@ def trained_task(start: Pretrained) -> Optional[str]:
         return SQUAD
     if embedding_settings(start) is not None:
         return SENTENCE_EMBEDDING
-    named_tasks = (TASK_OF_CLASS.get(name) for name in start.settings.get("architectures") or ())
+    named_tasks = (TASK_OF_CLASS.get(name) for name in start.classes)
     return next((task for task in named_tasks if task not in (None, SENTENCE_EMBEDDING)), None)

@@ -45,10 +45,10 @@ from tasks import write_baseline
 from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_facts
 from tasks.mistakes import Mistakes, class_mistakes, label_mistakes, number_mistakes, write_mistakes
-from tasks.saved_classifier import CLASSIFIER, class_names, class_order
+from tasks.saved_classifier import CLASSIFIER, class_rows, output_names
 from tasks.teacher import teacher_outputs
 from training.initial_weights import InitialWeights
-from training.prediction import Predict, Predictor
+from training.prediction import Predict, Predictor, PredictorCall
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
@@ -95,7 +95,8 @@ class Classification(FineTuning):
             self.text_columns = config.classification_data.text
         self.labels = self.benchmark.classes
         self.objective = self._objective()
-        self._order = None if config.do_training else class_order(start, self.benchmark)
+        if not config.generated_dataset:
+            self.head_rows = class_rows(start, self.benchmark, config.do_training)
         self._validation: List[HeldOut] = []
         self._test: List[HeldOut] = []
         if not config.generated_dataset:
@@ -179,7 +180,7 @@ class Classification(FineTuning):
         baseline: Dict[str, float] = {}
         mistakes: List[Mistakes] = []
         for split, examples in self._validation:
-            logits = self.logits(predict, examples.texts)
+            logits = self.logits(predict, examples.texts, examples.origin if folder is not None else None)
             predictions = decode_predictions(self.benchmark, logits)
             assert examples.labels is not None, "validation data has labels"
             values = compute_scores(self.benchmark, predictions, examples.labels)
@@ -200,7 +201,7 @@ class Classification(FineTuning):
         write_mistakes(folder, mistakes)
         for split, examples in self._test:
             path = folder / SUBMISSION_FOLDER / split.submission
-            predictions = decode_predictions(self.benchmark, self.logits(predict, examples.texts))
+            predictions = decode_predictions(self.benchmark, self.logits(predict, examples.texts, examples.origin))
             write_submission(path, self.benchmark, examples.ids, predictions)
             logger.info("predictions for %s samples of %s: %s", f"{len(examples.texts):,}", examples.origin, path)
         return scores
@@ -221,15 +222,19 @@ class Classification(FineTuning):
         """Return the model inputs of texts, one or two for each sample."""
         return text_features(self.tokenizer, texts, self._config.max_seq_length)
 
-    def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> np.ndarray:
-        """Return the model's outputs for texts, ``(N, classes)``, in the order of the task's classes."""
-        return self.logits_of(predict, self.encoded(texts))
+    def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str] = None) -> np.ndarray:
+        """Return the model's outputs for texts, ``(N, classes)``; log what was cut if the texts' origin is given."""
+        inputs = self.encoded(texts)
+        if isinstance(predict, PredictorCall):
+            predict.count(len(texts), inputs.truncated)
+        elif origin is not None:
+            report_truncation(origin, len(texts), inputs, self._config.max_seq_length)
+        return self.logits_of(predict, inputs)
 
     def logits_of(self, predict: Predict, inputs: Features) -> np.ndarray:
         """Return what :meth:`logits` does for encoded texts."""
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
-        logits = self.predicted(predict, samples, inputs.lengths)["logits"]
-        return logits if self._order is None else logits[:, self._order]
+        return self.predicted(predict, samples, inputs.lengths)["logits"]
 
     def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Any]:
         """Return for each sample its classes or labels and their probabilities, the likeliest first; or its score."""
@@ -318,8 +323,7 @@ def select_benchmark(config: TrainingConfig, start: Optional[InitialWeights]) ->
     if own.classes is None and not own.regression:
         classes, separator = ["0", "1"], own.label_separator  # of random data
         if isinstance(start, Pretrained) and CLASSIFIER in start.weights:
-            count = start.weights[CLASSIFIER].shape[0]
-            classes = class_names(start.settings) or [f"LABEL_{number}" for number in range(count)]
+            classes = output_names(start)
             if start.settings.get("problem_type") == MULTI_LABEL:
                 separator = separator or USUAL_SEPARATOR
         facts = {"classes": classes, "regression": len(classes) == 1 and not separator, "label_separator": separator}

@@ -26,7 +26,6 @@ from tasks.file_predictions import (
     FILE,
     OUTPUT,
     TEXT,
-    USUAL_LENGTH,
     USUAL_SQUAD_LENGTH,
     WORD_COLUMN,
     add_model_flags,
@@ -93,20 +92,21 @@ def predict_file(options: argparse.Namespace, model: Model) -> str:
             check_columns(source, columns)
         read, added = (filled(*columns), task.predicted_columns) if field is None else (words_in(field), [TAGS])
 
-        def predict(samples: Sequence[Any]) -> List[Dict[str, Any]]:
-            if field is None:
-                return [task.row(answer) for answer in model.answers(samples)]
-            return [{TAGS: tags} for tags in model.tags(samples, str(source))]
-
         count = check_rows(source, read, output, added)
-        with model.progress(count):
+        with model.call(count, str(source)) as call:
+
+            def predict(samples: Sequence[Any]) -> List[Dict[str, Any]]:
+                if field is None:
+                    return [task.row(answer) for answer in task.answers(call, samples)]
+                return [{TAGS: tags} for tags in task.tags(call, samples)]
+
             write_predictions(source, read, output, predict)
         return f"predictions for {count:,} rows: {output}"
     if options.text or not tags_words:
         raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {task.name} need")
     count = check_sentences(source, options.word_column)
-    with model.progress(count):
-        write_tags(source, output, partial(model.tags, origin=str(source)), options.word_column)
+    with model.call(count, str(source)) as call:
+        write_tags(source, output, partial(task.tags, call), options.word_column)
     return f"tags for {count:,} sentences: {output}"
 
 
@@ -149,7 +149,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument(WORD_COLUMN, type=column_number, metavar="N", help=what)
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
     add_precision_flag(parser)
-    what = f"tokens at most [as in training, else {USUAL_LENGTH}, or {USUAL_SQUAD_LENGTH} for questions]"
+    what = f"tokens at most [as in training, or as the tokenizer's files say, but {USUAL_SQUAD_LENGTH} for questions]"
     parser.add_argument("--max-seq-length", type=sequence_length, metavar="N", help=what)
     return run_main(parser, lambda options: print(*classify(options), sep="\n"), arguments)
 

@@ -24,7 +24,6 @@ from tasks.file_predictions import (
     FILE,
     OUTPUT,
     TEXT,
-    USUAL_LENGTH,
     add_model_flags,
     add_precision_flag,
     check_new_file,
@@ -81,7 +80,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--prompt", metavar="NAME", help=what)
     add_precision_flag(parser)
     parser.add_argument("--normalize", action="store_true", help="scale each embedding to length 1")
-    what = f"tokens of a text at most [as in training, else {USUAL_LENGTH}]"
+    what = "tokens of a text at most [as in training, or as the model's files say]"
     parser.add_argument("--max-seq-length", type=sequence_length, metavar="N", help=what)
     return run_main(parser, lambda options: print(*embed(options), sep="\n"), arguments)
 

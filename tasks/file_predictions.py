@@ -24,7 +24,7 @@ PRECISIONS = (FLOAT32, "bfloat16")
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 LONGEST_SEQUENCE = 10**7  # tokens; the positions of a model are checked when it is built
 ROWS = 4096  # of a part, which is predicted at once
-USUAL_LENGTH, USUAL_SQUAD_LENGTH = 128, 384  # tokens at most, of models that do not say it
+USUAL_SQUAD_LENGTH = 384  # tokens of a window, of models of others
 
 Item = TypeVar("Item")
 

@@ -35,7 +35,7 @@ def fill(options: argparse.Namespace) -> Iterator[str]:
     with waiting("loading TensorFlow"):
         from tasks.answering import load_model
     model = load_model(options.checkpoint, CHECKPOINT, PRETRAINING, vocab_file=options.vocab_file)
-    among = None if options.among is None else options.among.split()
+    among = None if options.among is None else options.among.split() or [options.among]
     for text, answer in zip(texts, model(texts, top=options.top, among=among)):
         if len(texts) > 1:
             yield text
@@ -53,7 +53,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument(FILE, type=Path, metavar="FILE", help=what)
     parser.add_argument(TEXT, metavar="COLUMN", help="the table's column of texts [text]")
     parser.add_argument("--top", type=positive, default=SHOWN, metavar="N", help="pieces for a blank [%(default)s]")
-    parser.add_argument("--among", metavar="WORDS", help='consider only these words, as in "good bad"')
+    parser.add_argument(
+        "--among", metavar="WORDS", help='consider only these words, as in "good bad"; the probabilities are among them'
+    )
     return run_main(parser, lambda options: print(*fill(options), sep="\n"), arguments)
 
 

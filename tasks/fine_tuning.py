@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from data_utils.classification.features import cut_line
 from data_utils.records.features import FeatureSpec, in_packs
 from data_utils.records.packs import generated_rows, make_rows, outputs_by_sample
 from data_utils.records.pipeline import SampleReader
@@ -16,9 +18,11 @@ from model.architecture import Architecture
 from settings.schema import TrainingConfig
 from training.building import build_model
 from training.initial_weights import InitialWeights, TokenizerSettings, tokenizer_settings
-from training.prediction import Predict, PredictorByLength
+from training.prediction import Predict, PredictorCall
 from training.task import BuiltModel, SetInitialWeights
 from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 
 class FineTuning:
@@ -36,6 +40,7 @@ class FineTuning:
         takes: these numbers in words, ``SQuAD takes 2 texts``.
         text_columns: names of the columns of texts to predict, unless a user names others.
         label_names: names of these outputs, stored in checkpoints, if the config does not determine them.
+        head_rows: see :class:`training.task.Task`.
         tokenizer_settings: the vocabulary and case that belong to the trained model; None with generated data.
 
     Raises:
@@ -51,6 +56,7 @@ class FineTuning:
     takes: str
     text_columns: Sequence[str] = ("text",)
     label_names: Sequence[str] = ()
+    head_rows: Optional[Sequence[Optional[int]]] = None
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         self._config = config
@@ -110,16 +116,30 @@ class FineTuning:
 
     def _check_segments(self, samples: SampleReader) -> None:
         """Refuse pairs of texts if the weights have a row for one segment only; XLA would read that row in silence."""
-        rows = self._architecture.type_vocab_size
-        if rows < 2 and samples.read(np.arange(samples.count))["segment_ids"].any():
+        rows, tokenizer = self._architecture.type_vocab_size, self.tokenizer_settings
+        inputs = None if tokenizer is None else tokenizer.vocabulary.rules.model_input_names
+        if rows > 1 and inputs is None:
+            return
+        if samples.read(np.arange(samples.count))["segment_ids"].any():
+            if inputs is not None:
+                raise UserError(
+                    "samples are pairs of texts, which the tokenizer does not tell apart (its model_input_names are"
+                    f" {', '.join(inputs)}); give one text a sample, or add token_type_ids there"
+                )
             raise UserError(
                 "samples are pairs of texts, but the model tells no second segment apart (its type_vocab_size is"
                 f" {rows}); give one text a sample, or name weights with a type_vocab_size of 2"
             )
 
+    def report_cut(self, origin: str, call: PredictorCall) -> None:
+        """Log how many samples of a call were longer than ``max_seq_length``."""
+        if call.cut:
+            length = self._config.max_seq_length
+            logger.warning(cut_line(origin, call.samples, call.cut, length, call.lost_words))
+
     def predicted(self, predict: Predict, samples: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
         """Return the model's outputs for each sequence, by name."""
-        if isinstance(predict, PredictorByLength):
+        if isinstance(predict, PredictorCall):
             self._check_segments(samples)
             return predict(samples, lengths)
         reader = self.rows(samples, lengths, texts=1)

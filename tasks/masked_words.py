@@ -5,7 +5,7 @@ N samples · S tokens of a sample · P blanks of a sample · V vocabulary · K p
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from tasks import prediction_config, restore_task
 from tasks.answers import Answer
 from tasks.file_predictions import FLOAT32
 from training.initial_weights import TokenizerSettings, resolved_architecture, tokenizer_settings
-from training.prediction import PredictorByLength
+from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
 
 POSITIONS, PIECES = "masked_lm_positions", "masked_lm_ids"
@@ -40,7 +40,10 @@ SHOWN = 5  # pieces for a blank
 
 
 class Filling(NamedTuple):
-    """A word piece for a blank of a text, whose blanks are numbered from 1, and its probability among all pieces."""
+    """A word piece for a blank of a text, whose blanks are numbered from 1, and its probability.
+
+    The probabilities of all pieces add up to 1 or, if only some words are considered, those of these words.
+    """
 
     blank: int
     piece: str
@@ -64,19 +67,34 @@ class MaskedWords:
         self.corpus_tokenizer = make_tokenizer(*settings)
         self.longest = architecture.max_position_embeddings
         self._settings, self._blocks, self._rows = settings, blocks, architecture.vocab_size
-        self._candidates = tf.Variable(tf.zeros(self._rows, tf.bool), trainable=False)  # pieces that may fill a blank
-        self._top = tf.Variable(SHOWN, trainable=False)
 
     def check_texts(self, given: int) -> None:
         """Raise ``UserError`` unless a sample is one text."""
         if given != 1:
             raise UserError(f"blanks are filled in 1 text, not {given}; quote each text")
 
-    def fillings(self, features: Tensors) -> Tensors:
-        """Return the likeliest pieces for each blank, ``pieces`` int32 and ``probabilities`` float32, (N, P, K)."""
-        shares = tf.nn.softmax(self._scores(features))
-        top = tf.math.top_k(tf.where(self._candidates, shares, -1.0), self._top)
-        return {"probabilities": top.values, "pieces": top.indices}
+    def predictor(self) -> PredictorByLength:
+        """Return the computation of :meth:`fillings`."""
+        options = {"competing": tf.bool, "candidates": tf.bool}
+        masks = {name: tf.TensorSpec((self._rows,), dtype) for name, dtype in options.items()}
+        return PredictorByLength(self.fillings, **masks, top=tf.TensorSpec((), tf.int32))
+
+    def report_cut(self, origin: str, call: PredictorCall) -> None:
+        """Do nothing: a text that is too long is refused."""
+
+    def fillings(self, features: Tensors, competing: tf.Tensor, candidates: tf.Tensor, top: tf.Tensor) -> Tensors:
+        """Return the likeliest pieces for each blank, ``pieces`` int32 and ``probabilities`` float32, (N, P, K).
+
+        Args:
+            features: those of a batch.
+            competing: ``(V,)`` bool, the pieces whose probabilities add up to 1.
+            candidates: ``(V,)`` bool, those that may fill a blank.
+            top: K.
+        """
+        scores = self._scores(features)
+        shares = tf.nn.softmax(tf.where(competing, scores, scores.dtype.min))
+        best = tf.math.top_k(tf.where(candidates, shares, -1.0), top)
+        return {"probabilities": best.values, "pieces": best.indices}
 
     def log_probabilities(self, features: Tensors) -> Tensors:
         """Return the log-probability of the true piece at each masked position, ``score``, (N, P) float32."""
@@ -84,7 +102,7 @@ class MaskedWords:
 
     def answers(
         self,
-        predict: PredictorByLength,
+        predict: PredictorCall,
         texts: Sequence[Tuple[str, ...]],
         top: int = SHOWN,
         among: Optional[Sequence[str]] = None,
@@ -95,12 +113,13 @@ class MaskedWords:
             predict: the model, by way of :meth:`fillings`.
             texts: the texts, with [MASK] for each blank.
             top: number of pieces for each blank.
-            among: the only words to consider; None: all pieces of the vocabulary.
+            among: the only words to consider, among which the probabilities are; None: all pieces of the vocabulary.
 
         Raises:
-            UserError: a text has no blank or is too long, or a word is not one piece of the vocabulary.
+            UserError: a text has no blank or is too long, a word is not one piece of the vocabulary, or there are no
+                pieces to show.
         """
-        self._choose(top, among)
+        options = self._options(top, among)
         inputs = text_features(self.tokenizer, texts, self.longest)
         if inputs.truncated:
             raise UserError(f"a text has more than the {self.longest} tokens that the model takes; shorten it")
@@ -113,11 +132,11 @@ class MaskedWords:
         for row, found in zip(positions, blanks):
             row[: len(found)] = found
         spec = self._features(self.longest, positions.shape[1])
-        outputs = predict(ArrayReader(spec, {**inputs.arrays, POSITIONS: positions}), inputs.lengths)
+        outputs = predict(ArrayReader(spec, {**inputs.arrays, POSITIONS: positions}), inputs.lengths, **options)
         rows = zip(blanks, outputs["pieces"].tolist(), outputs["probabilities"].tolist())
         return [self._answer(len(found), pieces, shares) for found, pieces, shares in rows]
 
-    def log_likelihoods(self, predict: PredictorByLength, sentences: Sequence[Sequence[int]]) -> np.ndarray:
+    def log_likelihoods(self, predict: PredictorCall, sentences: Sequence[Sequence[int]]) -> np.ndarray:
         """Return the pseudo-log-likelihood of each sentence, (N,) float64, in nats.
 
         Args:
@@ -130,11 +149,14 @@ class MaskedWords:
         scores = predict(pieces, pieces.lengths)["score"][:, 0]
         return np.bincount(pieces.owners, scores, len(sentences))
 
-    def _choose(self, top: int, among: Optional[Sequence[str]]) -> None:
-        """Choose how many pieces are shown, and which."""
-        known = self._settings.vocabulary.pieces
-        ids = list(range(len(known)))
+    def _options(self, top: int, among: Optional[Sequence[str]]) -> Dict[str, Any]:
+        """Return how many pieces are shown, and which, as :meth:`fillings` takes it."""
+        if top < 1:
+            raise UserError(f"top is {top}; set it to 1 or more")
+        ids, competing = list(range(len(self._settings.vocabulary.pieces))), np.ones(self._rows, bool)
         if among is not None:
+            if isinstance(among, str) or not among:
+                raise UserError(f'among is {among!r}; give a list of words, such as ["good", "bad"]')
             ids = []
             for word, encoding in zip(among, self.tokenizer.encode_batch(list(among), add_special_tokens=False)):
                 if len(encoding.ids) != 1 or encoding.tokens == [UNKNOWN]:
@@ -143,8 +165,8 @@ class MaskedWords:
                 ids += encoding.ids
         candidates = np.zeros(self._rows, bool)
         candidates[ids] = True
-        self._candidates.assign(candidates)
-        self._top.assign(min(top, int(candidates.sum())))
+        competing = competing if among is None else candidates
+        return {"competing": competing, "candidates": candidates, "top": min(top, int(candidates.sum()))}
 
     def _answer(self, blanks: int, pieces: List[List[int]], shares: List[List[float]]) -> Answer:
         known = self._settings.vocabulary.pieces

@@ -79,8 +79,8 @@ def pair_scores(pairs: Sequence[Pair], checkpoint: str, vocab_file: Optional[str
     sentences = word_pieces(pairs, model.corpus_tokenizer, model.longest - 2)
     numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}  # each is scored once
     predict = PredictorByLength(model.log_probabilities)
-    with predict.showing(sum(map(len, numbers)), "scored", "word pieces"):
-        scores = model.log_likelihoods(predict, list(numbers))
+    with predict.call(sum(map(len, numbers)), "scored", "word pieces") as call:
+        scores = model.log_likelihoods(call, list(numbers))
     return scores[[numbers[sentence] for sentence in sentences]].reshape(-1, 2)
 
 

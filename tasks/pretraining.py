@@ -36,6 +36,7 @@ class Pretraining:
 
     name = PRETRAINING
     labels = 2
+    head_rows = None
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         self._config = config

@@ -1,12 +1,14 @@
-"""What a trained classifier says of its outputs: whether they are classes, labels or a number, and their names."""
+"""What a trained classifier says of its outputs: whether they are classes, labels or a number, and their names.
+
+Outputs have names, so a head is continued, and its answers are read, by name: a task may number the same classes
+differently.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from typing import Any, List, Mapping, Optional
-
-import numpy as np
+from typing import Any, Collection, List, Mapping, Optional, Sequence
 
 from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.classification.benchmarks import TASKS
@@ -14,6 +16,7 @@ from data_utils.classification.tasks import BenchmarkTask
 from model.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from training.initial_weights import InitialWeights
 from utilities.errors import UserError
+from utilities.tables import listed
 
 logger = logging.getLogger(__name__)
 
@@ -28,19 +31,51 @@ KINDS = {
 _NUMBERED = re.compile(r"label_\d+")  # Hugging Face's names of classes without a name
 
 
-def class_order(start: Optional[InitialWeights], benchmark: BenchmarkTask) -> Optional[np.ndarray]:
-    """Return the output for each of the task's classes of a model that is evaluated without training.
+def class_rows(
+    start: Optional[InitialWeights], benchmark: BenchmarkTask, trains: bool
+) -> Optional[List[Optional[int]]]:
+    """Return the row of a checkpoint's head for each of the task's classes; see :class:`training.task.Task`.
 
-    Other projects' models number the classes differently; ``id2label`` in their settings gives their names.
-
-    Returns:
-        ``(classes,)`` output numbers; None if they are, as far as known, in the task's order.
+    Args:
+        start: the checkpoint.
+        benchmark: the task.
+        trains: whether the head is trained, so that rows may begin anew.
 
     Raises:
-        UserError: the checkpoint has no classifier, so its answers would be random, or one of another kind.
+        UserError: the model is evaluated without training, and has no classifier, or one of another kind.
     """
     if not isinstance(start, Pretrained):
         return None
+    if not trains:
+        check_evaluated(start, benchmark)
+    if CLASSIFIER not in start.weights or benchmark.is_regression:
+        return None
+    ours = [label.name for label in benchmark.labels]
+    theirs = output_names(start)
+    rows = rows_by_name(theirs, [(label.value, label.name) for label in benchmark.labels])
+    if any(row is not None for row in rows):
+        if not trains and (None in rows or len(rows) < len(theirs)):
+            raise UserError(
+                f"{start.origin} has the classes {listed(theirs)}, this task {listed(ours)}; set"
+                " classification_data.classes to those of the checkpoint, or train first (--do-training true)"
+            )
+        report_rows(start, theirs, ours, rows)
+        return rows
+    is_named, is_as_large = class_names(start.settings) is not None, len(theirs) == len(ours)
+    is_numbered = ours == [str(number) for number in range(len(ours))]
+    if trains and is_named and not (is_as_large and is_numbered):
+        report_rows(start, theirs, ours, rows)
+        return rows
+    if is_as_large and is_named:
+        what = f"{start.origin} calls its classes {listed(theirs)}"
+        logger.warning("%s; they are assumed to be in the order of %s", what, listed(ours))
+    elif is_as_large and trains:
+        logger.info("%s does not name its classes; they are taken, in order, as %s", start.origin, listed(ours))
+    return None
+
+
+def check_evaluated(start: Pretrained, benchmark: BenchmarkTask) -> None:
+    """Refuse a checkpoint that is evaluated without training if its outputs are random or mean something else."""
     if CLASSIFIER not in start.weights:
         raise UserError(
             f"{start.origin} has no classifier, so its scores would be random; train first (--do-training true), or"
@@ -51,17 +86,36 @@ def class_order(start: Optional[InitialWeights], benchmark: BenchmarkTask) -> Op
         trained = (start.settings.get("config") or {}).get("glue_task")
         if trained not in (None, benchmark.name):
             logger.warning("%s was trained for %s, not for %s", start.origin, trained, benchmark.name)
-    names = class_names(start.settings)
-    if benchmark.is_regression or names is None:
-        return None
-    order = matched(names, benchmark)
-    if order is None:
-        shown = ", ".join(names[:8])
-        logger.warning(
-            "%s calls its classes %s; they are assumed to be in the order of %s", start.origin, shown, benchmark.name
-        )
-        return None
-    return None if order == list(range(len(order))) else np.array(order)
+
+
+def report_rows(start: Pretrained, theirs: Sequence[str], ours: Sequence[str], rows: Sequence[Optional[int]]) -> None:
+    """Log how the outputs of a head are continued, unless they are the same."""
+    new = [name for name, row in zip(ours, rows) if row is None]
+    left = [name for number, name in enumerate(theirs) if number not in rows]
+    if len(new) == len(rows):
+        what = f"{start.origin} has the classes {listed(theirs)}, none of which is one of {listed(ours)}"
+        logger.warning("%s; the head begins anew", what)
+    elif new or left:
+        parts = (("begin anew", new), ("left out", left))
+        shown = "; ".join(f"{what}: {listed(names)}" for what, names in parts if names)
+        logger.warning("the head of %s is continued by the names of its classes; %s", start.origin, shown)
+    elif list(rows) != list(range(len(rows))):
+        logger.info("the classes of %s have another order there and are matched by name", start.origin)
+
+
+def rows_by_name(theirs: Sequence[str], ours: Sequence[Collection[str]]) -> List[Optional[int]]:
+    """Return the index in ``theirs`` of each output, which may have several names; None unless one has such a name.
+
+    Example:
+        >>> rows_by_name(["neutral", "positive"], [("1", "Positive"), ("2", "mixed")])
+        [1, None]
+    """
+    plain = [name.strip().lower() for name in theirs]
+    rows: List[Optional[int]] = []
+    for names in ours:
+        known = [number for number, name in enumerate(plain) if name in {each.strip().lower() for each in names}]
+        rows.append(known[0] if len(known) == 1 else None)
+    return rows
 
 
 def check_kind(start: Pretrained, benchmark: BenchmarkTask) -> None:
@@ -113,13 +167,21 @@ def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
     return None if all(_NUMBERED.fullmatch(name.lower()) for name in ordered) else ordered
 
 
-def matched(names: List[str], benchmark: BenchmarkTask) -> Optional[List[int]]:
-    """Return the index of each of the task's classes in ``names``; None unless each occurs once."""
-    plain = [name.strip().lower() for name in names]
-    indices = []
-    for label in benchmark.labels:
-        known = [number for number, name in enumerate(plain) if name in (label.value.lower(), label.name.lower())]
-        if len(known) != 1:
-            return None
-        indices += known
-    return indices if len(indices) == len(names) else None
+def output_names(start: Pretrained) -> List[str]:
+    """Return the names of a model's outputs, which are ``LABEL_0`` and so on if it does not name them.
+
+    Raises:
+        UserError: there are more names than outputs, or fewer.
+    """
+    count, names = start.weights[CLASSIFIER].shape[0], class_names(start.settings)
+    if names is not None and len(names) != count:
+        raise UserError(
+            f"{start.origin} has {count} outputs, but its config.json names {len(names)} classes (id2label); correct it"
+        )
+    return names or [f"LABEL_{number}" for number in range(count)]
+
+
+def matched(names: List[str], benchmark: BenchmarkTask) -> bool:
+    """Return whether the task's classes are those with these names, in any order."""
+    rows = rows_by_name(names, [(label.value, label.name) for label in benchmark.labels])
+    return None not in rows and len(set(rows)) == len(names)

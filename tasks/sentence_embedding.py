@@ -37,7 +37,7 @@ from settings.schema import TrainingConfig
 from tasks.classification import label_facts
 from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
-from training.prediction import Predict, Predictor
+from training.prediction import Predict, Predictor, PredictorCall
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
@@ -180,7 +180,8 @@ class SentenceEmbedding(FineTuning):
         if folder is not None:
             logger.info("validation on %s samples of %s", f"{len(examples.texts):,}", examples.origin)
         texts = list(dict.fromkeys(text for sample in examples.texts for text in sample))
-        vectors, number = normalized(self.embeddings(predict, texts)), {text: n for n, text in enumerate(texts)}
+        origin = examples.origin if folder is not None else None
+        vectors, number = normalized(self.embeddings(predict, texts, origin)), {text: n for n, text in enumerate(texts)}
         rows = np.array([[number[text] for text in sample] for sample in examples.texts])  # (W, K)
         if examples.labels is not None:
             cosines = np.sum(vectors[rows[:, 0]] * vectors[rows[:, 1]], axis=1)
@@ -203,10 +204,14 @@ class SentenceEmbedding(FineTuning):
         embeddings = self.embeddings(predict, [self.prompt + text for (text,) in texts])
         return normalized(embeddings) if self.normalizes else embeddings
 
-    def embeddings(self, predict: Predict, texts: Sequence[str]) -> np.ndarray:
-        """Return the embeddings of texts, ``(len(texts), H)`` float32."""
+    def embeddings(self, predict: Predict, texts: Sequence[str], origin: Optional[str] = None) -> np.ndarray:
+        """Return the embeddings of texts, ``(len(texts), H)`` float32; log what was cut if their origin is given."""
         length = self._config.max_seq_length
         inputs = text_features(self.tokenizer, [(text,) for text in texts], length)
+        if isinstance(predict, PredictorCall):
+            predict.count(len(texts), inputs.truncated)
+        elif origin is not None:
+            report_truncation(origin, len(texts), inputs, length)
         samples = ArrayReader(self.features(length, labels=False), inputs.arrays)
         return self.predicted(predict, samples, inputs.lengths)[EMBEDDINGS]
 

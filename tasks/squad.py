@@ -33,7 +33,7 @@ from settings.schema import TrainingConfig
 from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_facts
 from training.initial_weights import InitialWeights
-from training.prediction import Predict, Predictor
+from training.prediction import Predict, Predictor, PredictorCall
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS
@@ -88,6 +88,7 @@ class Squad(FineTuning):
         windows = make_windows(squad, self.tokenizer, self._geometry, labels=True, unanswerable=unanswerable)
         if not windows.count:
             raise UserError(f"{squad.origin}: no question has an answer in its context; name a file to train on")
+        self._report_cut_questions(squad.origin, windows.cut_questions)
         reader = self.rows(self._samples(windows, labels=True), windows.tokens())
         self._facts = {"records": reader.count, **self._describe(squad, windows)}
         return reader
@@ -97,7 +98,7 @@ class Squad(FineTuning):
         if self._dev is None:
             return {}
         squad = self._dev
-        answers = self._answers(predict, squad)
+        answers = self._answers(predict, squad, is_reported=folder is not None)
         predictions = {identity: candidates[0].text for identity, candidates in answers.items()}
         scores, scores_by_question = self._scores(squad, predictions, answers)
         if folder is None:
@@ -152,9 +153,22 @@ class Squad(FineTuning):
         odds = {identity: no_answer_odds(candidates) for identity, candidates in answers.items()}
         return score_with_no_answers(expected, best, odds, threshold)
 
-    def _answers(self, predict: Predict, squad: SquadSet) -> Dict[str, List[Candidate]]:
+    def report_cut(self, origin: str, call: PredictorCall) -> None:
+        """Log how many questions were cut; contexts are not, since they have several windows."""
+        self._report_cut_questions(origin, call.cut)
+
+    def _report_cut_questions(self, origin: str, count: int) -> None:
+        if count:
+            longest = f"{self._geometry.max_query_length} pieces (squad.max_query_length)"
+            logger.warning("%s: %s questions are longer than %s and are cut", origin, f"{count:,}", longest)
+
+    def _answers(self, predict: Predict, squad: SquadSet, is_reported: bool = False) -> Dict[str, List[Candidate]]:
         config = self._config.squad
         windows = make_windows(squad, self.tokenizer, self._geometry, labels=False)
+        if isinstance(predict, PredictorCall):
+            predict.count(len(squad.questions), windows.cut_questions)
+        elif is_reported:
+            self._report_cut_questions(squad.origin, windows.cut_questions)
         logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
         start, end = (logits[name] for name in self.outputs)
         return best_answers(

@@ -88,7 +88,7 @@ def check_teacher(start: Pretrained, benchmark: BenchmarkTask) -> None:
     check_kind(start, benchmark)
     names = None if benchmark.is_regression else class_names(start.settings)
     outputs = start.weights[CLASSIFIER].shape[0]
-    if outputs != benchmark.classes or (names is not None and matched(names, benchmark) is None):
+    if outputs != benchmark.classes or (names is not None and not matched(names, benchmark)):
         theirs = f"{outputs} output{'s' * (outputs > 1)}" if names is None else f"the classes {listed(names)}"
         ours = listed(label.name for label in benchmark.labels) or "a number"
         raise UserError(f"{KEY}: {start.origin} has {theirs}, this task {ours}; name a teacher of the same classes")
@@ -112,8 +112,8 @@ def computed_logits(model: Model, inputs: Features, path: Path) -> np.ndarray:
     """Return the outputs of the teacher, and keep them in a file if it can be written."""
     count, begun = len(inputs.lengths), time.monotonic()
     logger.info("the teacher answers %s texts, once", f"{count:,}")
-    with model.progress(count):
-        logits = model.logits(inputs)
+    with model.call(count, path.name) as call:
+        logits: np.ndarray = model.answering.logits_of(call, inputs)
     logger.info("the teacher has answered after %.0f s; kept in %s", time.monotonic() - begun, path)
     try:
         with replacing(path) as stream:

@@ -13,6 +13,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 from scipy.special import softmax
 
+from checkpoints.pretrained.pretrained import Pretrained
+from data_utils.classification.features import cut_line
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
@@ -49,9 +51,9 @@ from tasks import write_baseline
 from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_facts
 from tasks.mistakes import Mistakes, tag_mistakes, write_mistakes
-from tasks.saved_classifier import class_names
+from tasks.saved_classifier import CLASSIFIER, class_names, output_names, report_rows, rows_by_name
 from training.initial_weights import InitialWeights
-from training.prediction import Predict, Predictor
+from training.prediction import Predict, Predictor, PredictorCall
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.metric_names import LOSS, MACRO_F1
@@ -119,6 +121,8 @@ class TokenClassification(FineTuning):
         self._test = self._read(TEST) if config.do_test else None
         self.label_names = label_names(start, self._train, config.generated_dataset)
         self.labels = len(self.label_names)
+        if not config.generated_dataset:
+            self.head_rows = tag_rows(start, self.label_names)
         self._has_entities = are_entity_tags(self.label_names)
         self._validation = self._with_known_tags(self._validation)
         self._test = self._with_known_tags(self._test)
@@ -210,7 +214,6 @@ class TokenClassification(FineTuning):
         if not all(sentences):
             raise UserError("the text has no words")
         encoded = self._encoded(sentences)
-        report_lost_words("the text" if len(texts) == 1 else "the texts", encoded, self._config.max_seq_length)
         logits = self._logits(predict, encoded)
         shares = softmax(logits, axis=-1).max(axis=-1)[encoded.rows, encoded.columns].tolist()
         share_of_word = dict(zip(zip(encoded.rows.tolist(), encoded.words.tolist()), shares))
@@ -282,6 +285,8 @@ class TokenClassification(FineTuning):
 
     def _logits(self, predict: Predict, encoded: Encoded) -> np.ndarray:
         """Return the model's outputs for each token, ``(N, S, C)``."""
+        if isinstance(predict, PredictorCall):
+            predict.count(len(encoded.lengths), encoded.truncated, encoded.truncated_words)
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), encoded.arrays)
         return self.predicted(predict, samples, encoded.lengths)["logits"]
 
@@ -334,11 +339,25 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
     )
 
 
+def tag_rows(start: Optional[InitialWeights], names: Sequence[str]) -> Optional[List[Optional[int]]]:
+    """Return the row of a checkpoint's head for each of the tags; see :class:`training.task.Task`."""
+    if not isinstance(start, Pretrained) or CLASSIFIER not in start.weights:
+        return None
+    theirs = output_names(start)
+    rows = rows_by_name(theirs, [(name,) for name in names])
+    if class_names(start.settings) is None and not any(row is not None for row in rows):
+        if len(theirs) == len(names):
+            logger.info("%s does not name its tags; they are taken, in order, as %s", start.origin, listed(names))
+        return None
+    report_rows(start, theirs, names, rows)
+    return rows
+
+
 def report_lost_words(origin: str, encoded: Encoded, max_seq_length: int) -> None:
     """Log how much of the sentences was cut; the words that were cut count as ``O``."""
     if encoded.truncated:
-        cut = f"{encoded.truncated:,} sentences are longer than max_seq_length {max_seq_length} and are cut"
-        logger.warning("%s: %s; %s words are lost", origin, cut, f"{encoded.truncated_words:,}")
+        count = len(encoded.lengths)
+        logger.warning(cut_line(origin, count, encoded.truncated, max_seq_length, encoded.truncated_words))
 
 
 TASK = TokenClassification

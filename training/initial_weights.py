@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import time
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional, Protocol
+from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
 
 from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.opening import open_pretrained
@@ -53,8 +53,12 @@ class InitialWeights(Protocol):
     lower_case: Optional[bool]
     trained_positions: Optional[int]
 
-    def set_initial_weights(self, source: keras.Model) -> None:
-        """Set the weights of a built Hugging Face model, before its conversion."""
+    def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
+        """Set the weights of a built Hugging Face model, before its conversion.
+
+        Args:
+            head_rows: row of the head for each output of the classifier; see :class:`training.task.Task`.
+        """
 
 
 class SavedState:
@@ -68,7 +72,7 @@ class SavedState:
         self.lower_case: Optional[bool] = checkpoint.facts.get("lower_case")
         self.trained_positions: Optional[int] = checkpoint.facts.get("trained_positions")
 
-    def set_initial_weights(self, source: keras.Model) -> None:
+    def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Do nothing: these are weights of converted blocks, which are restored with all other state."""
 
 
@@ -285,6 +289,16 @@ def _check_rows(
         )
 
 
+def _warn_of_other_pieces(vocabulary: Vocabulary, start: Optional[InitialWeights]) -> None:
+    """Warn if the rows of the word table are those of other word pieces."""
+    theirs = start.vocabulary if start else None
+    if theirs is None or theirs == vocabulary.path:
+        return
+    known = read_vocabulary(theirs).pieces
+    if any(ours != piece for ours, piece in zip(vocabulary.pieces, known)):
+        logger.warning("%s: its word pieces are not those of %s, so the rows will not match", vocabulary.path, theirs)
+
+
 def _activation(config: TrainingConfig, activation: str) -> Dict[str, Any]:
     """Return the activation if the config does not set it."""
     is_set = config.bert_config is not None and "hidden_act" in config.bert_config.model_fields_set
@@ -342,6 +356,7 @@ def tokenizer_settings(
             " vocab_file to the vocabulary that the model was trained with"
         )
     _check_rows(config, architecture, start, len(vocabulary.pieces))
+    _warn_of_other_pieces(vocabulary, start)
     given = vocabulary.lower_case if config.vocab_file else None
     known_cases = (config.lower_case, given, start.lower_case if start else None)
     return TokenizerSettings(

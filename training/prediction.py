@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from contextlib import contextmanager
 from multiprocessing.pool import ThreadPool
@@ -11,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 import numpy as np
 from tqdm import tqdm
 
-from data_utils.records.features import PER_TOKEN, TOKEN_POSITIONS
+from data_utils.records.features import PER_TOKEN, TOKEN_POSITIONS, FeatureSpec
 from data_utils.records.packs import sequences_per_pack
 from data_utils.records.pipeline import SampleReader, evaluation_dataset, raise_data_errors
 from execution.interface import Platform, Tensors
@@ -76,30 +77,35 @@ class Predictor:
 class PredictorByLength:
     """Computes outputs for all samples of a reader, the longest first, each batch as wide as its longest one.
 
-    One graph serves batches of any shape.
+    One graph serves batches of any shape, and several threads.
 
     Args:
-        compute: returns outputs by name, ``(N, …)``, from the features of a batch.
+        compute: returns outputs by name, ``(N, …)``, from the features of a batch and the options of a call.
+        options: shape and type of each option.
     """
 
-    def __init__(self, compute: Callable[[Tensors], Tensors]) -> None:
+    def __init__(self, compute: Callable[..., Tensors], **options: tf.TensorSpec) -> None:
         self._compute = tf.autograph.experimental.do_not_convert(compute)
-        self._graph: Optional[Callable[[Tensors], Tensors]] = None
-        self._progress: Optional[tqdm] = None
+        self._options = options
+        self._graph: Optional[Callable[..., Tensors]] = None
+        self._tracing = threading.Lock()
 
     @contextmanager
-    def showing(self, total: Optional[int], label: str, unit: str) -> Iterator[None]:
+    def call(self, total: Optional[int], label: str, unit: str) -> Iterator[PredictorCall]:
         """Within the block, show how many of ``total`` samples have been computed, if it takes longer than a second."""
-        with progress_bar(total, label, unit, SHOWN_AFTER) as self._progress:
-            yield
-        self._progress = None
+        with progress_bar(total, label, unit, SHOWN_AFTER) as progress:
+            yield PredictorCall(self, progress)
 
-    def __call__(self, reader: SampleReader, lengths: np.ndarray) -> Dict[str, np.ndarray]:
+    def __call__(
+        self, reader: SampleReader, lengths: np.ndarray, progress: Optional[tqdm] = None, **options: Any
+    ) -> Dict[str, np.ndarray]:
         """Return the outputs by name, in the order of the reader.
 
         Args:
             reader: one padded sequence in each row.
             lengths: ``(N,)`` tokens of each.
+            progress: counts the samples that have been computed.
+            options: those of this call.
 
         Returns:
             ``(N, …)``; outputs for each token are ``(N, S, …)`` for the S tokens of the longest sequence, 0 where its
@@ -107,31 +113,64 @@ class PredictorByLength:
         """
         order = np.argsort(-lengths, kind="stable")
         batches = batches_by_length(lengths[order])
-        if self._graph is None and len(batches) > 1:  # tracing a graph takes longer than one batch
-            types = [(feature.name, feature.dtype) for feature in reader.spec.features]
-            signature = {name: tf.TensorSpec((None, None), dtype) for name, dtype in types}
-            self._graph = tf.function(self._compute, input_signature=[signature])
+        if len(batches) > 1:  # tracing a graph takes longer than one batch
+            self._trace(reader.spec)
+        given = [tf.constant(options[name], spec.dtype) for name, spec in self._options.items()]
         outputs: Dict[str, np.ndarray] = {}
         chosen = [order[batch] for batch in batches]
+
+        def compute(rows: np.ndarray) -> Dict[str, np.ndarray]:
+            return self._outputs(reader, rows, lengths, given)
+
         with ThreadPool(min(usable_cores(), len(chosen) or 1)) as pool:  # one batch alone does not keep two cores busy
-            for rows, results in zip(chosen, pool.imap(lambda rows: self._outputs(reader, rows, lengths), chosen)):
+            for rows, results in zip(chosen, pool.imap(compute, chosen)):
                 for name, values in results.items():
                     if name not in outputs:  # the first batch is the widest
                         outputs[name] = np.zeros((len(order), *values.shape[1:]), values.dtype)
                     outputs[name][rows, : values.shape[1]] = values
-                if self._progress is not None:
-                    self._progress.update(len(rows))
+                if progress is not None:
+                    progress.update(len(rows))
         return outputs
 
-    def _outputs(self, reader: SampleReader, rows: np.ndarray, lengths: np.ndarray) -> Dict[str, np.ndarray]:
+    def _trace(self, spec: FeatureSpec) -> None:
+        with self._tracing:
+            if self._graph is None:
+                features = {feature.name: tf.TensorSpec((None, None), feature.dtype) for feature in spec.features}
+                self._graph = tf.function(self._compute, input_signature=[features, *self._options.values()])
+
+    def _outputs(
+        self, reader: SampleReader, rows: np.ndarray, lengths: np.ndarray, options: List[tf.Tensor]
+    ) -> Dict[str, np.ndarray]:
         """Return the outputs for some rows, the longest first."""
         arrays, width = reader.read(rows), int(lengths[rows[0]])
         inputs = {
             feature.name: tf.constant(arrays[feature.name][:, : width if feature.kind in CUT else None])
             for feature in reader.spec.features
         }
-        outputs = (self._graph or self._compute)(inputs)
+        outputs = (self._graph or self._compute)(inputs, *options)
         return {name: (tf.cast(x, tf.float32) if x.dtype.is_floating else x).numpy() for name, x in outputs.items()}
+
+
+class PredictorCall:
+    """One call of a model, by one thread: what it has computed, and how many samples were cut.
+
+    Attributes:
+        samples: number of samples that were encoded.
+        cut: number of those that were longer than the model takes.
+        lost_words: number of their words that were cut, if they are given as words.
+    """
+
+    def __init__(self, predictor: PredictorByLength, progress: Optional[tqdm] = None) -> None:
+        self._predictor, self._progress = predictor, progress
+        self.samples = self.cut = self.lost_words = 0
+
+    def __call__(self, reader: SampleReader, lengths: np.ndarray, **options: Any) -> Dict[str, np.ndarray]:
+        """Return the outputs by name; see :class:`PredictorByLength`."""
+        return self._predictor(reader, lengths, self._progress, **options)
+
+    def count(self, samples: int, cut: int, lost_words: int = 0) -> None:
+        """Count samples that have been encoded."""
+        self.samples, self.cut, self.lost_words = self.samples + samples, self.cut + cut, self.lost_words + lost_words
 
 
 def batches_by_length(lengths: np.ndarray) -> List[slice]:
@@ -144,7 +183,7 @@ def batches_by_length(lengths: np.ndarray) -> List[slice]:
     return batches
 
 
-Predict = Union[Predictor, PredictorByLength]
+Predict = Union[Predictor, PredictorCall]
 
 
 class EvaluationProgress(keras.callbacks.Callback):

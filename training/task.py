@@ -34,11 +34,14 @@ class Task(Protocol):
         name: name of the task.
         labels: number of the classifier's outputs, if the model has one.
         objective: its losses.
+        head_rows: for each output of the classifier, the row of the initial weights' head that has its name, None if
+            there is none; None: the outputs are in the same order, or the initial weights have no such head.
     """
 
     name: str
     labels: int
     objective: Objective
+    head_rows: Optional[Sequence[Optional[int]]]
 
     @staticmethod
     def metrics(config: TrainingConfig) -> Sequence[str]:

@@ -275,7 +275,7 @@ def set_initial_weights(
 ) -> None:
     """Set the weights of a Hugging Face model before its conversion; weights that nothing sets stay random."""
     if start is not None:
-        start.set_initial_weights(source)
+        start.set_initial_weights(source, context.task.head_rows)
     elif data is not None and context.config.word_vectors and context.processes.is_chief:
         # Training begins with the chief's weights in all processes.
         assign_word_vectors(source, data.reader, context.architecture.initializer_range, context.config.seed)

@@ -118,6 +118,12 @@ def memory_bytes() -> Optional[int]:
     return memory
 
 
+def prepare_transformers() -> None:
+    """Set what Transformers reads at its import; it loads PyTorch, which takes 270 MB, and shows notices of its own."""
+    os.environ.setdefault("USE_TORCH", "0")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
 def keep_freed_memory() -> None:
     """Keep freed memory in this process, where the next training step uses it again.
 

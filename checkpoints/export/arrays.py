@@ -44,6 +44,8 @@ class Head(NamedTuple):
 ENCODER = Head("BertModel", "feature-extraction")
 EMBEDDING = Head("BertModel", "sentence-similarity")
 MASKED_LM = Head("BertForMaskedLM", "fill-mask")
+NEXT_SENTENCE_ALONE = Head("BertForNextSentencePrediction", "")
+_ROOT = "bert."  # beginning of the names of an encoder's weights
 _TRAINED = {facts.hugging_face: Head(facts.hugging_face, facts.pipeline) for facts in TASKS.values()}  # by class
 
 
@@ -57,11 +59,10 @@ def _choose_head(names: Collection[str], architectures: Sequence[str] = ()) -> H
         return _TRAINED["BertForQuestionAnswering"]
     if f"{CLASSIFIER}.weight" in names:
         named = next(iter(architectures), "BertForSequenceClassification")
-        named = named[2:] if named.startswith("TF") else named
         return _TRAINED.get(named, Head(named, ""))
     if WORD_BIAS in names:
         return _TRAINED["BertForPreTraining"] if NEXT_SENTENCE in names else MASKED_LM
-    return ENCODER
+    return NEXT_SENTENCE_ALONE if NEXT_SENTENCE in names else ENCODER
 
 
 class Exported(NamedTuple):
@@ -94,8 +95,8 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
     """
     weights = {**start.neutral_weights, **start.weights}
     if encoder_only:
-        weights = {name: weight for name, weight in weights.items() if name.startswith("bert.")}
-    head = _choose_head(weights, _named_classes(start))
+        weights = {name: weight for name, weight in weights.items() if name.startswith(_ROOT)}
+    head = _choose_head(weights, start.classes)
     if head is ENCODER and embedding_settings(start) is not None:
         head = EMBEDDING
     _refuse_incomplete(start, set(weights))
@@ -106,21 +107,19 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
             f"The word table had {trained_rows:,} rows in training, of which {rows:,} stand for word"
             " pieces; the others, which padded it, are left out."
         )
+    if head.model == ENCODER.model:  # Hugging Face's names of an encoder alone have no beginning
+        others = sorted(name for name in weights if not name.startswith(_ROOT))
+        weights = {name: weight for name, weight in weights.items() if name.startswith(_ROOT)}
+        notes += [f"`{name}` is no weight of {head.model} and is left out." for name in others]
     arrays = {}
     for name, weight in weights.items():
         if name in VOCABULARY_SIZED:
             value = resize_vocabulary(weight, rows, vocabulary, f"{start.key}: {start.origin}")
         else:
             value = weight.value()
-        exported_name = name[len("bert.") :] if head.model == ENCODER.model else name  # Hugging Face's without a head
+        exported_name = name[len(_ROOT) :] if head.model == ENCODER.model else name
         arrays[exported_name] = np.ascontiguousarray(value)
     return Exported(arrays, rows, head, notes)
-
-
-def _named_classes(start: Pretrained) -> Sequence[str]:
-    """Return the Hugging Face classes that a checkpoint names."""
-    task = TASKS.get(start.settings.get("task", "")) if start.own else None
-    return [task.hugging_face] if task else start.settings.get("architectures") or ()
 
 
 def _rows(start: Pretrained, vocabulary: Optional[Path]) -> int:

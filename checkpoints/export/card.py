@@ -9,8 +9,9 @@ from typing import Any, Dict, List, Optional, Tuple
 from checkpoints.export.arrays import EMBEDDING, Head
 from checkpoints.folder import best_step
 from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.weights import NEXT_SENTENCE
 from model.huggingface import BertConfig
-from model.tasks import TASKS
+from model.tasks import MASKED_WORDS_TITLE, PRETRAINING, TASKS
 from reports.run_files import RunData, read_run_folder
 from reports.templating import fill
 from utilities.metric_names import MLM_LOSS
@@ -44,13 +45,12 @@ def model_card(
 ) -> str:
     """Return the text of the card; ``notes`` are notes on the weights for users."""
     run = _read_run(start)
-    task = TASKS.get(start.settings.get("task", "")) if start.own else None
     return fill(
         "card.md",
         name=name,
         head=head,
         embeds=head is EMBEDDING,
-        task=task.title if task else "",
+        task=_title(start) if start.own else "",
         with_tokenizer=with_tokenizer,
         with_tensorflow=with_tensorflow,
         tables={
@@ -60,6 +60,14 @@ def model_card(
         },
         notes=notes,
     )
+
+
+def _title(start: Pretrained) -> str:
+    """Return the title of the task that was trained; empty if it is unknown."""
+    task = start.settings.get("task", "")
+    if task == PRETRAINING and NEXT_SENTENCE not in start.weights:
+        return MASKED_WORDS_TITLE
+    return TASKS[task].title if task in TASKS else ""
 
 
 def _read_run(start: Pretrained) -> Optional[RunData]:
@@ -85,8 +93,7 @@ def _sizes(config: BertConfig) -> Dict[str, Any]:
 def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     facts = start.settings
     config = run.config if run else {}
-    task = TASKS.get(facts.get("task", ""))
-    rows: Dict[str, Any] = {"task": task.title if task else "unknown"}
+    rows: Dict[str, Any] = {"task": _title(start) or "unknown"}
     for key, text in _PATHS:
         if isinstance(config.get(key), str):  # without the folders of the training machine
             rows[text] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]

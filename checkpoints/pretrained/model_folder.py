@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import Annotated, Literal
 
 from data_utils.tokenizer import read_vocabulary
-from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
+from data_utils.tokenizer_files import TokenizerFiles
 from model.architecture import LAYER_OPTIONS, Architecture
 from utilities.errors import UserError
 from utilities.files import read_json_object
@@ -98,12 +98,12 @@ def count_word_pieces(vocabulary: Path) -> int:
     return len(read_vocabulary(vocabulary).pieces)
 
 
-def find_lower_case(folder: Path, key: str) -> Optional[bool]:
+def find_lower_case(folder: Path, files: TokenizerFiles) -> Optional[bool]:
     """Return whether a model was trained on lower-cased text; None if unknown.
 
     The answer is in Hugging Face's files or in the name of Google's folder.
     """
-    lower_case = read_tokenizer_files(folder / VOCABULARY_NAME, f"{key}: ").lower_case
+    lower_case = files.lower_case
     if lower_case is None and (folder / GOOGLE_CONFIG).is_file():
         name = folder.resolve().name.lower()
         if name.startswith(("uncased", "chinese", "multilingual")):

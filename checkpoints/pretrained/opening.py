@@ -21,6 +21,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import ENCODER_FOLDER, MODULES
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from data_utils.tokenizer import find_vocabulary
+from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
 from model.tasks import PRETRAINING
 from utilities.errors import UserError
 
@@ -104,12 +105,15 @@ def _complete_bert(weights: Weights, folder: Path, origin: str, key: str) -> Pre
     adapter = next((name for name in weights if ".lora_" in name), None)
     if adapter is not None:
         raise UserError(f"{key}: {origin} has an adapter ({adapter}); {MERGE}")
+    vocabulary = find_vocabulary(folder)
+    files = read_tokenizer_files(vocabulary or folder / VOCABULARY_NAME, f"{key}: ")
     return Pretrained(
         origin=origin,
         weights=with_head_name(weights, config.get("architectures") or ()),
         architecture=read_architecture(config, key),
-        vocabulary=find_vocabulary(folder),
-        lower_case=find_lower_case(folder, key),
+        vocabulary=vocabulary,
+        lower_case=find_lower_case(folder, files),
+        longest_text=files.longest_text,
         settings=config,
         folder=folder,
     )

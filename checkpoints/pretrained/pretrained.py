@@ -18,6 +18,7 @@ from checkpoints.pretrained.weights import (
     Weights,
     from_tensorflow,
     is_encoder_weight,
+    named_classes,
 )
 from data_utils.tokenizer import make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import CONTINUATION, UNKNOWN
@@ -73,6 +74,7 @@ class Pretrained:
             the word table are real word pieces.
         lower_case: whether their text was lower-cased; None if unknown.
         trained_positions: number of positions of the longest sequences that they were trained on; None if unknown.
+        longest_text: tokens of a text at most, as the tokenizer's files say; None if they do not.
         neutral_weights: weights that the model was trained without, with values that change nothing.
         unknown: other names in the file.
         settings: Hugging Face's or Google's config, or the facts of a checkpoint of this project.
@@ -90,6 +92,7 @@ class Pretrained:
     vocabulary: Optional[Path] = None
     lower_case: Optional[bool] = None
     trained_positions: Optional[int] = None
+    longest_text: Optional[int] = None
     neutral_weights: Weights = dataclasses.field(default_factory=dict)
     unknown: List[str] = dataclasses.field(default_factory=list)
     settings: Dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -100,8 +103,21 @@ class Pretrained:
     changes: List[str] = dataclasses.field(default_factory=list)
     report: LoadReport = dataclasses.field(default_factory=LoadReport, init=False, repr=False)
 
-    def set_initial_weights(self, source: keras.Model) -> None:
+    @property
+    def classes(self) -> List[str]:
+        """Hugging Face's classes that the checkpoint names, as PyTorch calls them."""
+        if self.own:
+            task = TASKS.get(self.settings.get("task", ""))
+            return [task.hugging_face] if task else []
+        return named_classes(self.settings.get("architectures"))
+
+    def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.
+
+        Args:
+            source: the model.
+            head_rows: for each output of a classifier, its row in these weights; None: it starts from random numbers.
+                Without them, the outputs are in the same order.
 
         Raises:
             UserError: an encoder weight is missing, has another shape or cannot be read, or word pieces would be lost.
@@ -116,6 +132,12 @@ class Pretrained:
             weight = self.weights.get(name) or self.neutral_weights.get(name)
             if weight is None:
                 continue
+            if head_rows is not None and name.startswith(HEAD):
+                weight = _chosen_rows(weight, head_rows, variable.numpy().T if transposed else variable.numpy())
+                if weight is None:
+                    report.missing = sorted([*report.missing, name])
+                    report.extra.append(f"{name} of other classes")
+                    continue
             shape = tuple(variable.shape)
             value = self._value_in_shape(name, weight, shape[::-1] if transposed else shape, report)
             if value is None:
@@ -161,16 +183,27 @@ class Pretrained:
         return None
 
 
+def _chosen_rows(weight: Weight, rows: Sequence[Optional[int]], initial: np.ndarray) -> Optional[Weight]:
+    """Return a head with some rows of a weight, and those of ``initial`` for others; None if none fits."""
+    known = [row is not None for row in rows]
+    if not any(known) or weight.shape[1:] != initial.shape[1:]:
+        return None
+
+    def read() -> np.ndarray:
+        value = np.array(initial)
+        value[known] = weight.value()[[row for row in rows if row is not None]]
+        return value
+
+    return Weight(initial.shape, read, weight.location)
+
+
 def without_other_head(start: Pretrained, task: str) -> Pretrained:
     """Return weights without the classifier of another task, which would pass for that of ``task`` by its name.
 
     Args:
         task: the task that will be trained or evaluated; the task of the weights is in their settings, if it is known.
     """
-    classes = start.settings.get("architectures") or ()
-    names = [
-        name for name, facts in TASKS.items() if start.settings.get("task") == name or facts.hugging_face in classes
-    ]
+    names = [name for name, facts in TASKS.items() if facts.hugging_face in start.classes]
     if not names or task in names:
         return start
     other = {name: weight for name, weight in start.weights.items() if name.startswith(HEAD)}

@@ -56,10 +56,6 @@ class _Encoder(_Part):
     config_args: Annotated[Optional[Dict[str, Any]], Field(max_length=0)] = None
 
 
-class _TokenizerLength(_Part):
-    model_max_length: Annotated[Optional[float], Field(allow_inf_nan=False)] = None
-
-
 class _Pooling(_Part):
     """The ``config.json`` of a module Pooling; since version 6 of sentence-transformers it names the mode."""
 
@@ -106,9 +102,8 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
     if settings.do_lower_case and not start.lower_case:
         raise UserError(f"{path}: do_lower_case is true, but the tokenizer keeps capitals; set it in {SETTINGS_NAME}")
     length: Any = settings.max_seq_length
-    if length is None and (encoder / SETTINGS_NAME).is_file():
-        path = encoder / SETTINGS_NAME
-        length = read_checked(path, _TokenizerLength).model_max_length
+    if length is None:
+        path, length = encoder / SETTINGS_NAME, start.longest_text
     if length is None:
         return EmbeddingSettings(pooling, "Normalize" in modules)
     if length < SHORTEST:

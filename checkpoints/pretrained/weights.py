@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -163,19 +163,24 @@ def renamed(weights: Weights, rule: Rule) -> Weights:
     return named
 
 
+def named_classes(architectures: Any) -> List[str]:
+    """Return the names of Hugging Face's classes in a ``config.json``, as PyTorch has them; no list has none."""
+    names = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
+    return [name[2:] if name.startswith("TF") else name for name in names]
+
+
 def with_head_name(weights: Weights, architectures: Any) -> Weights:
     """Add the head's name to its weights; Transformers leaves it out of TensorFlow's safetensors.
 
     Args:
-        architectures: Hugging Face's classes from the model's config; anything but a list counts as none.
+        architectures: Hugging Face's classes from the model's config.
     """
     heads = {
         "BertForQuestionAnswering": SPAN_HEAD,
         "BertForSequenceClassification": CLASSIFIER,
         "BertForTokenClassification": CLASSIFIER,
     }
-    classes = [name for name in architectures if isinstance(name, str)] if isinstance(architectures, list) else []
-    head = next((heads[name] for name in classes if name in heads), None)
+    head = next((heads[name] for name in named_classes(architectures) if name in heads), None)
     if head is None:
         return weights
     return {f"{head}.{name}" if name in ("weight", "bias") else name: weight for name, weight in weights.items()}

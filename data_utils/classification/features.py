@@ -135,11 +135,19 @@ def _padded(rows: List[List[int]], kept: np.ndarray, max_seq_length: int, paddin
     return {"input_ids": ids, "input_mask": mask.astype(np.int32), "segment_ids": second.astype(np.int32)}
 
 
+def cut_line(origin: str, samples: int, cut: int, max_seq_length: int, lost_words: int = 0) -> str:
+    """Return the line that says how many samples were cut, and how many of their words are lost, if that is known."""
+    longer = (
+        f"{cut:,} of {samples:,} samples ({cut / samples:.1%}) {'is' if cut == 1 else 'are'}" if samples > 1 else "is"
+    )
+    lost = f"; {lost_words:,} words are lost" if lost_words else ""
+    return f"{origin}: {longer} longer than max_seq_length {max_seq_length} and cut{lost}"
+
+
 def report_truncation(origin: str, samples: int, features: Features, max_seq_length: int) -> None:
     """Log how many samples were cut, and warn if the vocabulary does not fit the text."""
     if features.truncated:
-        longer = f"{features.truncated:,} of {samples:,} samples ({features.truncated / samples:.1%})"
-        logger.info("%s: %s are longer than max_seq_length %d and are cut", origin, longer, max_seq_length)
+        logger.warning(cut_line(origin, samples, features.truncated, max_seq_length))
     if features.unknown > MANY_UNKNOWN:
         share = f"{features.unknown:.0%}"
         logger.warning("%s: %s of the pieces are unknown; is the vocabulary of this language?", origin, share)

@@ -64,6 +64,7 @@ class Windows(NamedTuple):
         first_column: the column at which its part of the context begins, after [CLS] question [SEP].
         start, end: columns of the answer's first and last piece; 0, [CLS], if the window does not contain the whole
             answer, or answers were not requested.
+        cut_questions: number of questions that were longer than ``max_query_length``.
     """
 
     contexts: List[Context]
@@ -74,6 +75,7 @@ class Windows(NamedTuple):
     first_column: np.ndarray
     start: np.ndarray
     end: np.ndarray
+    cut_questions: int = 0
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -106,9 +108,9 @@ def make_windows(
         )
         for encoding in _encoded(tokenizer, [paragraph.context for paragraph in squad.paragraphs])
     ]
-    questions = _encoded(tokenizer, [question.text for question in squad.questions])
-    pieces = (encoding.ids[: geometry.max_query_length] for encoding in questions)
-    asked = [(question.paragraph, ids) for question, ids in zip(squad.questions, pieces)]
+    longest = geometry.max_query_length
+    pieces = [encoding.ids for encoding in _encoded(tokenizer, [question.text for question in squad.questions])]
+    asked = [(question.paragraph, ids[:longest]) for question, ids in zip(squad.questions, pieces)]
     windows: List[Tuple[int, ...]] = []
     for number, (paragraph, ids) in enumerate(asked):
         context, column = contexts[paragraph], len(ids) + 2
@@ -124,7 +126,8 @@ def make_windows(
             inside = is_located and begin <= first and last < begin + length
             answer = (column + first - begin, column + last - begin) if inside else (0, 0)
             windows.append((number, begin, length, column, *answer))
-    return Windows(contexts, asked, *np.array(windows, np.int32).reshape(-1, 6).T)
+    found = Windows(contexts, asked, *np.array(windows, np.int32).reshape(-1, 6).T)
+    return found._replace(cut_questions=sum(len(ids) > longest for ids in pieces))
 
 
 def _encoded(tokenizer: Tokenizer, texts: List[str]) -> Iterator[Encoding]:

@@ -236,3 +236,33 @@ def test_errors_are_one_line_and_leave_nothing_behind(published, root, tmp_path,
         for path in weights.glob("weights.*"):
             (tmp_path / "bare" / path.name).write_bytes(path.read_bytes())
         export(str(tmp_path / "bare"), tmp_path / "out")
+
+
+@pytest.mark.parametrize(("task", "changes"), [("BertForNextSentencePrediction", {}), ("BertModel", {"extra": True})])
+def test_weights_outside_the_encoder_keep_their_names_or_are_left_out(task, changes, tmp_path):
+    """Those of Hugging Face's own model: a head is named in full, and a plain encoder has no other weights."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    model = getattr(transformers, f"TF{task}")(BertConfig(vocab_size=PIECES, max_position_embeddings=48, **sizes))
+    model.build()
+    given = pytorch_arrays(model)
+    more = {"projector.weight": np.ones((2, 2), np.float32)} if changes else {}
+    safetensors(model, tmp_path / "model", {**given, **more})
+    outcome = export(str(tmp_path / "model"), tmp_path / "out")
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    beginning = "bert." if task == "BertModel" else ""
+    assert sorted(written) == sorted(name[len(beginning) :] for name in given)
+    assert read_json(tmp_path / "out" / "config.json")["architectures"] == [task]
+    left_out = [note for note in outcome.notes if "is left out" in note]
+    assert left_out == [f"`{name}` is no weight of BertModel and is left out." for name in more]
+
+
+def test_the_card_names_what_was_trained(tmp_path):
+    save(PRETRAINING, OPTIONS["as published"], tmp_path / "both" / "checkpoints", pieces=PIECES)
+    save(PRETRAINING, {"use_next_sentence": False}, tmp_path / "words" / "checkpoints", pieces=PIECES)
+    for run, is_both in (("both", True), ("words", False)):
+        for more in ([], ["--encoder-only"]):
+            folder = tmp_path / f"{run}{len(more)}"
+            assert main(["--checkpoint", str(tmp_path / run), "--output", str(folder), *more]) == 0
+            card = (folder / "README.md").read_text()
+            assert card.count("next-sentence prediction") == (2 if is_both else 0)
+            assert card.count("masked language model") == 2

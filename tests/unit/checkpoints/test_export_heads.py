@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 import transformers
 
-from checkpoints.export.arrays import EMBEDDING, ENCODER, MASKED_LM, Head
+from checkpoints.export.arrays import EMBEDDING, ENCODER, MASKED_LM, NEXT_SENTENCE_ALONE, Head
 from model.tasks import TASKS
 
-HEADS = [ENCODER, EMBEDDING, MASKED_LM, *(Head(facts.hugging_face, facts.pipeline) for facts in TASKS.values())]
+HEADS = [
+    ENCODER,
+    EMBEDDING,
+    MASKED_LM,
+    NEXT_SENTENCE_ALONE,
+    *(Head(facts.hugging_face, facts.pipeline) for facts in TASKS.values()),
+]
 
 
 @pytest.mark.parametrize("head", HEADS, ids=[f"{head.model}, {head.pipeline}" for head in HEADS])

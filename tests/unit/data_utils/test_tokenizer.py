@@ -122,7 +122,7 @@ def test_broken_vocabularies(tmp_path: Path, content: bytes | None, message: str
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
-    "BPE": ({"model": {"type": "BPE", "vocab": {}}}, "model.type is 'BPE'"),
+    "BPE": ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}, "model.type is 'BPE'"),
     "other prefix": ({"model": {"continuing_subword_prefix": "@@"}}, "continuing_subword_prefix is '@@'"),
     "other words": ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer.type is 'Whitespace'"),
     "other normalizer": ({"normalizer": {"type": "NFKC"}}, "normalizer.type is 'NFKC'"),

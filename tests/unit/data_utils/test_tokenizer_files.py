@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, processors
+from tokenizers.models import WordPiece
 from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
 from checkpoints.pretrained.pretrained import Pretrained
@@ -116,34 +117,109 @@ def test_a_normalizer_that_does_not_clean_text_is_followed(tmp_path: Path) -> No
     vocabulary, text = read_vocabulary(tmp_path), "pa\x00ris the\x07"
     expected = theirs(text, add_special_tokens=False)["input_ids"]
     assert make_tokenizer(vocabulary, True, special_tokens=True).encode(text, add_special_tokens=False).ids == expected
+    (tmp_path / "again").mkdir()
+    for name, written in vocabulary.files(True).items():
+        (tmp_path / "again" / name).write_bytes(written)
+    assert read_vocabulary(tmp_path / "again").rules == vocabulary.rules
     assert expected != BertTokenizerFast(str(tmp_path / "vocab.txt"))(text, add_special_tokens=False)["input_ids"]
 
 
-REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
-    "id that leaves a gap": ("added_tokens.json", {"new": len(PIECES) + 1}, "'new' has the id"),
-    "id of another piece": ("added_tokens.json", {"new": 5}, "'new' has the id 5"),
-    "other id of a piece": ("added_tokens.json", {"paris": 5}, "'paris' has the id 5"),
-    "no number": ("added_tokens.json", {"new": "5"}, "new is '5'"),
-    "empty token": ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": ""}}}, "content is ''"),
-    "no flag": ("tokenizer_config.json", {"added_tokens_decoder": {"9": {"content": "a", "special": 1}}}, "special"),
-    "no list": ("tokenizer_config.json", {"additional_special_tokens": "a"}, "additional_special_tokens is 'a'"),
-    "other [CLS]": ("tokenizer_config.json", {"cls_token": "<s>"}, r"cls_token is '<s>', but input should be \[CLS\]"),
-    "other [SEP]": ("special_tokens_map.json", {"sep_token": {"content": "</s>"}}, r"input should be \[SEP\]"),
-    "case in words": ("tokenizer_config.json", {"do_lower_case": "yes"}, "do_lower_case is 'yes'"),
-    "other class": ("tokenizer_config.json", {"tokenizer_class": "RobertaTokenizer"}, "tokenizer_class"),
-    "Japanese words": ("tokenizer_config.json", {"word_tokenizer_type": "mecab"}, "word_tokenizer_type is 'mecab'"),
-    "characters": ("tokenizer_config.json", {"subword_tokenizer_type": "character"}, "subword_tokenizer_type"),
-    "no words": ("tokenizer_config.json", {"do_basic_tokenize": False}, "do_basic_tokenize"),
-    "words kept whole": ("tokenizer_config.json", {"never_split": ["a"]}, "never_split"),
-    "padding first": ("tokenizer_config.json", {"padding_side": "left"}, "padding_side is 'left'"),
-    "cut at the beginning": ("tokenizer_config.json", {"truncation_side": "left"}, "truncation_side is 'left'"),
-    "special tokens split": ("tokenizer_config.json", {"split_special_tokens": True}, "split_special_tokens"),
-    "own code": ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["a.B", None]}}, "auto_map"),
-    "no segments": ("tokenizer_config.json", {"model_input_names": ["input_ids", "attention_mask"]}, "token_type_ids"),
-    "white space that another token takes": (
-        "tokenizer_config.json", {"additional_special_tokens": ["\n", {"content": "a", "lstrip": True}]}, "white space",
-    ),
+SETTINGS, SPECIAL, ADDED, CONFIG = (
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "config.json"
+)  # fmt: skip
+READ: dict[str, tuple[str, dict[str, Any]]] = {
+    "ids that leave a gap": (ADDED, {"new": len(PIECES) + 1}),
+    "id of another piece": (ADDED, {"new": 5}),
+    "class of another project": (SETTINGS, {"tokenizer_class": "ElectraTokenizer", "do_lower_case": False}),
+    "class without segments": (SETTINGS, {"tokenizer_class": "DistilBertTokenizer", "strip_accents": False}),
+    "inputs without segments": (SETTINGS, {"model_input_names": ["input_ids", "attention_mask"]}),
+    "words kept whole": (SETTINGS, {"never_split": ["[E1]", "paris"], "additional_special_tokens": ["[E1]"]}),
+    "no words": (SETTINGS, {"do_basic_tokenize": False}),
+    "class in config.json": (CONFIG, {"model_type": "bert", "tokenizer_class": "BertTokenizerFast"}),
 }  # fmt: skip
+
+
+def assert_reads_as_hugging_face(folder: Path, theirs: Any) -> None:
+    vocabulary, rng = read_vocabulary(folder), random.Random(0)
+    assert vocabulary.lower_case is not None
+    tokenizer = make_tokenizer(vocabulary, vocabulary.lower_case, special_tokens=True)
+    for text in ("The Film Was GOOD", "École [E1] new", *(random_text(rng) for _ in range(30))):
+        read = tokenizer.encode(text, add_special_tokens=False).ids
+        assert read == theirs(text, add_special_tokens=False)["input_ids"], text
+
+
+@pytest.mark.parametrize("case", READ)
+def test_unusual_settings_are_read_as_hugging_face_reads_them(case: str, tmp_path: Path) -> None:
+    name, content = READ[case]
+    write_pieces(tmp_path)
+    write_json(tmp_path / name, content)
+    assert_reads_as_hugging_face(tmp_path, AutoTokenizer.from_pretrained(tmp_path))
+
+
+@pytest.mark.parametrize("settings", [None, {}, {"tokenizer_class": "BertTokenizer"}, {"do_lower_case": True}])
+@pytest.mark.parametrize("general", [False, True])
+def test_settings_that_are_silent_do_not_leave_the_case_to_tokenizer_json(
+    settings: dict[str, Any] | None, general: bool, tmp_path: Path
+) -> None:
+    """Hugging Face's class decides: that of BERT lower-cases by default, whatever the normalizer of the file does."""
+    BertTokenizerFast(str(write_pieces(tmp_path)), do_lower_case=False, strip_accents=True).save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    (tmp_path / SETTINGS).unlink()
+    if settings is not None:
+        write_json(tmp_path / SETTINGS, settings)
+    if general:
+        write_json(tmp_path / CONFIG, {"model_type": "bert", "tokenizer_class": "PreTrainedTokenizerFast"})
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    assert_reads_as_hugging_face(tmp_path, theirs)
+    is_of_bert = not general or "tokenizer_class" in (settings or {})
+    assert read_vocabulary(tmp_path).lower_case is is_of_bert
+
+
+@pytest.mark.parametrize("process", [True, False])
+def test_a_tokenizer_that_was_built_step_by_step(process: bool, tmp_path: Path) -> None:
+    """As in Hugging Face's course, chapter 6.8."""
+    ids = {piece: number for number, piece in enumerate(PIECES)}
+    built = Tokenizer(WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    built.normalizer = normalizers.BertNormalizer(lowercase=True)
+    built.pre_tokenizer = pre_tokenizers.BertPreTokenizer() if process else pre_tokenizers.Whitespace()
+    built.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(token, ids[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    names = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
+    PreTrainedTokenizerFast(tokenizer_object=built, **names).save_pretrained(tmp_path)
+    if process:
+        assert_reads_as_hugging_face(tmp_path, AutoTokenizer.from_pretrained(tmp_path))
+    else:
+        with pytest.raises(UserError, match=r"pre_tokenizer.type is 'Whitespace'"):
+            read_vocabulary(tmp_path)
+
+
+REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no number": (ADDED, {"new": "5"}, ADDED),
+    "no flag": (SETTINGS, {"added_tokens_decoder": {"9": {"content": "a", "special": 1}}}, SETTINGS),
+    "no list": (SETTINGS, {"additional_special_tokens": "a"}, "Value a is not a list"),
+    "other [CLS]": (SETTINGS, {"cls_token": "<s>"}, r"'<s>'.*input should have \[CLS\] first"),
+    "other [SEP]": (SPECIAL, {"sep_token": {"__type": "AddedToken", "content": "</s>"}}, r"\[SEP\] after each text"),
+    "other [MASK]": (SETTINGS, {"mask_token": "<mask>"}, r"mask_token is '<mask>', but input should be '\[MASK\]'"),
+    "case in words": (SETTINGS, {"do_lower_case": "yes"}, "'lowercase'"),
+    "other class": (SETTINGS, {"tokenizer_class": "RobertaTokenizer"}, SETTINGS),
+    "other class in config.json": (CONFIG, {"model_type": "bert", "tokenizer_class": "RobertaTokenizer"}, CONFIG),
+    "padding first": (SETTINGS, {"padding_side": "left"}, "padding_side is 'left'"),
+    "cut at the beginning": (SETTINGS, {"truncation_side": "left"}, "truncation_side is 'left'"),
+    "special tokens split": (SETTINGS, {"split_special_tokens": True}, "split_special_tokens"),
+    "own code": (
+        SETTINGS,
+        {"tokenizer_class": "BertTokenizer", "auto_map": {"AutoTokenizer": ["a.B", None]}},
+        "auto_map",
+    ),
+    "white space that another token takes": (
+        SETTINGS,
+        {"additional_special_tokens": ["\n", {"__type": "AddedToken", "content": "a", "lstrip": True}]},
+        "white space",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -285,6 +285,7 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
     kinds = {"": "base.modules.transformer.Transformer", "1_Pooling": "sentence_transformer.modules.pooling.Pooling"}
     modules = [{"path": path, "type": f"sentence_transformers.{kind}"} for path, kind in kinds.items()]
     write_json(folder / "modules.json", modules)
+    write_vocabulary(folder, 40)
     write_json(folder / "sentence_bert_config.json", {"transformer_task": "feature-extraction"})
     (folder / "1_Pooling").mkdir()
     for mode, length, expected in (("mean", 24, ("mean", False, 24)), (["cls"], 10**30, ("cls", False, 48))):
@@ -321,6 +322,7 @@ def test_settings_of_sentence_transformers_are_followed_or_refused(name, content
     folder = safetensors(source, tmp_path / "m")
     write_json(folder / "modules.json", [{"path": "", "type": "sentence_transformers.models.Transformer"}])
     write_json(folder / name, content)
+    write_vocabulary(folder, 40)
     if named is None:
         assert embedding_settings(open_pretrained(str(folder), "k")) == ("mean", False, None)
         return

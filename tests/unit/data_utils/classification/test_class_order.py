@@ -12,32 +12,109 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.own import own_task
+from data_utils.classification.tasks import BenchmarkTask
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
 from tasks.classification import select_benchmark
-from tasks.saved_classifier import class_order
+from tasks.saved_classifier import class_rows
+from tasks.token_classification import tag_rows
 from utilities.errors import UserError
 
-HEAD = {"classifier.weight": Weight((3, 8), lambda: np.zeros((3, 8), np.float32), "here")}
+
+def head(outputs: int) -> dict[str, Weight]:
+    return {"classifier.weight": Weight((outputs, 8), lambda: np.zeros((outputs, 8), np.float32), "here")}
 
 
-def start(settings: dict[str, Any], own: bool = False, weights: dict[str, Weight] = HEAD) -> Pretrained:
-    return Pretrained("somewhere", weights, {}, settings=settings, own=own)
+def start(settings: dict[str, Any], own: bool = False, outputs: int = 3) -> Pretrained:
+    return Pretrained("somewhere", head(outputs) if outputs else {}, {}, settings=settings, own=own)
+
+
+def own_classes(*names: str) -> BenchmarkTask:
+    return own_task(**ClassificationData(classes=list(names)).without_loss())
 
 
 def test_outputs_in_another_order_are_sorted() -> None:
     # The order of facebook/bart-large-mnli and many other MNLI models.
     names = {"0": "CONTRADICTION", "1": "NEUTRAL", "2": "ENTAILMENT"}
-    order = class_order(start({"id2label": names}), TASKS["mnli"])
-    logits = np.array([[0.1, 0.2, 0.7]])  # says entailment
-    assert TASKS["mnli"].labels[int(np.argmax(logits[:, order]))].value == "entailment"
-    assert class_order(start({"id2label": {"0": "unacceptable", "1": "acceptable"}}), TASKS["cola"]) is None
-    assert class_order(start({"id2label": {"1": "0", "0": "1"}}), TASKS["cola"]).tolist() == [1, 0]
+    for trains in (False, True):
+        rows = class_rows(start({"id2label": names}), TASKS["mnli"], trains)
+        logits = np.array([[0.1, 0.2, 0.7]])  # says entailment
+        assert TASKS["mnli"].labels[int(np.argmax(logits[:, rows]))].value == "entailment"
+        same = start({"id2label": {"0": "unacceptable", "1": "acceptable"}}, outputs=2)
+        assert class_rows(same, TASKS["cola"], trains) == [0, 1]
+        other = start({"id2label": {"1": "0", "0": "1"}}, outputs=2)
+        assert class_rows(other, TASKS["cola"], trains) == [1, 0]
+
+
+def test_unnamed_outputs_are_named_by_their_numbers() -> None:
+    """Texts are sorted by their characters, so ``LABEL_10`` is before ``LABEL_2``."""
+    names = sorted(f"LABEL_{number}" for number in range(12))
+    for trains in (False, True):
+        rows = class_rows(start({}, outputs=12), own_classes(*names), trains)
+        assert rows == [int(name[len("LABEL_") :]) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "line"),
+    [
+        (("negative", "neutral", "positive"), [2, 0, 1], "matched by name"),
+        (("neutral", "positive", "negative"), [0, 1, 2], ""),
+        (("Positive ", "mixed", "neutral"), [1, None, 0], "begin anew: mixed; left out: negative"),
+        (("negative", "positive"), [2, 1], "left out: neutral"),
+        (("toxic", "harmless"), [None] * 2, "none of which is one of toxic, harmless; the head begins anew"),
+        (
+            ("toxic", "harmless", "unclear"),
+            [None] * 3,
+            "none of which is one of toxic, harmless, unclear; the head beg",
+        ),
+        (("0", "1", "2"), None, "neutral, positive, negative; they are assumed to be in the order of 0, 1, 2"),
+    ],
+)
+def test_a_trained_head_is_continued_by_the_names_of_its_classes(
+    names: tuple[str, ...], rows: list[int | None] | None, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trained = start({"id2label": {"0": "neutral", "1": "positive", "2": "negative"}})
+    with caplog.at_level("INFO"):
+        assert class_rows(trained, own_classes(*names), trains=True) == rows
+    assert line in caplog.text and bool(line) == bool(caplog.records)
+
+
+def test_a_model_of_some_of_the_classes_is_not_evaluated() -> None:
+    trained = start({"id2label": {"0": "neutral", "1": "positive", "2": "negative"}})
+    for names in (("negative", "positive"), ("negative", "positive", "mixed")):
+        with pytest.raises(
+            UserError, match=r"has the classes neutral.*this task negative.*classification_data.classes"
+        ):
+            class_rows(trained, own_classes(*names), trains=False)
+
+
+@pytest.mark.parametrize(
+    ("tags", "rows", "line"),
+    [
+        (["O", "B-LOC", "B-PER"], [1, 0, 2], "matched by name"),
+        (["O", "B-PER"], [1, 2], "left out: B-LOC"),
+        (["O", "B-PER", "B-ORG"], [1, 2, None], "begin anew: B-ORG; left out: B-LOC"),
+        (["NOUN", "VERB"], [None, None], "the head begins anew"),
+    ],
+)
+def test_tags_are_continued_by_their_names(
+    tags: list[str], rows: list[int | None], line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        assert tag_rows(start({"id2label": {"0": "B-LOC", "1": "O", "2": "B-PER"}}), tags) == rows
+        assert line in caplog.text
+        assert tag_rows(start({}), ["O", "B-PER", "I-PER"]) is None
+    assert "does not name its tags; they are taken, in order, as O, B-PER, I-PER" in caplog.text
+
+
+def test_names_of_another_number_than_the_outputs_are_refused() -> None:
+    with pytest.raises(UserError, match=r"somewhere has 3 outputs, but its config.json names 2 classes \(id2label\)"):
+        class_rows(start({"id2label": {"0": "a", "1": "b"}}), own_classes("a", "b", "c"), trains=True)
 
 
 @pytest.mark.parametrize("settings", [{}, {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}])
 def test_unnamed_outputs_have_the_order_of_the_task(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    assert class_order(start(settings), TASKS["mnli"]) is None
+    assert class_rows(start(settings), TASKS["mnli"], trains=False) is None
     assert not caplog.records
 
 
@@ -51,26 +128,26 @@ def test_unnamed_outputs_have_the_order_of_the_task(settings: dict[str, Any], ca
     ],
 )
 def test_without_a_task_the_model_names_the_classes(settings: dict[str, Any], outputs: int, names: list[str]) -> None:
-    weight = Weight((outputs, 8), lambda: np.zeros((outputs, 8), np.float32), "here")
-    model = start(settings, weights={"classifier.weight": weight})
+    model = start(settings, outputs=outputs)
     benchmark = select_benchmark(TrainingConfig.model_validate({}), model)
     assert [label.name for label in benchmark.labels] == names and benchmark.is_regression == (not names)
-    assert class_order(model, benchmark) is None
+    assert class_rows(model, benchmark, trains=False) == (list(range(outputs)) if names else None)
 
 
 def test_a_run_on_a_benchmark_names_its_classes() -> None:
     trained = start({"config": {"glue_task": "mnli"}}, own=True)
     names = ["contradiction", "entailment", "neutral"]
-    order = class_order(trained, own_task(**ClassificationData(classes=names).without_loss()))
-    assert [TASKS["mnli"].labels[number].name for number in order] == names
+    rows = class_rows(trained, own_classes(*names), trains=False)
+    assert [TASKS["mnli"].labels[row].name for row in rows or []] == names
 
 
 def test_unknown_names_and_another_task_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    assert class_order(start({"config": {"glue_task": "rte"}}, own=True), TASKS["rte"]) is None
+    trained = start({"config": {"glue_task": "rte"}}, own=True, outputs=2)
+    assert class_rows(trained, TASKS["rte"], trains=False) == [0, 1]
     assert not caplog.records
-    class_order(start({"config": {"glue_task": "rte"}}, own=True), TASKS["sst2"])
+    class_rows(trained, TASKS["sst2"], trains=False)
     assert "somewhere was trained for rte, not for sst2" in caplog.text
-    assert class_order(start({"id2label": {"0": "joy", "1": "anger"}}), TASKS["sst2"]) is None
+    assert class_rows(start({"id2label": {"0": "joy", "1": "anger"}}, outputs=2), TASKS["sst2"], trains=False) is None
     assert "somewhere calls its classes joy, anger" in caplog.text
 
 
@@ -90,7 +167,7 @@ LABELS = own_task(**ClassificationData(label_separator="|", classes=["a", "b", "
 )
 def test_a_classifier_of_another_kind_is_refused(settings: dict[str, Any], own: bool, kind: str) -> None:
     with pytest.raises(UserError, match=f"somewhere was trained for {kind}.*, not for one class.*train first"):
-        class_order(start(settings, own), TASKS["mnli"])
+        class_rows(start(settings, own), TASKS["mnli"], trains=False)
 
 
 def test_one_class_is_not_taken_for_labels(caplog: pytest.LogCaptureFixture) -> None:
@@ -99,10 +176,10 @@ def test_one_class_is_not_taken_for_labels(caplog: pytest.LogCaptureFixture) -> 
         ({"config": {"glue_task": "mnli"}}, True),
     ):
         with pytest.raises(UserError, match="trained for one class of each sample, not for several labels"):
-            class_order(start(settings, own), LABELS)
-    assert class_order(start({"problem_type": "multi_label_classification"}), LABELS) is None
+            class_rows(start(settings, own), LABELS, trains=False)
+    assert class_rows(start({"problem_type": "multi_label_classification"}), LABELS, trains=False) is None
     assert not caplog.records
-    assert class_order(start({}), LABELS) is None  # older models have no problem_type
+    assert class_rows(start({}), LABELS, trains=False) is None  # older models have no problem_type
     assert "somewhere does not say that its classes are labels" in caplog.text
 
 
@@ -113,9 +190,9 @@ def test_an_activation_of_a_cross_encoder_is_not_passed_over(name: str) -> None:
         value = {name: f"torch.nn.modules.{function}"}
         model = start({"sentence_transformers": value} if name == "activation_fn" else value)
         with pytest.raises(UserError, match=r"asks for .*Sigmoid") if is_refused else contextlib.nullcontext():
-            class_order(model, TASKS["mnli"])
+            class_rows(model, TASKS["mnli"], trains=False)
 
 
 def test_a_model_without_a_classifier_is_refused() -> None:
     with pytest.raises(UserError, match=r"somewhere has no classifier.*train first"):
-        class_order(start({}, weights={}), TASKS["sst2"])
+        class_rows(start({}, outputs=0), TASKS["sst2"], trains=False)
