@@ -39,7 +39,7 @@ from model.losses import (
     RegressionObjective,
 )
 from model.tasks import CLASSIFICATION, MULTI_LABEL
-from settings.data_sections import ClassificationData
+from settings.data_sections import USUAL_SEPARATOR, ClassificationData
 from settings.schema import TrainingConfig
 from tasks import write_baseline
 from tasks.answers import Answer
@@ -54,7 +54,6 @@ from utilities.metric_names import LOSS
 logger = logging.getLogger(__name__)
 
 SUBMISSION_FOLDER = "submission"
-USUAL_SEPARATOR = ";"  # of labels, for models that do not specify one
 BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
 
 

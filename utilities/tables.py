@@ -14,7 +14,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from utilities.errors import UserError
 from utilities.files import parse_json, replacing
@@ -24,6 +24,8 @@ Row = Mapping[str, Any]
 
 REPAIR = "correct it there, or copy the original file again"
 QUOTED_AS_CSV = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # with quotation marks inside, which are doubled
+FLAGS = {"0": 0, "1": 1, "0.": 0, "1.": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+_NUMPY_NUMBERS = re.compile(r"\[\s*\d\.?(?:\s+\d\.?)+\s*\]")
 LARGEST_CELL = 1 << 24  # characters of a cell in CSV; a quotation mark that is not closed ends there
 
 
@@ -229,17 +231,43 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
             raise UserError(f"{path}: has no column {column}; name one of its columns, {listed(first.row)}")
 
 
-def distinct_values(path: Path, column: str, separator: Optional[str] = None) -> List[str]:
-    """Return the different values of a column as texts, sorted: whole numbers by size, other texts by characters.
-
-    Args:
-        separator: separates the values of a row; None if it has one.
+def has_lists(path: Path, column: str) -> bool:
+    """Return whether the first value of a column is a list, or one that is written as text.
 
     Raises:
         UserError: the file cannot be read.
     """
     cells = (row.get(column) for _, row in read_table(path) if row is not None)
-    values = {value for cell in cells if cell is not None for value in values_as_text(cell, separator) if value}
+    return isinstance(_listed_values(next((cell for cell in cells if cell not in (None, "")), None)), list)
+
+
+def distinct_values(path: Path, column: str, separator: Optional[str] = None) -> List[str]:
+    """Return the different values of a column as texts, sorted: whole numbers by size, other texts by characters.
+
+    If the cells are vectors of 0 and 1, these are the places of a vector: ``LABEL_0``, ``LABEL_1``, ….
+
+    Args:
+        separator: separates the values of a row; None if it has one.
+
+    Raises:
+        UserError: the file cannot be read, or vectors have different lengths.
+    """
+    values: Set[str] = set()
+    lengths: Dict[int, int] = {}  # of the cells, and the line of the first with this length
+    has_repeated = False
+    for number, row in read_table(path):
+        cell = None if row is None else row.get(column)
+        texts = [] if cell is None else list(filter(None, values_as_text(cell, separator)))
+        values.update(texts)
+        if texts:
+            lengths.setdefault(len(texts), number)
+            has_repeated = has_repeated or len(set(texts)) < len(texts)
+    if max(lengths, default=0) > 1 and are_flags(values) and (has_repeated or len(lengths) == 1):
+        if len(lengths) > 1:
+            (first, line), (second, other) = list(lengths.items())[:2]
+            found = f"{column} has {second} values of 0 and 1, and {first} on line {line}"
+            raise UserError(f"{path}: line {other}: {found}; give each row one for each label")
+        return [f"LABEL_{number}" for number in range(*lengths)]
     are_numbers = all(text.isdecimal() for text in values)
     return sorted(values, key=lambda text: (len(text) if are_numbers else 0, text))
 
@@ -256,11 +284,24 @@ def values_as_text(value: Any, separator: Optional[str]) -> List[str]:
     """
     if separator is None:
         return [value_as_text(value)]
-    if isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]"):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError):
-            value = ast.literal_eval(value.strip())
+    value = _listed_values(value)
     parts = value if isinstance(value, list) else value_as_text(value).split(separator)
     return [text for text in map(value_as_text, parts) if text]
+
+
+def _listed_values(value: Any) -> Any:
+    """Return the list that a text is, as JSON, Python or NumPy (of numbers) writes it; any other value unchanged."""
+    if isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]"):
+        if _NUMPY_NUMBERS.fullmatch(value.strip()):
+            return value.strip("[] \t\r\n").split()
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError):
+            return ast.literal_eval(value.strip())
+    return value
+
+
+def are_flags(texts: Iterable[str]) -> bool:
+    """Return whether values are 0 and 1, false and true, only."""
+    return all(text.lower() in FLAGS for text in texts)
 
 
 def short(value: Any) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def own_task(
     validation_fraction: float,
     validation_seed: int,
     text: Sequence[str],
-    label: str,
+    label: Union[str, Sequence[str]],
     classes: Optional[Sequence[str]],
     regression: bool,
     label_separator: Optional[str] = None,
@@ -55,7 +55,8 @@ def own_task(
         ),
         test=(_split(test_file, submission=predictions),),
         labels=() if regression else classes_named(*(classes or ())),
-        label_field=label,
+        label_field=label if isinstance(label, str) else label[0],
+        label_columns=not isinstance(label, str),
         id_field="id",
         score_range=(-math.inf, math.inf),
         separator=label_separator,

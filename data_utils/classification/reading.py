@@ -17,9 +17,11 @@ from data_utils.classification.tasks import GLUE, OWN, BenchmarkTask, FieldError
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
 from utilities.tables import (
+    FLAGS,
     REPAIR,
     Line,
     Row,
+    are_flags,
     json_rows,
     listed,
     read_table,
@@ -181,15 +183,30 @@ def _label_text(row: Row, task: BenchmarkTask) -> str:
 
 def _label_set(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> np.ndarray:
     """Return 1 for each label of a row, else 0: ``(C,)``."""
+    if task.label_columns:
+        return np.array([_flag(row, column) for column in classes], np.int32)
     value = row.get(task.label_field)
     if value is None:
         raise FieldError(task.label_field, "is missing")
+    texts = values_as_text(value, task.separator)
+    if len(texts) > 1 and are_flags(texts) and not classes.keys() & FLAGS.keys():  # a vector
+        if len(texts) != len(classes):
+            raise FieldError(task.label_field, f"has {len(texts)} values of 0 and 1, not {len(classes)}, one a label")
+        return np.array([FLAGS[text.lower()] for text in texts], np.int32)
     indicators = np.zeros(len(classes), np.int32)
-    for text in values_as_text(value, task.separator):
+    for text in texts:
         if text not in classes:
             raise FieldError(task.label_field, f"has {short(text)}, not one of {listed(classes)}")
         indicators[classes[text]] = 1
     return indicators
+
+
+def _flag(row: Row, column: str) -> int:
+    value = row.get(column)
+    text = "" if value is None else value_as_text(value)
+    if not are_flags([text]):
+        raise FieldError(column, "is missing" if value is None else f"is {short(value)}, not 0 or 1")
+    return FLAGS[text.lower()]
 
 
 def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:

@@ -97,6 +97,7 @@ class BenchmarkTask:
         score_range: lowest and highest score of a regression.
         section: section of the config that describes the user's own files.
         separator: separates the labels of a row, if it may have any number of them; None if it has one class.
+        label_columns: whether each label has a column of 0 and 1, of its name.
     """
 
     name: str
@@ -118,6 +119,7 @@ class BenchmarkTask:
     score_range: Tuple[float, float] = (0.0, 5.0)
     section: str = "classification_data"
     separator: Optional[str] = None
+    label_columns: bool = False
 
     @property
     def classes(self) -> int:
