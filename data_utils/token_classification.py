@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from data_utils.classification.scoring import accuracy, f1
 from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tagged_sentences import CLUENER, COLUMNS, OUTSIDE, Entity, Sentences
+from data_utils.tokenizer import with_marks
 from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 from utilities.metric_names import MACRO_F1
 
@@ -67,6 +68,24 @@ class Encoded(NamedTuple):
         for row, column, word in zip(self.rows, self.columns, self.words):
             tags[row][word] = names[numbers[row, column]]
         return tags
+
+
+def word_spans(tokenizer: Tokenizer, texts: Sequence[str]) -> List[List[Tuple[int, int]]]:
+    """Return begin and end of each word of each text, in characters.
+
+    BERT splits a text at white space and around punctuation and ideographs.
+
+    Example:
+        >>> word_spans(tokenizer, ["Toyota (豊田) opened"])  # doctest: +SKIP
+        [[(0, 6), (7, 8), (8, 9), (9, 10), (10, 11), (12, 18)]]
+    """
+    found = []
+    for text, encoding in zip(texts, tokenizer.encode_batch(list(texts), add_special_tokens=False)):
+        spans: Dict[int, Tuple[int, int]] = {}  # by the number of the word
+        for word, (begin, end) in zip(encoding.word_ids, encoding.offsets):
+            spans[word] = (spans.get(word, (begin, 0))[0], with_marks(text, end))
+        found.append(list(spans.values()))
+    return found
 
 
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_seq_length: int) -> Encoded:

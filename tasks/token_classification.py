@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -38,6 +37,7 @@ from data_utils.token_classification import (
     prediction_lines,
     token_features,
     word_scores,
+    word_spans,
 )
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
@@ -63,19 +63,19 @@ METRICS = ("f1", "precision", "recall")
 METRICS_OF_WORDS = (MACRO_F1, "precision", "recall", ACCURACY)  # of tags that are not those of entities
 PREDICTIONS = {CLUENER: "cluener_predict.json", COLUMNS: "test_predictions.txt", TOKENS: "test_predictions.json"}
 GENERATED_LABELS = (OUTSIDE, "B-PER", "I-PER", "B-LOC", "I-LOC")  # of random data
-_WORDS = re.compile(r"\w+|[^\w\s]")
-_IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
 
 
 class Entity(NamedTuple):
-    """An entity of a text: its type, the least certain word's probability, and its words.
+    """An entity of a text: its type, the least certain word's probability, and its part of the text.
 
-    If tags are not those of entities, each word is one, and its type is its tag.
+    If tags are not those of entities, each word is one, and its type is its tag. The part is ``text[begin:end]``.
     """
 
     kind: str
     probability: float
     text: str
+    begin: int
+    end: int
 
 
 class TagObjective(PackObjective):
@@ -193,7 +193,7 @@ class TokenClassification(FineTuning):
         return [Answer(entities) for entities in self.entities(predict, [text for (text,) in texts])]
 
     def lines(self, answer: Answer) -> List[str]:
-        """Return a line for each entity of a text: its type, the least certain word's probability, and its words."""
+        """Return a line for each entity of a text: its type, the least certain word's probability, and its text."""
         return [f"{entity.kind}  {entity.probability:7.2%}  {entity.text}" for entity in answer] or ["no entities"]
 
     def row(self, answer: Answer) -> Dict[str, Any]:
@@ -206,28 +206,23 @@ class TokenClassification(FineTuning):
         Raises:
             UserError: a text has no words.
         """
-        sentences = [split_words(text) for text in texts]
-        if not all(sentences):
+        spans = word_spans(self.tokenizer, texts)
+        if not all(spans):
             raise UserError("the text has no words")
+        sentences = [[text[begin:end] for begin, end in each] for text, each in zip(texts, spans)]
         encoded = self._encoded(sentences)
         report_lost_words("the text" if len(texts) == 1 else "the texts", encoded, self._config.max_seq_length)
         logits = self._logits(predict, encoded)
         shares = softmax(logits, axis=-1).max(axis=-1)[encoded.rows, encoded.columns].tolist()
         share_of_word = dict(zip(zip(encoded.rows.tolist(), encoded.words.tolist()), shares))
-        entities = []
         tags = encoded.tags(logits.argmax(axis=-1), self.label_names, sentences)
-        for row, (text, words) in enumerate(zip(texts, sentences)):
-            joint = "" if _IDEOGRAPH.search(text) else " "
-            entities.append(
-                [
-                    Entity(
-                        kind,
-                        min(share_of_word[row, word] for word in range(first, last + 1)),
-                        joint.join(words[first : last + 1]),
-                    )
-                    for kind, first, last in self._entities(tags[row])
-                ]
-            )
+        entities: List[List[Entity]] = []
+        for row, (text, words) in enumerate(zip(texts, spans)):
+            entities.append([])
+            for kind, first, last in self._entities(tags[row]):
+                share = min(share_of_word[row, word] for word in range(first, last + 1))
+                begin, end = words[first][0], words[last][1]
+                entities[-1].append(Entity(kind, share, text[begin:end], begin, end))
         return entities
 
     def tags(
@@ -302,11 +297,6 @@ class TokenClassification(FineTuning):
             "unknown_pieces_share": encoded.unknown,
             **self.vocabulary_facts(),
         }
-
-
-def split_words(text: str) -> List[str]:
-    """Return the words of a text; characters, if it has ideographs."""
-    return [word for word in text if word.strip()] if _IDEOGRAPH.search(text) else _WORDS.findall(text)
 
 
 def label_names(start: Optional[InitialWeights], train: Optional[Sentences], generated: bool) -> List[str]:

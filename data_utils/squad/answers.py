@@ -14,13 +14,13 @@ Source: Devlin et al. 2019, section 4.2, and the program that Google published w
 from __future__ import annotations
 
 import math
-import unicodedata
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from data_utils.squad.examples import SquadSet
 from data_utils.squad.windows import Windows
+from data_utils.tokenizer import with_marks
 from utilities.errors import UserError
 
 _SPARE = 3  # factor on the number of spans to keep, because different spans may have the same text
@@ -88,7 +88,7 @@ def best_answers(
             scores = float(starts[window, first]), float(ends[window, last])
             if align_to_words:
                 first, last = np.searchsorted(words, words[first]), np.searchsorted(words, words[last], "right") - 1
-            begins, stops = int(offsets[first, 0]), _with_marks(context, int(offsets[last, 1]))
+            begins, stops = int(offsets[first, 0]), with_marks(context, int(offsets[last, 1]))
             text = context[begins:stops]
             candidates.setdefault(text, Candidate(text, 0.0, *scores, begins, stops))
         # A context made only of characters that no tokenizer keeps has no tokens to choose from.
@@ -109,13 +109,6 @@ def no_answer_odds(candidates: Sequence[Candidate]) -> float:
     if best is None:
         return math.inf
     return none.start_logit + none.end_logit - (best.start_logit + best.end_logit)
-
-
-def _with_marks(context: str, end: int) -> int:
-    """Return the end of an answer including its last letter's accents, which tokens of lower-cased text lack."""
-    while end < len(context) and unicodedata.category(context[end]) == "Mn":
-        end += 1
-    return end
 
 
 def _with_probabilities(candidates: List[Candidate]) -> List[Candidate]:

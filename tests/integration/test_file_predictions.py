@@ -6,11 +6,14 @@ import csv
 import json
 import random
 import shutil
+import unicodedata
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from transformers.models.bert.tokenization_bert import BasicTokenizer
 
 from data_utils.token_classification import find_entities
 from keras_extensions.backend import tf
@@ -165,6 +168,19 @@ def test_a_loaded_model_answers_as_pytorch_does(root: Path) -> None:
     for answer, tokens in zip(entities, expected(root, "entities"), strict=True):
         tags = [TAGS[number] for number in np.argmax(tokens, axis=1)[1:-1]]
         assert [entity.kind for entity in answer] == [kind for kind, _, _ in find_entities(tags)]
+
+
+def test_entities_are_parts_of_the_text(root: Path) -> None:
+    model, counts = load(str(root / "entities")), Counter[str]()
+    for text in ("U.S.A., O'Neill's  New  York 纽约 (Toyota, 豊田).", "हिन्दी  में cafe\u0301 शहर", "a  b (c)  d"):
+        plain = unicodedata.normalize("NFC", text)
+        words = BasicTokenizer(do_lower_case=False, strip_accents=False).tokenize(plain)
+        for entity in model(text):
+            assert entity.text == text[entity.begin : entity.end]
+            inside = BasicTokenizer(do_lower_case=False, strip_accents=False).tokenize(entity.text)
+            assert "|".join(inside) in "|".join(words)  # whole words
+            counts["one" if len(inside) == 1 else "more"] += 1
+    assert counts["one"] and counts["more"]
 
 
 def test_bfloat16_has_the_probabilities_to_some_digits(root: Path) -> None:

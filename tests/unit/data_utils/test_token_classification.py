@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import unicodedata
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers.models.bert.tokenization_bert import BasicTokenizer
 
 from data_utils.tagged_sentences import CLUENER, TEST, TRAIN, VALIDATION, are_entity_tags, read_sentences
 from data_utils.token_classification import (
@@ -16,6 +19,7 @@ from data_utils.token_classification import (
     find_entities,
     prediction_lines,
     word_scores,
+    word_spans,
 )
 from data_utils.tokenizer import load_tokenizer
 from tests.support.fine_tuning_runs import TAGGED_PIECES as PIECES
@@ -225,6 +229,31 @@ def test_lines_around_a_document_are_no_words(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("\n".join([*lines, "He O", "#end document", ""]), encoding="utf-8")
     sentences = read_sentences(str(tmp_path), TRAIN)
     assert sentences.words == [["In", "Bonn"], ["He"]] and sentences.tags == [["O", "B-GPE"], ["O"]]
+
+
+TEXTS = {  # words as they stand in the text
+    "Toyota (豊田) opened.": "Toyota|(|豊|田|)|opened|.",
+    "U.S.A. and O'Neill, New York 纽约": "U|.|S|.|A|.|and|O|'|Neill|,|New|York|纽|约",
+    "हिन्दी में लिखा": "हिन्दी|में|लिखा",
+    "ประเทศไทย ที่นี่": "ประเทศไทย|ที่นี่",
+    "தமிழ்நாடு மொழி": "தமிழ்நாடு|மொழி",
+    "שָׁלוֹם עוֹלָם": "שָׁלוֹם|עוֹלָם",
+    "cafe\u0301s cafe\u0301": "cafe\u0301s|cafe\u0301",
+    " a\tb\u00a0c\n": "a|b|c",
+}
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("text", TEXTS)
+def test_words_of_a_text_are_those_of_bert(text: str, lower_case: bool, tmp_path: Path) -> None:
+    """Compared with Hugging Face's slow tokenizer, which is Google's code."""
+    tokenizer = load_tokenizer(str(write_pieces(tmp_path / "vocab.txt", PIECES)), lower_case)
+    (spans,) = word_spans(tokenizer, [text])
+    words = [text[begin:end] for begin, end in spans]
+    assert words == TEXTS[text].split("|")
+    composed = [unicodedata.normalize("NFC", word) for word in words]
+    assert composed == BasicTokenizer(do_lower_case=False, strip_accents=False).tokenize(text)
+    assert all(a <= b for (_, a), (b, _) in pairwise(spans))
 
 
 def test_the_first_piece_of_a_word_has_its_tag(tmp_path: Path) -> None:
