@@ -17,7 +17,8 @@ from tokenizers import Tokenizer
 
 from data_utils.classification.scoring import accuracy, f1
 from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_features
-from data_utils.tagged_sentences import CLUENER, COLUMNS, OUTSIDE, Entity, Sentences
+from data_utils.tagged_columns import OUTSIDE
+from data_utils.tagged_sentences import CLUENER, COLUMNS, Entity, Sentences
 from data_utils.tokenizer import with_marks
 from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 from utilities.metric_names import MACRO_F1
@@ -195,10 +196,11 @@ def constant_tags(expected: Sequence[Sequence[str]]) -> List[List[str]]:
 def prediction_lines(sentences: Sentences, tags: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield predictions in the format that the data sets' own scorers read.
 
-    CLUENER takes JSON lines with ``id`` and ``label``, Hugging Face ``tokens`` and ``ner_tags``. ``conlleval`` takes a
-    line for each word with the expected tag, if there is one, and the predicted one, and an empty line after each
-    sentence.
+    CLUENER takes JSON lines with ``id`` and ``label``, Hugging Face ``tokens`` and ``ner_tags``, annotation tools
+    ``text`` and ``labels``. ``conlleval`` takes a line for each word with the expected tag, if there is one, and the
+    predicted one, and an empty line after each sentence; tabs are between them if words have blanks.
     """
+    separator = "\t" if any(" " in word for words in sentences.words for word in words) else " "
     for number, (words, predicted) in enumerate(zip(sentences.words, tags)):
         if sentences.form == CLUENER:
             label: Dict[str, Dict[str, List[List[int]]]] = {}
@@ -206,10 +208,15 @@ def prediction_lines(sentences: Sentences, tags: Sequence[Sequence[str]]) -> Ite
                 label.setdefault(kind, {}).setdefault("".join(words[first : last + 1]), []).append([first, last])
             yield json.dumps({"id": sentences.ids[number], "label": label}, ensure_ascii=False)
             continue
+        if sentences.texts is not None:
+            text, places = sentences.texts[number]
+            labels = [[places[first][0], places[last][1], kind] for kind, first, last in find_entities(predicted)]
+            yield json.dumps({"id": sentences.ids[number], "text": text, "labels": labels}, ensure_ascii=False)
+            continue
         if sentences.form != COLUMNS:
             row = {"id": sentences.ids[number], "tokens": words, "ner_tags": predicted}
             yield json.dumps(row, ensure_ascii=False)
             continue
         columns = [words, predicted] if sentences.tags is None else [words, sentences.tags[number], predicted]
-        yield from (" ".join(row) for row in zip(*columns))
+        yield from (separator.join(row) for row in zip(*columns))
         yield ""

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 from data_utils.classification.tasks import FieldError
-from data_utils.tagged_sentences import TOKEN_FIELDS, column_sentences, tagged_columns, words_of_columns
+from data_utils.tagged_columns import column_sentences, tagged_columns, words_of_columns
+from data_utils.tagged_sentences import TOKEN_FIELDS
 from settings.rules import SHORTEST_SEQUENCE
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.tables import FORMATS, REPAIR, Row, check_columns, read_table, read_text, short, unwritable, write_table
+from utilities.table_output import unwritable, write_table
+from utilities.tables import FORMATS, REPAIR, Row, check_columns, read_table, read_text, short
 
 CHECKPOINT, FILE, TEXT, OUTPUT, WORD_COLUMN = "--checkpoint", "--file", "--text", "--output", "--word-column"
 FLOAT32 = "float32"

@@ -19,6 +19,7 @@ from data_utils.tagged_sentences import (
     CLUENER,
     COLUMNS,
     OUTSIDE,
+    SPANS,
     TAG_COLUMN,
     TEST,
     TOKENS,
@@ -26,6 +27,7 @@ from data_utils.tagged_sentences import (
     VALIDATION,
     Sentences,
     are_entity_tags,
+    capital_tags,
     read_sentences,
 )
 from data_utils.token_classification import (
@@ -62,6 +64,7 @@ logger = logging.getLogger(__name__)
 METRICS = ("f1", "precision", "recall")
 METRICS_OF_WORDS = (MACRO_F1, "precision", "recall", ACCURACY)  # of tags that are not those of entities
 PREDICTIONS = {CLUENER: "cluener_predict.json", COLUMNS: "test_predictions.txt", TOKENS: "test_predictions.json"}
+PREDICTIONS[SPANS] = PREDICTIONS[TOKENS]
 GENERATED_LABELS = (OUTSIDE, "B-PER", "I-PER", "B-LOC", "I-LOC")  # of random data
 
 
@@ -242,10 +245,8 @@ class TokenClassification(FineTuning):
             raise UserError("dataset_dir is not set; set it to the folder of train.txt, valid.txt and test.txt")
         columns = config.token_data
         sentences = read_sentences(config.dataset_dir, split, columns.word_column, columns.tag_column)
-        if sentences.overlapping:
-            logger.warning(
-                "%s: %s entities overlap an earlier one and are left out", sentences.origin, sentences.overlapping
-            )
+        for note in sentences.notes:
+            logger.warning("%s: %s", sentences.origin, note)
         return sentences
 
     def _with_known_tags(self, sentences: Optional[Sentences]) -> Optional[Sentences]:
@@ -310,6 +311,8 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
     """
     settings = getattr(start, "settings", None) or {}
     known = class_names(settings) or []
+    usual = capital_tags(known)
+    known = [usual.get(name, name) for name in known]
     if train is not None and train.tags is not None:
         tags = set(chain.from_iterable(train.tags))
         if are_entity_tags(tags):

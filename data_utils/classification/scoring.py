@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Sequence
 import numpy as np
 
 from data_utils.classification.tasks import CLUE, GLUE, OWN, BenchmarkTask
-from utilities.tables import write_table
+from utilities.table_output import write_table
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 

@@ -249,7 +249,13 @@ def test_a_whole_config_of_numbers_names_the_defaults_of_classes(tmp_path: Path)
         ("a.jsonl", b'{"text": "a", "label": ["x"]}\n', r"line 1: label is \['x'\], not one value"),
         ("a.jsonl", b'{"text": "a", "text": "b", "label": "x"}\n', r'line 1: .*key "text" appears twice.*; write'),
         ("a.jsonl", b'{"text": "a", "label": NaN}\n', r"line 1: label is nan, not one value"),
-        ("a.jsonl", b'[\n{"text": "a"}\n]\n', r"line 1: is not JSON.*; write one object {…} on each line"),
+        ("a.jsonl", b'[\n{"text": "a"}\n]\n', r"line 2: label is missing"),
+        (
+            "a.jsonl",
+            b'[\n{"text": "a", "label": "x"},\n3]\n',
+            r"line 3: is 3, not an object {…}; write one",
+        ),
+        ("a.jsonl", b'[\n{"text": "a"}\n', r"line 1: is not JSON.*; write one object {…} on each line"),
         ("a.jsonl", b'{"text": 3, "label": "x"}\n', r"line 1: text is 3, not a text"),
     ],
 )
