@@ -11,6 +11,7 @@ from utilities.errors import UserError
 from utilities.tables import read_lines
 
 OUTSIDE = "O"
+ABSENT = "_"  # instead of a tag, of words that were cut if tags are not those of entities
 FIX = "correct it there"
 ENTITY_TAG = re.compile(r"O|[BIESMLU](?:[-_].+)?")
 _DOCUMENT = "-DOCSTART-"

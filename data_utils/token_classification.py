@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 
 from data_utils.classification.scoring import accuracy, f1
 from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_features
-from data_utils.tagged_columns import OUTSIDE
-from data_utils.tagged_sentences import CLUENER, COLUMNS, Entity, Sentences
+from data_utils.tagged_columns import ABSENT, OUTSIDE
+from data_utils.tagged_sentences import CLUENER, COLUMNS, Entity, Sentences, are_entity_tags
 from data_utils.tokenizer import with_marks
 from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 from utilities.metric_names import MACRO_F1
@@ -64,8 +64,11 @@ class Encoded(NamedTuple):
         return labels
 
     def tags(self, numbers: np.ndarray, names: Sequence[str], sentences: Sequence[Sequence[str]]) -> List[List[str]]:
-        """Return a tag for each word from predicted numbers ``(N, S)``; words that were cut are ``O``."""
-        tags = [[OUTSIDE] * len(words) for words in sentences]
+        """Return a tag for each word from predicted numbers ``(N, S)``.
+
+        Words that were cut are ``O`` among tags of entities, and otherwise ``_``, which is no tag.
+        """
+        tags = [[OUTSIDE if are_entity_tags(names) else ABSENT] * len(words) for words in sentences]
         for row, column, word in zip(self.rows, self.columns, self.words):
             tags[row][word] = names[numbers[row, column]]
         return tags
@@ -168,11 +171,12 @@ def entity_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequenc
 def word_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Dict[str, Dict[str, float]]:
     """Return precision, recall, F1 and the number of words by tag; the tag ``""`` stands for the means over all tags.
 
-    The mean of F1 is ``macro_f1``. There is also the share of words that have the right tag, ``accuracy``.
+    A word that was cut is a wrong one, but ``_`` is no tag of its own. The mean of F1 is ``macro_f1``. There is also
+    the share of words that have the right tag, ``accuracy``.
     """
     gold, own = (np.array(list(chain.from_iterable(tags))) for tags in (expected, predicted))
     scores = {}
-    for tag in sorted({*gold.tolist(), *own.tolist()}):
+    for tag in sorted({*gold.tolist(), *own.tolist()} - ({ABSENT} - set(gold.tolist()))):
         right = float(np.sum((gold == tag) & (own == tag)))
         scores[tag] = {
             "precision": right / max(1, np.sum(own == tag)),

@@ -15,10 +15,10 @@ from scipy.special import softmax
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
+from data_utils.tagged_columns import ABSENT, OUTSIDE
 from data_utils.tagged_sentences import (
     CLUENER,
     COLUMNS,
-    OUTSIDE,
     SPANS,
     TAG_COLUMN,
     TEST,
@@ -170,7 +170,8 @@ class TokenClassification(FineTuning):
             results = scored(sentences.tags, tags)
             if folder is not None:
                 words, origin = sentences.words, sentences.origin
-                mistakes.append(tag_mistakes(origin, words, sentences.tags, tags, results, self._has_entities))
+                texts = [text for text, _ in sentences.texts] if sentences.texts is not None else None
+                mistakes.append(tag_mistakes(origin, words, sentences.tags, tags, results, self._has_entities, texts))
                 constant = scored(sentences.tags, constant_tags(sentences.tags))[""]
                 baseline.update({f"{name}{suffix}": constant[name] for name in names})
             for kind, values in results.items():
@@ -271,7 +272,7 @@ class TokenClassification(FineTuning):
         """Return type, first and last word of each entity, or each word with its tag."""
         if self._has_entities:
             return find_entities(tags)
-        return [(tag, number, number) for number, tag in enumerate(tags) if tag != OUTSIDE]
+        return [(tag, number, number) for number, tag in enumerate(tags) if tag not in (OUTSIDE, ABSENT)]
 
     def _encoded(self, sentences: Sequence[Sequence[str]]) -> Encoded:
         return encode_words(self.tokenizer, sentences, self._config.max_seq_length)
@@ -328,7 +329,7 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
 
 
 def report_lost_words(origin: str, encoded: Encoded, max_seq_length: int) -> None:
-    """Log how much of the sentences was cut; the words that were cut count as ``O``."""
+    """Log how much of the sentences was cut; the words that were cut count as wrong, or as in no entity."""
     if encoded.truncated:
         cut = f"{encoded.truncated:,} sentences are longer than max_seq_length {max_seq_length} and are cut"
         logger.warning("%s: %s; %s words are lost", origin, cut, f"{encoded.truncated_words:,}")

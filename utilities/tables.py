@@ -22,7 +22,7 @@ from utilities.files import parse_json
 # A row of a table by column: texts from CSV and TSV, any JSON values from JSON Lines.
 Row = Mapping[str, Any]
 
-REPAIR = "correct it there, or copy the original file again"
+REPAIR = "correct it there"
 QUOTED_AS_CSV = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # with quotation marks inside, which are doubled
 _ONE_OBJECT = "write one object {…} on each line, or an array of them"
 _NAMED_DELIMITER = re.compile(r"sep=(.)")
@@ -88,7 +88,7 @@ def csv_rows(path: Path, blanks_after_commas: bool = False) -> Iterator[Line]:
             fix = "shorten the text, of which BERT reads 512 pieces, or close the quotation marks around it"
         raise UserError(f"{path}: line {number}: is not CSV ({error}); {fix}") from error
     if not header:
-        raise UserError(f"{path}: is empty; copy the original file again")
+        raise UserError(f"{path}: is empty; add rows, or name another file")
 
 
 def _delimiter(header: str) -> str:
@@ -110,7 +110,7 @@ def tab_separated_rows(
     if header is None:
         _, first = next(lines, (0, None))
         if first is None:
-            raise UserError(f"{path}: is empty; copy the original file again")
+            raise UserError(f"{path}: is empty; add rows, or name another file")
         header = _columns(path, first.split("\t"))
     for number, line in lines:
         values = line.split("\t")
@@ -327,7 +327,7 @@ def read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); copy it again") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror}); correct the path or its permissions") from error
     try:
         text = data.decode(_encoding(data[:2]))
     except UnicodeDecodeError as error:
@@ -371,7 +371,7 @@ def read_lines(path: Path, newline: str = "\n") -> Iterator[str]:
                     read_text(path)  # its error names the line of the file
                 yield line
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); copy it again") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror}); correct the path or its permissions") from error
     except UnicodeDecodeError:
         read_text(path)
         raise

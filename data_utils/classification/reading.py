@@ -169,7 +169,7 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
         level = logging.INFO if kind == UNDECIDED else logging.WARNING  # the former is a property of the benchmark
         logger.log(level, "%s: %s lines %s are left out (line %s first)", origin, f"{len(numbers):,}", kind, numbers[0])
     if not texts:
-        raise UserError(f"{origin}: contains no samples; copy the original file again")
+        raise UserError(f"{origin}: contains no samples; add rows, or name another file")
     dtype = np.float32 if task.is_regression else np.int32
     return Examples(texts, np.array(labels, dtype) if with_labels else None, ids, origin)
 

@@ -111,6 +111,15 @@ def test_tags_without_a_prefix_are_scored_by_word() -> None:
     assert [result[tag]["f1"] for tag in ("DET", "NOUN", "VERB", "X", "ADJ")] == pytest.approx([2 / 3, 1 / 2, 0, 0, 0])
     assert result[""]["macro_f1"] == pytest.approx((2 / 3 + 1 / 2) / 5)
     assert (result[""]["precision"], result[""]["recall"]) == pytest.approx(((1 / 2 + 1 / 2) / 5, (1 + 1 / 2) / 5))
+    cut = word_scores(expected, [["DET", "NOUN", "_"], ["NOUN", "X"]])
+    assert cut[""]["accuracy"] == 4 / 5 and set(cut) == {
+        "",
+        "DET",
+        "NOUN",
+        "VERB",
+        "X",
+    }  # a cut word is no tag of its own
+    assert cut[""]["macro_f1"] == pytest.approx((1 + 1 + 0 + 1) / 4) and cut["VERB"]["recall"] == 0
     assert not are_entity_tags({"O", "PER"}) and are_entity_tags({"O"}) and are_entity_tags({"B", "I"})
 
 
@@ -415,3 +424,4 @@ def test_the_first_piece_of_a_word_has_its_tag(tmp_path: Path) -> None:
     short = encode_words(tokenizer, sentences, 5)
     assert (short.truncated, short.truncated_words, short.lengths.tolist()) == (1, 2, [5, 4])
     assert short.tags(np.full((2, 5), 3), names, sentences)[0] == ["B-LOC", "B-LOC", "O", "O"]
+    assert short.tags(np.full((2, 5), 3), ["A", "O", "X", "Y"], sentences)[0] == ["Y", "Y", "_", "_"]
