@@ -98,10 +98,10 @@ def predict_file(options: argparse.Namespace, model: Model) -> str:
                 return [task.row(answer) for answer in model.answers(samples)]
             return [{TAGS: tags} for tags in model.tags(samples, str(source))]
 
-        count = check_rows(source, read, output, added)
-        with model.progress(count):
-            write_predictions(source, read, output, predict)
-        return f"predictions for {count:,} rows: {output}"
+        rows = check_rows(source, read, output, added)
+        with model.progress(rows.count - len(rows.empty)):
+            write_predictions(source, read, output, added, predict)
+        return f"predictions for {rows.count:,} rows: {output}{rows.note()}"
     if options.text or not tags_words:
         raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {task.name} need")
     count = check_sentences(source, options.word_column)

@@ -281,6 +281,18 @@ def short(value: Any) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
+def lines_named(numbers: Sequence[int]) -> str:
+    """Return numbers of lines for a message, at most the first five.
+
+    Example:
+        >>> lines_named([3]), lines_named([3, 5]), lines_named(range(1, 10))
+        ('line 3', 'lines 3, 5', 'lines 1, 2, 3, 4, 5, … (9 in all)')
+    """
+    shown = ", ".join(map(str, numbers[:5]))
+    more = f", … ({len(numbers):,} in all)" if len(numbers) > 5 else ""
+    return f"line{'s' * (len(numbers) > 1)} {shown}{more}"
+
+
 def listed(names: Iterable[str]) -> str:
     """Return names for a message, at most the first ten."""
     first = [name if len(name) <= 40 else name[:39] + "…" for name in itertools.islice(names, 11)]

@@ -23,6 +23,7 @@ from utilities.tables import (
     Row,
     are_flags,
     json_rows,
+    lines_named,
     listed,
     read_table,
     short,
@@ -134,6 +135,15 @@ def _part(task: BenchmarkTask, examples: Examples, chosen: np.ndarray) -> Exampl
     return Examples(texts, labels, ids, examples.origin)
 
 
+def report_copies(train: Examples, held_out: Examples) -> None:
+    """Warn if samples to score have texts that are trained, too."""
+    known = set(train.texts)
+    count = sum(texts in known for texts in held_out.texts)
+    if count:
+        what = f"{count:,} of {len(held_out.texts):,} samples to score have the text of a row to train on"
+        logger.warning("%s: %s, so that scores may be too high; leave copies out", held_out.origin, what)
+
+
 def _flags(task: BenchmarkTask) -> str:
     """Return the beginning of the flags of the user's own files."""
     return f"--{task.section.replace('_', '-')}"
@@ -145,6 +155,7 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
     labels: List[Union[float, np.ndarray]] = []
     ids: List[Any] = []
     left_out: Dict[str, List[int]] = {}
+    broken: Dict[int, str] = {}
     classes = {label.value: number for number, label in enumerate(task.labels)}
     for number, row in lines:
         if row is None:
@@ -162,9 +173,13 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             ids.append(int(identity) if is_number else identity)
         except FieldError as problem:
             columns = f" (the columns are {listed(row)})" if problem.field.split(".")[0] not in row else ""
-            fields = f"set {task.section} ({_flags(task)}.text, .label) to what the file has"
-            repair = f"correct it there, or {fields}" if task.benchmark == OWN else REPAIR
-            raise UserError(f"{origin}: line {number}: {problem}{columns}; {repair}") from None
+            broken[number] = f"{problem}{columns}"
+    if broken:
+        (number, problem), *others = broken.items()
+        fields = f"set {task.section} ({_flags(task)}.text, .label) to what the file has"
+        repair = f"correct it there, or {fields}" if task.benchmark == OWN else REPAIR
+        more = f", and {lines_named([other for other, _ in others])} cannot be used either" if others else ""
+        raise UserError(f"{origin}: line {number}: {problem}{more}; {repair}")
     for kind, numbers in left_out.items():
         level = logging.INFO if kind == UNDECIDED else logging.WARNING  # the former is a property of the benchmark
         logger.log(level, "%s: %s lines %s are left out (line %s first)", origin, f"{len(numbers):,}", kind, numbers[0])

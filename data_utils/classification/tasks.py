@@ -35,6 +35,10 @@ class FieldError(ValueError):
         self.reason = reason
 
 
+class EmptyFieldError(FieldError):
+    """A text is empty or missing, so that there is nothing to predict."""
+
+
 @dataclass(frozen=True)
 class Label:
     """A class: its value in files and submissions, and its name for people and in the ``datasets`` library."""

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from data_utils.classification.own import own_task
-from data_utils.classification.reading import Examples, read_split
+from data_utils.classification.reading import Examples, read_split, report_copies
 from data_utils.classification.scoring import write_submission
 from planning.overview import plan_lines, plan_warnings
 from settings.data_sections import ClassificationData
@@ -264,6 +264,34 @@ def test_broken_files(name: str, content: bytes, message: str, tmp_path: Path) -
     with pytest.raises(UserError, match=message) as caught:
         read(tmp_path, train_file=name, classes=["x", "y"])
     assert "\n" not in str(caught.value)
+
+
+def test_all_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    lines = ["text,label", "a,x", ",x", "b,z", *["c,x"] * 2, *[" ,y"] * 6]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    message = r"line 3: text is empty, and lines 4, 7, 8, 9, 10, … \(7 in all\) cannot be used either; correct it"
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, train_file="a.csv", classes=["x", "y"])
+
+
+def test_copies_in_both_parts_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    parts = [["a", "b", "b", "c"], ["b", "c", "d"]]
+    train, held = (Examples([(text,) for text in part], None, [], "dev.csv") for part in parts)
+    report_copies(train, held)
+    report_copies(train, held._replace(texts=[("d",)]))
+    (message,) = caplog.messages
+    assert message.startswith("dev.csv: 2 of 3 samples to score have the text of a row to train on")
+
+
+def test_classes_that_differ_in_capitals_only_are_told(tmp_path: Path) -> None:
+    values = ["true", '"True"', '"x"', "false"]
+    (tmp_path / "train.jsonl").write_text("".join(f'{{"text": "a", "label": {each}}}\n' for each in values))
+    loaded = load(tmp_path, {"train_file": "train.jsonl"})
+    assert loaded.config.classification_data.classes == ["True", "false", "true", "x"]
+    (note,) = (line for line in plan_warnings(loaded) if "capitals" in line)
+    assert "True, true differ in capitals only" in note
+    (tmp_path / "train.jsonl").write_text('{"text": "a", "label": true}\n{"text": "a", "label": false}\n')
+    assert not any("capitals" in line for line in plan_warnings(load(tmp_path, {"train_file": "train.jsonl"})))
 
 
 def test_blank_lines_and_unnamed_columns_are_skipped(tmp_path: Path) -> None:
