@@ -1,4 +1,4 @@
-"""Reads tagged words from column files and from the JSON lines of CLUENER and Hugging Face.
+"""Reads tagged words from files in columns, tables, and the JSON of CLUENER, Hugging Face and annotation tools.
 
 Tags are those of the files. Tags of entities, such as ``B-PER I-PER O``, say where an entity begins and ends; others,
 such as ``NOUN``, each stand for one word.
@@ -9,28 +9,30 @@ from __future__ import annotations
 import re
 from itertools import chain
 from pathlib import Path
-from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from data_utils.tagged_columns import ENTITY_TAG, FIX, OUTSIDE, column_sentences
+from data_utils.tagged_spans import SPAN_FIELDS, Place, has_spans, marked_text, tagged
 from utilities.errors import UserError
-from utilities.tables import Line, json_rows, read_lines, short
+from utilities.tables import Line, json_values, listed, read_table, short
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 FILES: Mapping[str, Tuple[str, ...]] = {  # the first that exists is read
-    TRAIN: ("train.txt", "eng.train", "train.json", "train.jsonl"),
-    VALIDATION: ("valid.txt", "dev.txt", "eng.testa", "dev.json", "dev.jsonl", "validation.json", "validation.jsonl"),
-    TEST: ("test.txt", "eng.testb", "test.json", "test.jsonl"),
+    TRAIN: ("train.txt", "eng.train", "train.json", "train.jsonl", "train.csv", "train.tsv"),
+    VALIDATION: (
+        *("valid.txt", "dev.txt", "eng.testa", "dev.json", "dev.jsonl", "validation.json", "validation.jsonl"),
+        *("valid.json", "valid.jsonl", "valid.csv", "valid.tsv", "dev.csv", "dev.tsv"),
+    ),
+    TEST: ("test.txt", "eng.testb", "test.json", "test.jsonl", "test.csv", "test.tsv"),
 }
-OUTSIDE = "O"
-COLUMNS, CLUENER, TOKENS = "columns", "cluener", "tokens"  # the forms of files; the last is Hugging Face's
+# The forms of files: TOKENS is Hugging Face's, SPANS that of annotation tools, by character.
+COLUMNS, CLUENER, TOKENS, SPANS = "columns", "cluener", "tokens", "spans"
 TAG_COLUMN = "token_data.tag_column"
-TOKEN_FIELDS, _TAG_FIELDS = ("tokens", "words"), ("ner_tags", "tags", "labels", "pos_tags")
-_DOCUMENT = "-DOCSTART-"
-_AROUND_DOCUMENT = re.compile(r"#(?:begin|end) document\b")  # lines of CoNLL-2012
-_FIX = "correct it there, or copy the data set's own file again"
-_ENTITY_TAG = re.compile(r"O|[BIESMLU](?:[-_].+)?")
+TOKEN_FIELDS, TAG_FIELDS = ("tokens", "words"), ("ner_tags", "tags", "labels", "pos_tags")
+WORD_COLUMNS, TAG_COLUMNS = ("word", "token", "words", "tokens"), ("tag", "ner_tag", "ner", "label", "tags", "labels")
+SENTENCE_COLUMNS = ("sentence #", "sentence", "sentence_id", "sentence_idx", "sent_id")
 _BRACKET_TAG = re.compile(r"\([\w-]+\*?\)?|\*\)")  # (DATE* and *) around an entity of several words
-_NUMBER = re.compile(r"\d+(?:[-.]\d+)?\.?")
-_NOT_IN_TEXT = re.compile(r"\d+[-.]\d+")  # CoNLL-U numbers contractions 1-2, and words that were left out 1.1
+_IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
 
 Entity = Tuple[str, int, int]  # type, first word, last word
 
@@ -43,24 +45,18 @@ class Sentences(NamedTuple):
         tags: tag of each word; None if the file has none.
         ids: the sentences' ids in the file, or their positions.
         origin: the file.
-        overlapping: number of entities that are left out because they overlap an earlier one.
+        notes: what was left out or changed, with counts.
         form: the form of the file.
+        texts: the sentences as texts, with begin and end of each word; None if the file has words.
     """
 
     words: List[List[str]]
     tags: Optional[List[List[str]]]
     ids: List[Any]
     origin: str
-    overlapping: int = 0
+    notes: Sequence[str] = ()
     form: str = COLUMNS
-
-
-class ColumnLine(NamedTuple):
-    """A line of a column file: its number from 1, its text without the end, and its columns if it has a word."""
-
-    number: int
-    text: str
-    columns: List[str]
+    texts: Optional[List[Tuple[str, List[Place]]]] = None
 
 
 def read_sentences(
@@ -80,12 +76,14 @@ def read_sentences(
         raise UserError(f"dataset_dir: {dataset_dir} has no {' or '.join(FILES[split])}; copy the {split} data there")
     if path.suffix in (".json", ".jsonl"):
         sentences = _from_json(path)
+    elif path.suffix in (".csv", ".tsv"):
+        sentences = _from_table(path)
     else:
         sentences = _from_columns(path, split == TEST, word_column, tag_column)
     if not any(sentences.words):
-        raise UserError(f"{path}: contains no sentences; copy the data set's own file again")
+        raise UserError(f"{path}: contains no sentences; write a word and its tag on each line, or name another folder")
     if split != TEST and sentences.tags is None:
-        raise UserError(f"{path}: contains no tags; copy the data set's own file again")
+        raise UserError(f"{path}: contains no tags; add them, as {', '.join(TAG_FIELDS)} or {', '.join(SPAN_FIELDS)}")
     names = set(chain.from_iterable(sentences.tags or ()))
     is_one = names == {OUTSIDE} or (len(names) == 1 and not are_entity_tags(names))
     bracket = next((name for name in names if _BRACKET_TAG.fullmatch(name)), None)
@@ -100,7 +98,7 @@ def read_sentences(
 
 def are_entity_tags(names: Iterable[str]) -> bool:
     """Return whether tags say where entities begin and end: ``O``, and ``B-…`` or another letter of a scheme."""
-    return all(_ENTITY_TAG.fullmatch(name) for name in names)
+    return all(ENTITY_TAG.fullmatch(name) for name in names)
 
 
 def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_column: Optional[int]) -> Sentences:
@@ -108,6 +106,7 @@ def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_col
     sentences = [[line for line in sentence if line.columns] for sentence in column_sentences(path, word_column)]
     sentences = list(filter(None, sentences))
     least = max(2, word_column or 1, tag_column or 1)
+    notes: List[str] = []
     words = [[line.columns[(word_column or 1) - 1] for line in sentence] for sentence in sentences]
     tags: Optional[List[List[str]]] = None
     if not is_test or any(len(line.columns) >= least for line in chain.from_iterable(sentences)):
@@ -116,11 +115,39 @@ def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_col
             lacking = "does not end with a tag such as O or B-PER"
             if tag_column is not None:
                 lacking = f"has {len(broken.columns)} columns, not the tag_column {tag_column}"
-            raise UserError(f"{path}: line {broken.number}: {lacking}; {_FIX}")
+            raise UserError(f"{path}: line {broken.number}: {lacking}; {FIX}")
         tags = [[line.columns[(tag_column or 0) - 1] for line in sentence] for sentence in sentences]
+        tags, notes = _with_capitals(tags)
         places = (f"line {line.number}" for line in chain.from_iterable(sentences))
         _check_tags(path, zip(places, chain.from_iterable(tags)), set(chain.from_iterable(tags)))
-    return Sentences(words, tags, list(range(len(words))), str(path))
+    other = [sentence[0] for sentence in sentences if len(sentence[0].columns) != len(sentences[0][0].columns)]
+    if other and word_column is None and tag_column is None:
+        what = (
+            f"{len(other):,} sentences have another number of columns than the first one (line {other[0].number} first)"
+        )
+        notes.append(f"{what}; the first and the last column are read")
+    return Sentences(words, tags, list(range(len(words))), str(path), notes)
+
+
+def capital_tags(names: Iterable[str]) -> Dict[str, str]:
+    """Return tags of entities that are written with small letters, ``b-PER`` and ``o``, by the usual ones.
+
+    It is empty unless all are tags of entities then.
+    """
+    names = set(names)
+    usual = {name: name[:1].upper() + name[1:] for name in names}
+    has_marks = OUTSIDE.lower() in names or any(name[1:2] in ("-", "_") for name in names)
+    return {} if are_entity_tags(names) or not has_marks or not are_entity_tags(usual.values()) else usual
+
+
+def _with_capitals(tags: List[List[str]]) -> Tuple[List[List[str]], List[str]]:
+    """Return tags as :func:`capital_tags` has them, and a note if that changes them."""
+    usual = capital_tags(chain.from_iterable(tags))
+    if not usual:
+        return tags, []
+    changed = sorted(name for name, other in usual.items() if name != other)
+    note = f"the tags {listed(changed)} are read as {listed(usual[name] for name in changed)}"
+    return [[usual[tag] for tag in sentence] for sentence in tags], [note]
 
 
 def _check_tags(path: Path, placed: Iterable[Tuple[str, str]], names: Iterable[str]) -> None:
@@ -130,112 +157,93 @@ def _check_tags(path: Path, placed: Iterable[Tuple[str, str]], names: Iterable[s
         placed: the place of each tag, and the tag.
         names: the different tags.
     """
-    if not any("-" in name and _ENTITY_TAG.fullmatch(name) for name in names):
+    if not any("-" in name and ENTITY_TAG.fullmatch(name) for name in names):
         return
     for place, tag in placed:
-        if not _ENTITY_TAG.fullmatch(tag):
-            raise UserError(f"{path}: {place}: {short(tag)} is not a tag such as O or B-PER, as the others are; {_FIX}")
+        if not ENTITY_TAG.fullmatch(tag):
+            raise UserError(f"{path}: {place}: {short(tag)} is not a tag such as O or B-PER, as the others are; {FIX}")
 
 
-def column_sentences(path: Path, word_column: Optional[int] = None) -> Iterator[List[ColumnLine]]:
-    """Yield the lines of each sentence of a file in columns, with the empty line that ends it.
+def _from_table(path: Path) -> Sentences:
+    """Read a word from each row, as in Kaggle's table of entities, in whose first column a new value begins a sentence.
 
-    Lines above a sentence that begin with # are comments if they have another number of columns than its words, or set
-    a value, ``# text = the sentence``.
-
-    Args:
-        path: the file.
-        word_column: the column of words, from 1, that the user has chosen; None: the first.
-
-    Raises:
-        UserError: the file cannot be read, lines of a sentence have different numbers of columns, there is no such
-            column, or all words are numbers, as in a file that numbers the words in its first column.
+    The others may be empty, or repeat it.
     """
-    lines: List[Tuple[int, str]] = []
-    words, are_numbers = 0, word_column is None
-    for number, line in enumerate(chain(read_lines(path), [""]), 1):
-        if line:
-            lines.append((number, line.rstrip("\r\n")))
-        if not line or _columns(line)[0] in ("", _DOCUMENT):
-            sentence = _sentence(path, lines, word_column)
-            for each in sentence:
-                words += bool(each.columns)
-                are_numbers = are_numbers and (not each.columns or _is_counted(each.columns))
-            if words > 1 and not line and are_numbers:
-                fix = (
-                    "choose another with token_data.word_column (tasks.classify: --word-column), or 1 if they are meant"
-                )
-                raise UserError(f"{path}: all words are numbers, as if its first column counts the words; {fix}")
-            if sentence:
-                yield sentence
-            lines = []
-
-
-def _is_counted(columns: Sequence[str]) -> bool:
-    return len(columns) > 1 and _NUMBER.fullmatch(columns[0]) is not None
-
-
-def _sentence(path: Path, lines: Sequence[Tuple[int, str]], word_column: Optional[int]) -> List[ColumnLine]:
-    """Return the lines of a sentence, of which the last may be the empty one that ends it."""
-    split = [(number, text, _columns(text)) for number, text in lines]
-    split = [(number, text, [] if columns[0] in ("", _DOCUMENT) else columns) for number, text, columns in split]
-    width = next((len(columns) for _, text, columns in split if columns and not text.startswith("#")), 0)
-    sentence: List[ColumnLine] = []
-    is_above = True
-    for number, text, columns in split:
-        sets_value = columns[:1] == ["#"] and "=" in text and not _ENTITY_TAG.fullmatch(columns[-1])
-        is_comment = text.startswith("#") and (sets_value or len(columns) != width > 0)
-        is_above = is_above and (not columns or is_comment)
-        width = width or len(columns)
-        if is_above or ((word_column or 1) > 1 and columns and _NOT_IN_TEXT.fullmatch(columns[0])):
-            columns = []
-        if columns and len(columns) != width:
-            before = f"has {len(columns)} columns, the words before it {width}"
-            raise UserError(f"{path}: line {number}: {before}; {_FIX}")
-        if columns and len(columns) < (word_column or 1):
-            named = f"has {len(columns)} columns, not the word_column {word_column}"
-            raise UserError(f"{path}: line {number}: {named}; name the column of the words, from 1")
-        sentence.append(ColumnLine(number, text, columns))
-    return sentence
-
-
-def _columns(line: str) -> List[str]:
-    """Return the columns of a line; the first is empty if the line is, or is one around a document."""
-    text = line.strip(" \t\r\n")  # other white space may be a word
-    return [""] if _AROUND_DOCUMENT.match(text) else re.split(r"[ \t]+", text)
-
-
-def words_of_columns(sentence: Sequence[ColumnLine], word_column: Optional[int] = None) -> List[str]:
-    """Return the words of the lines of a sentence."""
-    return [line.columns[(word_column or 1) - 1] for line in sentence if line.columns]
-
-
-def tagged_columns(sentence: Sequence[ColumnLine], tags: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a sentence with the tags of its words as one more column, for ``conlleval``.
-
-    Example:
-        >>> lines = [ColumnLine(1, "EU NNP", ["EU", "NNP"]), ColumnLine(2, "", [])]
-        >>> list(tagged_columns(lines, ["B-ORG"]))
-        ['EU NNP B-ORG', '']
-    """
-    remaining = iter(tags)
-    for line in sentence:
-        separator = "\t" if "\t" in line.text else " "
-        first = _columns(line.text)[0]
-        if line.columns or first == _DOCUMENT:
-            yield line.text.rstrip(" \t\r") + separator + (next(remaining) if line.columns else OUTSIDE)
-        elif _NOT_IN_TEXT.fullmatch(first):
-            yield line.text.rstrip(" \t\r") + separator + "_"
-        else:
-            yield line.text if line.text.strip() else ""
+    first = next(iter(read_table(path)), None)
+    names = {name.strip().lower(): name for name in (first.row if first is not None else None) or ()}
+    word, tag, sentence = (
+        next((names[name] for name in known if name in names), None)
+        for known in (WORD_COLUMNS, TAG_COLUMNS, SENTENCE_COLUMNS)
+    )
+    if word is None or sentence is None:
+        needed = f"{', '.join(SENTENCE_COLUMNS)} and one of {', '.join(WORD_COLUMNS)}"
+        raise UserError(f"{path}: has the columns {listed(names.values())}; it needs one of {needed}")
+    words: List[List[str]] = []
+    tags: List[List[str]] = []
+    present: Any = None
+    places = []
+    for number, row in read_table(path):
+        assert row is not None, "only broken lines have no row"
+        mark = row[sentence].strip()
+        if not words or (mark and mark != present):
+            words.append([])
+            tags.append([])
+            present = mark
+        words[-1].append(row[word])
+        tags[-1].append(row[tag].strip() if tag is not None else OUTSIDE)
+        places.append(f"line {number}")
+    tags, notes = _with_capitals(tags)
+    _check_tags(path, zip(places, chain.from_iterable(tags)), set(chain.from_iterable(tags)))
+    return Sentences(words, tags if tag is not None else None, list(range(len(words))), str(path), notes, TOKENS)
 
 
 def _from_json(path: Path) -> Sentences:
-    """Read a sentence from each line, in CLUENER's form or in Hugging Face's."""
-    rows = list(json_rows(path))
-    first = rows[0].row if rows else None
-    field = next((name for name in TOKEN_FIELDS if first and isinstance(first.get(name), list)), None)
-    return _from_spans(path, rows) if field is None else _from_tokens(path, rows, field)
+    """Read a sentence from each line or element, in the form of CLUENER, Hugging Face or an annotation tool."""
+    rows = [Line(number, _as_object(path, number, value)) for number, value in json_values(path)]
+    first = (rows[0].row if rows else None) or {}
+    lists = [name for name in TOKEN_FIELDS if isinstance(first.get(name), list)]
+    field = next((name for name in lists if not any(isinstance(word, dict) for word in first[name])), None)
+    if field is not None:
+        return _from_tokens(path, rows, field)
+    texts = [(row or {}).get("text") for _, row in rows]
+    no_labels = not any("label" in (row or {}) for _, row in rows)
+    is_latin = not any(isinstance(text, str) and _IDEOGRAPH.search(text) for text in texts)
+    if has_spans(first) or (rows and no_labels and is_latin and all(isinstance(text, str) for text in texts)):
+        return _from_marked(path, rows)
+    return _from_spans(path, rows)
+
+
+def _as_object(path: Path, number: int, value: Any) -> Mapping[str, Any]:
+    """Return a row; spaCy's training data are pairs of a text and an object with its entities."""
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+        return {"text": value[0], **value[1]}
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: line {number}: is {short(value)}, not an object {{…}}; {FIX}")
+    return value
+
+
+def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
+    """Read a text from each row, and its entities by character."""
+    marked = [marked_text(path, number, row or {}) for number, row in rows]
+    unmarked = sum(each.spans is None for each in marked)
+    has_tags = unmarked < len(marked)
+    kept = [number for number, each in enumerate(marked) if each.spans is not None or not has_tags]
+    found = [tagged(marked[number]) for number in kept]
+    counts = (
+        (unmarked if has_tags else 0, "texts that nobody has marked are left out"),
+        (sum(each.overlapping for each in found), "entities overlap an earlier one and are left out"),
+        (sum(each.widened for each in found), "entities begin or end within a word, and are taken to its end"),
+    )
+    texts = [(marked[number].text, each.places) for number, each in zip(kept, found)]
+    return Sentences(
+        [[text[begin:end] for begin, end in places] for text, places in texts],
+        [each.tags for each in found] if has_tags else None,
+        [(rows[number].row or {}).get("id", number) for number in kept],
+        str(path),
+        [f"{count:,} {what}" for count, what in counts if count],
+        SPANS,
+        texts,
+    )
 
 
 def _from_tokens(path: Path, rows: Sequence[Line], field: str) -> Sentences:
@@ -243,24 +251,25 @@ def _from_tokens(path: Path, rows: Sequence[Line], field: str) -> Sentences:
     words: List[List[str]] = []
     tags: List[List[str]] = []
     first = rows[0].row or {}
-    tag_field = next((name for name in _TAG_FIELDS if name in first), None)
+    tag_field = next((name for name in TAG_FIELDS if name in first), None)
     for number, row in rows:
         assert row is not None, "only broken lines have no row"
         for name, texts in ((field, words), (tag_field, tags)):
             values = row.get(name) if name is not None else []
             if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
-                fix = f'write {{"{field}": ["EU", "acts"], "{tag_field or _TAG_FIELDS[0]}": ["B-ORG", "O"]}}'
+                fix = f'write {{"{field}": ["EU", "acts"], "{tag_field or TAG_FIELDS[0]}": ["B-ORG", "O"]}}'
                 if isinstance(values, list) and all(type(value) is int for value in values):
                     fix = "write the names of the tags, which the file does not have"
                 raise UserError(f"{path}: line {number}: {name} is {short(values)}, not a list of texts; {fix}")
             texts.append(values)
         if tag_field is not None and len(words[-1]) != len(tags[-1]):
             counts = f"has {len(words[-1])} {field} and {len(tags[-1])} {tag_field}"
-            raise UserError(f"{path}: line {number}: {counts}; {_FIX}")
+            raise UserError(f"{path}: line {number}: {counts}; {FIX}")
+    tags, notes = _with_capitals(tags)
     placed = ((f"line {line.number}", tag) for line, each in zip(rows, tags) for tag in each)
     _check_tags(path, placed, set(chain.from_iterable(tags)))
     ids = [(row or {}).get("id", position) for position, (_, row) in enumerate(rows)]
-    return Sentences(words, tags if tag_field is not None else None, ids, str(path), form=TOKENS)
+    return Sentences(words, tags if tag_field is not None else None, ids, str(path), notes, TOKENS)
 
 
 def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
@@ -278,11 +287,11 @@ def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             form = '{"text": …, "label": {type: {entity: [[first, last]]}}} with positions in the text'
-            raise UserError(f"{path}: line {number}: is not {form}; {_FIX}") from error
+            raise UserError(f"{path}: line {number}: is not {form}; {FIX}") from error
         for entity, (_, first, last) in named:
             if text[first : last + 1] != entity:
                 found = f"positions {first} to {last}, both included, are {short(text[first : last + 1])}"
-                raise UserError(f"{path}: line {number}: {found}, not {short(entity)}; {_FIX}")
+                raise UserError(f"{path}: line {number}: {found}, not {short(entity)}; {FIX}")
         unlabelled += "label" not in row
         tagged = [OUTSIDE] * len(text)
         for kind, first, last in sorted(spans, key=lambda span: (span[1], -span[2])):
@@ -293,7 +302,8 @@ def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
         words.append(list(text))
         tags.append(tagged)
         ids.append(row.get("id", len(ids)))
-    return Sentences(words, tags if not unlabelled else None, ids, str(path), overlapping, CLUENER)
+    notes = [f"{overlapping:,} entities overlap an earlier one and are left out"] if overlapping else []
+    return Sentences(words, tags if not unlabelled else None, ids, str(path), notes, CLUENER)
 
 
 def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Tuple[str, Entity]]:

@@ -17,7 +17,9 @@ from tokenizers import Tokenizer
 
 from data_utils.classification.scoring import accuracy, f1
 from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_features
-from data_utils.tagged_sentences import CLUENER, COLUMNS, OUTSIDE, Entity, Sentences
+from data_utils.tagged_columns import ABSENT, OUTSIDE
+from data_utils.tagged_sentences import CLUENER, COLUMNS, Entity, Sentences, are_entity_tags
+from data_utils.tokenizer import with_marks
 from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 from utilities.metric_names import MACRO_F1
 
@@ -62,11 +64,32 @@ class Encoded(NamedTuple):
         return labels
 
     def tags(self, numbers: np.ndarray, names: Sequence[str], sentences: Sequence[Sequence[str]]) -> List[List[str]]:
-        """Return a tag for each word from predicted numbers ``(N, S)``; words that were cut are ``O``."""
-        tags = [[OUTSIDE] * len(words) for words in sentences]
+        """Return a tag for each word from predicted numbers ``(N, S)``.
+
+        Words that were cut are ``O`` among tags of entities, and otherwise ``_``, which is no tag.
+        """
+        tags = [[OUTSIDE if are_entity_tags(names) else ABSENT] * len(words) for words in sentences]
         for row, column, word in zip(self.rows, self.columns, self.words):
             tags[row][word] = names[numbers[row, column]]
         return tags
+
+
+def word_spans(tokenizer: Tokenizer, texts: Sequence[str]) -> List[List[Tuple[int, int]]]:
+    """Return begin and end of each word of each text, in characters.
+
+    BERT splits a text at white space and around punctuation and ideographs.
+
+    Example:
+        >>> word_spans(tokenizer, ["Toyota (豊田) opened"])  # doctest: +SKIP
+        [[(0, 6), (7, 8), (8, 9), (9, 10), (10, 11), (12, 18)]]
+    """
+    found = []
+    for text, encoding in zip(texts, tokenizer.encode_batch(list(texts), add_special_tokens=False)):
+        spans: Dict[int, Tuple[int, int]] = {}  # by the number of the word
+        for word, (begin, end) in zip(encoding.word_ids, encoding.offsets):
+            spans[word] = (spans.get(word, (begin, 0))[0], with_marks(text, end))
+        found.append(list(spans.values()))
+    return found
 
 
 def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_seq_length: int) -> Encoded:
@@ -148,11 +171,12 @@ def entity_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequenc
 def word_scores(expected: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Dict[str, Dict[str, float]]:
     """Return precision, recall, F1 and the number of words by tag; the tag ``""`` stands for the means over all tags.
 
-    The mean of F1 is ``macro_f1``. There is also the share of words that have the right tag, ``accuracy``.
+    A word that was cut is a wrong one, but ``_`` is no tag of its own. The mean of F1 is ``macro_f1``. There is also
+    the share of words that have the right tag, ``accuracy``.
     """
     gold, own = (np.array(list(chain.from_iterable(tags))) for tags in (expected, predicted))
     scores = {}
-    for tag in sorted({*gold.tolist(), *own.tolist()}):
+    for tag in sorted({*gold.tolist(), *own.tolist()} - ({ABSENT} - set(gold.tolist()))):
         right = float(np.sum((gold == tag) & (own == tag)))
         scores[tag] = {
             "precision": right / max(1, np.sum(own == tag)),
@@ -176,10 +200,11 @@ def constant_tags(expected: Sequence[Sequence[str]]) -> List[List[str]]:
 def prediction_lines(sentences: Sentences, tags: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield predictions in the format that the data sets' own scorers read.
 
-    CLUENER takes JSON lines with ``id`` and ``label``, Hugging Face ``tokens`` and ``ner_tags``. ``conlleval`` takes a
-    line for each word with the expected tag, if there is one, and the predicted one, and an empty line after each
-    sentence.
+    CLUENER takes JSON lines with ``id`` and ``label``, Hugging Face ``tokens`` and ``ner_tags``, annotation tools
+    ``text`` and ``labels``. ``conlleval`` takes a line for each word with the expected tag, if there is one, and the
+    predicted one, and an empty line after each sentence; tabs are between them if words have blanks.
     """
+    separator = "\t" if any(" " in word for words in sentences.words for word in words) else " "
     for number, (words, predicted) in enumerate(zip(sentences.words, tags)):
         if sentences.form == CLUENER:
             label: Dict[str, Dict[str, List[List[int]]]] = {}
@@ -187,10 +212,15 @@ def prediction_lines(sentences: Sentences, tags: Sequence[Sequence[str]]) -> Ite
                 label.setdefault(kind, {}).setdefault("".join(words[first : last + 1]), []).append([first, last])
             yield json.dumps({"id": sentences.ids[number], "label": label}, ensure_ascii=False)
             continue
+        if sentences.texts is not None:
+            text, places = sentences.texts[number]
+            labels = [[places[first][0], places[last][1], kind] for kind, first, last in find_entities(predicted)]
+            yield json.dumps({"id": sentences.ids[number], "text": text, "labels": labels}, ensure_ascii=False)
+            continue
         if sentences.form != COLUMNS:
             row = {"id": sentences.ids[number], "tokens": words, "ner_tags": predicted}
             yield json.dumps(row, ensure_ascii=False)
             continue
         columns = [words, predicted] if sentences.tags is None else [words, sentences.tags[number], predicted]
-        yield from (" ".join(row) for row in zip(*columns))
+        yield from (separator.join(row) for row in zip(*columns))
         yield ""

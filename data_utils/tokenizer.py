@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import unicodedata
 from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -242,6 +243,13 @@ def _tokenizer(words: Tuple[str, ...], lower_case: bool, rules: TokenizerRules, 
     if special_tokens:
         tokenizer.add_special_tokens([token for token in SPECIAL_TOKENS if token not in added])
     return tokenizer
+
+
+def with_marks(text: str, end: int) -> int:
+    """Return the end of a word including its last letter's accents, which tokens of lower-cased text lack."""
+    while end < len(text) and unicodedata.category(text[end]) == "Mn":
+        end += 1
+    return end
 
 
 def bert_normalizer(lower_case: bool, rules: TokenizerRules = USUAL_RULES) -> BertNormalizer:

@@ -18,6 +18,7 @@ from settings.fields import (
     Finite,
     Fraction,
     Interval,
+    LabelColumns,
     Names,
     PathText,
     Positive,
@@ -28,6 +29,8 @@ from settings.fields import (
 )
 from settings.sections import Section
 from utilities.metric_names import F1, MACRO_F1
+
+USUAL_SEPARATOR = ";"  # of labels, for models and files that do not specify one
 
 
 class Data(Section):
@@ -136,13 +139,20 @@ class ClassificationData(OwnFiles):
         None, description="Rows to predict with do_test; labels are not read."
     )
     text: Columns = Field(["text"], description="Column of the text, or the two columns of a pair.")
-    label: Text = Field("label", description="Column of the class, or of the number.")
+    label: LabelColumns = Field(
+        "label",
+        description="Column of the class, of the labels or of the number; or several columns, one for each label, of 0 "
+        "and 1.",
+    )
     label_separator: Optional[Text] = Field(
         None,
-        description="Text between the labels of a sample, which may have any number of them. Unset: it has one class.",
+        description="Text between the labels of a sample, which may have any number of them. Unset: it has one class, "
+        "unless there are several columns, or lists of labels.",
     )
     classes: Optional[Names] = Field(
-        None, description="Names of the classes in the order of the outputs. Unset: those in train_file, sorted."
+        None,
+        description="Names of the classes in the order of the outputs, or of the places in vectors of 0 and 1. Unset: "
+        "those in train_file, sorted.",
     )
     regression: bool = Field(False, description="Predict a number, not a class.")
     class_weights: Literal["equal", "balanced"] = Field(

@@ -63,7 +63,7 @@ def derive(
         derived.update({"glue_task": PUBLISHED_TASK} if _describes_ipus(config, origins) else {})
     length, notes = _length(config, task, origins)
     derived.update(length)
-    notes += [*_unused_rows(config, task), *_overruled_options(config, origins)]
+    notes += [*_unused_rows(config, task), *_overruled_options(config, origins), *_alike_classes(config)]
     derived.update(_pipeline(config, task, origins))
     if task == PRETRAINING and is_packed(config) and config.packing.max_predictions_per_pack is None:
         derived["packing.max_predictions_per_pack"] = predictions_per_pack(config)
@@ -77,6 +77,18 @@ def _describes_ipus(config: TrainingConfig, origins: Dict[str, str]) -> bool:
     """Return whether a config was written for IPUs: whether it sets values of ``ipu_config``."""
     given = (name for name in origins if name.startswith("ipu_config."))
     return any(value_at(config, tuple(name.split("."))) is not None for name in given)
+
+
+def _alike_classes(config: TrainingConfig) -> List[str]:
+    """Return a note if classes are called alike but for capitals, as ``True`` and ``true``."""
+    own = config.classification_data
+    names = (own.classes if own is not None else None) or []
+    plain = [name.strip().lower() for name in names]
+    alike = [name for name, other in zip(names, plain) if plain.count(other) > 1]
+    if not alike:
+        return []
+    what = f"classification_data.classes: {', '.join(alike[:8])} differ in capitals only, and are classes of their own"
+    return [f"{what}; if they are not, write them alike in the file"]
 
 
 def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:

@@ -131,6 +131,11 @@ def _more_than_one(value: Any) -> Any:
     return value > 1 if type(value) is int else value
 
 
+def _alone(value: Any) -> Any:
+    """Accept a list of one text, as the flag gives it, for the text."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
 MoreThanOne = BeforeValidator(_more_than_one, json_schema_input_type=bool)
 _WHOLE = BeforeValidator(_whole)  # placed after the bounds, which must reach the JSON Schema
 _Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -169,6 +174,11 @@ Names = Annotated[List[Text], Kind("list[str]", "a list of texts")]
 Columns = Annotated[List[Text], Field(min_length=1, max_length=2), Kind("list[str]", "a list of one or two texts")]
 TextColumns = Annotated[
     List[Text], Field(min_length=2, max_length=3), Kind("list[str]", "a list of two or three texts")
+]
+LabelColumns = Annotated[
+    Union[Text, Annotated[List[Text], Field(min_length=2)]],
+    BeforeValidator(_alone, json_schema_input_type=Union[Text, List[Text]]),
+    Kind("list[str]", "a text, or a list of texts"),
 ]
 Devices = Annotated[
     List[CountOrZero], Field(min_length=1), Kind("list[int]", "a list of IPU numbers, each a whole number, 0 or more")
@@ -277,6 +287,7 @@ def _kind(annotation: Any, metadata: Tuple[Any, ...]) -> Tuple[Optional[Kind], T
     if origin is Union:
         members = [m for m in get_args(annotation) if m is not type(None)]
         kind, choices, _ = _kind(members[0], ())
+        kind = next((item for item in metadata if isinstance(item, Kind)), kind)
         return kind, choices, len(members) < len(get_args(annotation))
     for item in metadata:
         if isinstance(item, Kind):

@@ -201,6 +201,12 @@ def _own_classes(config: TrainingConfig, own: ClassificationData, section: str) 
     if changed and (own.regression or own.label_separator is not None):
         fields = [f"{section}.{changed[0]}", f"{section}.{'regression' if own.regression else 'label_separator'}"]
         yield SettingError(fields, "this is about samples of one class each", "remove one of them")
+    if isinstance(own.label, list):
+        columns = [f"{section}.label", f"{section}.{'regression' if own.regression else 'classes'}"]
+        if own.regression:
+            yield SettingError(columns, "a number has one column", "remove one of them")
+        elif sorted(own.classes or own.label) != sorted(own.label):
+            yield SettingError(columns, "each column is a label", "remove classes, or name these columns")
     if own.classes is not None and own.regression:
         yield SettingError(
             [f"{section}.classes", f"{section}.regression"], "a number has no classes", "remove one of them"

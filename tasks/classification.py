@@ -14,7 +14,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import Features, classification_features, report_truncation, text_features
 from data_utils.classification.own import own_task
-from data_utils.classification.reading import Examples, read_split, read_unlabelled
+from data_utils.classification.reading import Examples, read_split, read_unlabelled, report_copies
 from data_utils.classification.scoring import (
     METRICS,
     constant_predictions,
@@ -22,7 +22,7 @@ from data_utils.classification.scoring import (
     joined_labels,
     write_submission,
 )
-from data_utils.classification.tasks import BenchmarkTask, Split
+from data_utils.classification.tasks import OWN, BenchmarkTask, Split
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
@@ -39,7 +39,7 @@ from model.losses import (
     RegressionObjective,
 )
 from model.tasks import CLASSIFICATION, MULTI_LABEL
-from settings.data_sections import ClassificationData
+from settings.data_sections import USUAL_SEPARATOR, ClassificationData
 from settings.schema import TrainingConfig
 from tasks import write_baseline
 from tasks.answers import Answer
@@ -54,7 +54,6 @@ from utilities.metric_names import LOSS
 logger = logging.getLogger(__name__)
 
 SUBMISSION_FOLDER = "submission"
-USUAL_SEPARATOR = ";"  # of labels, for models that do not specify one
 BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
 
 
@@ -119,6 +118,7 @@ class Classification(FineTuning):
         examples = self._read(benchmark.train, with_labels=True)
         assert examples is not None and examples.labels is not None, "training data is not optional"
         self.objective = self._objective(examples.labels)
+        self._report_copies(examples)
         texts, targets = examples.texts, {"labels": examples.labels}
         taught: Dict[str, Any] = {}
         if config.distillation.teacher is not None:
@@ -299,6 +299,11 @@ class Classification(FineTuning):
     def _held_out(self, splits: Sequence[Split], with_labels: bool) -> List[HeldOut]:
         read = [(split, self._read(split, with_labels)) for split in splits]
         return [HeldOut(split, examples) for split, examples in read if examples is not None]
+
+    def _report_copies(self, examples: Examples) -> None:
+        """Warn of rows of the user's own files that are both trained and scored."""
+        for _, held_out in self._validation if self.benchmark.benchmark == OWN else ():
+            report_copies(examples, held_out)
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
         """Return the facts about the training data for the report."""

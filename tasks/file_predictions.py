@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from data_utils.classification.tasks import FieldError
-from data_utils.tagged_sentences import TOKEN_FIELDS, column_sentences, tagged_columns, words_of_columns
+from data_utils.classification.tasks import EmptyFieldError, FieldError
+from data_utils.tagged_columns import column_sentences, tagged_columns, words_of_columns
+from data_utils.tagged_sentences import TOKEN_FIELDS
 from settings.rules import SHORTEST_SEQUENCE
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.tables import FORMATS, REPAIR, Row, check_columns, read_table, read_text, short, unwritable, write_table
+from utilities.table_output import unwritable, write_table
+from utilities.tables import FORMATS, REPAIR, Row, check_columns, lines_named, read_table, read_text, short
 
 CHECKPOINT, FILE, TEXT, OUTPUT, WORD_COLUMN = "--checkpoint", "--file", "--text", "--output", "--word-column"
 FLOAT32 = "float32"
@@ -133,31 +135,45 @@ def read_texts(source: Path, column: Optional[str]) -> List[str]:
     else:
         lines = read_text(source).split("\n")
         rows = list(enumerate(lines if lines[-1] else lines[:-1], start=1))
-    texts = []
-    for number, text in rows:
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f"{source}: line {number}: has no text; {REPAIR}")
-        texts.append(text)
-    if not texts:
+    empty = [number for number, text in rows if not isinstance(text, str) or not text.strip()]
+    if empty:
+        raise UserError(f"{source}: {lines_named(empty)}: no text; leave them out, because each text is a row")
+    if not rows:
         raise UserError(f"{source}: is empty; name a file with texts")
-    return texts
+    return [text for _, text in rows]
 
 
-def check_rows(source: Path, read: Sample, output: Path, added: Sequence[str]) -> int:
-    """Check every row before the first prediction, and return their number.
+class Rows(NamedTuple):
+    """The number of rows of a file, and the lines of those that have no text, which get an empty prediction."""
+
+    count: int
+    empty: List[int]
+
+    def note(self) -> str:
+        """Return what to say about rows without a text; empty if all have one."""
+        if not self.empty:
+            return ""
+        return f"; {len(self.empty):,} without a text have an empty prediction ({lines_named(self.empty)})"
+
+
+def check_rows(source: Path, read: Sample, output: Path, added: Sequence[str]) -> Rows:
+    """Check every row before the first prediction.
 
     Args:
         read: returns the sample of a row.
         added: the columns that predictions add.
 
     Raises:
-        UserError: the file cannot be read, a text is missing, or a row cannot be written in the format of ``output``.
+        UserError: the file cannot be read, no row has a text, or a row cannot be written in the format of ``output``.
     """
     header, count = None, 0
+    empty: List[int] = []
     for number, row in read_rows(source):
         header, count = header or list(row), count + 1
         try:
             read(row)
+        except EmptyFieldError:
+            empty.append(number)
         except FieldError as problem:
             raise UserError(f"{source}: line {number}: {problem}; {REPAIR}") from None
         twice = next((name for name in added if name in row), None)
@@ -166,19 +182,32 @@ def check_rows(source: Path, read: Sample, output: Path, added: Sequence[str]) -
         reason = unwritable(row, header, output.suffix.lower())
         if reason is not None:
             raise UserError(f"{source}: line {number}: {reason} ({OUTPUT})")
-    return count
+    if len(empty) == count:
+        raise UserError(f"{source}: {lines_named(empty)}: no text; name another column with {TEXT}")
+    return Rows(count, empty)
 
 
-def write_predictions(source: Path, read: Sample, output: Path, predict: Columns) -> None:
+def write_predictions(source: Path, read: Sample, output: Path, added: Sequence[str], predict: Columns) -> None:
     """Write the rows of a file that :func:`check_rows` has checked, with the columns of their predictions."""
-    write_table(output, _with_predictions(source, read, predict))
+    write_table(output, _with_predictions(source, read, added, predict))
 
 
-def _with_predictions(source: Path, read: Sample, predict: Columns) -> Iterator[Row]:
+def _with_predictions(source: Path, read: Sample, added: Sequence[str], predict: Columns) -> Iterator[Row]:
     rows = (row for _, row in read_rows(source))
     for part in parts(rows):
-        for row, prediction in zip(part, predict([read(row) for row in part])):
-            yield {**row, **prediction}
+        samples = [_sample(read, row) for row in part]
+        given = [sample for sample in samples if sample is not None]
+        predictions = iter(predict(given) if given else ())
+        for row, sample in zip(part, samples):
+            yield {**row, **(dict.fromkeys(added) if sample is None else next(predictions))}
+
+
+def _sample(read: Sample, row: Row) -> Optional[Sequence[str]]:
+    """Return the sample of a row; None if it has no text."""
+    try:
+        return read(row)
+    except EmptyFieldError:
+        return None
 
 
 def check_sentences(source: Path, word_column: Optional[int] = None) -> int:

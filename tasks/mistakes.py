@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, List, Mapping, NamedTuple, Sequence, Set, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from data_utils.classification.scoring import f1
+from data_utils.tagged_columns import ABSENT
 from data_utils.token_classification import find_entities
 from reports.run_files import MISTAKES
 from utilities.files import write_atomically
@@ -144,6 +145,7 @@ def tag_mistakes(
     predicted: Sequence[Sequence[str]],
     scores: Mapping[str, Mapping[str, float]],
     has_entities: bool,
+    texts: Optional[Sequence[str]] = None,
 ) -> Mistakes:
     """Return the scores of each kind of entity, or of each tag, and the sentences with most errors.
 
@@ -153,6 +155,7 @@ def tag_mistakes(
         expected, predicted: the tags of their words.
         scores: by kind, as the evaluation has them; the kind "" stands for all.
         has_entities: whether the tags are those of entities.
+        texts: the sentences as they stand in the file; None: their words are all that it has.
     """
     kinds = [kind for kind in scores if kind]
     columns = list(scores[kinds[0]]) if kinds else []
@@ -168,7 +171,9 @@ def tag_mistakes(
             ", ".join(f"{kind}: {text}" for kind, _, text in sorted(part, key=lambda part: part[1]))
             for part in errors[number]
         ]
-        cells.append([*(each or NONE for each in listed), *_shown([" ".join(sentences[number])])])
+        cells.append(
+            [*(each or NONE for each in listed), *_shown([texts[number] if texts else " ".join(sentences[number])])]
+        )
     about = "The scores of each kind." if has_entities else "The scores of each tag."
     return Mistakes(
         title, about, ["kind", *columns], rows, ["expected, not found", "found, not expected", "text"], cells
@@ -177,7 +182,7 @@ def tag_mistakes(
 
 def _parts(words: Sequence[str], tags: Sequence[str], has_entities: bool) -> Set[Part]:
     """Return the entities of a sentence, or its tagged words, as kind, place and text."""
-    spans = find_entities(tags) if has_entities else [(tag, n, n) for n, tag in enumerate(tags)]
+    spans = find_entities(tags) if has_entities else [(tag, n, n) for n, tag in enumerate(tags) if tag != ABSENT]
     return {(kind, first, " ".join(words[first : last + 1])) for kind, first, last in spans}
 
 

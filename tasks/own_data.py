@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING
-from settings.data_sections import ClassificationData, Embedding, OwnFiles
+from settings.data_sections import USUAL_SEPARATOR, ClassificationData, Embedding, OwnFiles
 from settings.derived import own_files
 from settings.schema import TrainingConfig
 from utilities.errors import UserError
-from utilities.tables import check_columns, distinct_values
+from utilities.tables import check_columns, distinct_values, has_lists
 
 
 def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
     """Return the classes in the user's training file, if it exists and the config does not name them.
+
+    Samples that have any number of labels, by several columns or by lists, get a ``label_separator`` for predictions.
 
     Args:
         config: the config as files and flags give it.
@@ -42,16 +44,23 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
                 start = f"--{section.replace('_', '-')}"
                 flags = ", ".join(f"{start}.{key}" for key in (field.replace("_", "-"), "text", "label"))
                 raise UserError(f"{error} ({flags})") from error
-    path = _path(config, own, "train_file")
-    if path is None or not isinstance(own, ClassificationData) or own.regression or own.classes is not None:
+    if not isinstance(own, ClassificationData) or own.regression:
         return {}
-    return {"classification_data.classes": distinct_values(path, own.label, own.label_separator)}
+    path, separator, classes = _path(config, own, "train_file"), own.label_separator, own.classes
+    if isinstance(own.label, list):
+        separator, classes = separator or USUAL_SEPARATOR, classes or own.label
+    elif path is not None:
+        if separator is None and has_lists(path, own.label):
+            separator = USUAL_SEPARATOR
+        classes = classes or distinct_values(path, own.label, separator)
+    found = {"label_separator": separator, "classes": classes}
+    return {f"classification_data.{key}": value for key, value in found.items() if value != getattr(own, key)}
 
 
 def _columns(config: TrainingConfig, own: OwnFiles) -> Dict[str, List[str]]:
     """Return the columns that the run reads from each of the user's files."""
     assert isinstance(own, (ClassificationData, Embedding))
-    labels = [] if own.label is None else [own.label]
+    labels = [own.label] if isinstance(own.label, str) else own.label or []
     scored = "train_file" if own.validation_file is None else "validation_file"
     read = (("train_file", config.do_training), (scored, config.do_validation))
     columns = {field: [*own.text, *labels] for field, is_read in read if is_read}

@@ -20,7 +20,7 @@ import numpy as np
 
 from data_utils.classification.features import Features, report_truncation, text_features
 from data_utils.classification.own import own_task
-from data_utils.classification.reading import Examples, read_split
+from data_utils.classification.reading import Examples, read_split, report_copies
 from data_utils.classification.scoring import METRICS
 from data_utils.classification.tasks import BenchmarkTask, Split
 from data_utils.records.arrays import ArrayReader
@@ -164,6 +164,8 @@ class SentenceEmbedding(FineTuning):
         if config.generated_dataset:
             return self.generated()
         examples = self._read(self._files.train)
+        if self._validation is not None:
+            report_copies(examples, self._validation)
         features = text_features(self.tokenizer, examples.texts, config.max_seq_length, separate=True)
         report_truncation(examples.origin, len(examples.texts), features, config.max_seq_length)
         self._facts = self._describe(examples, features)

@@ -64,7 +64,7 @@ class Squad(FineTuning):
         self._dev: Optional[SquadSet] = None
         if config.do_validation and not config.generated_dataset:
             self._dev = self._read(config.squad.dev_file, VALIDATION)
-            if config.evaluation.every is not None and not any(question.answers for question in self._dev.questions):
+            if config.evaluation.every is not None and not self._dev.has_scores(self._scores_no_answers):
                 raise UserError(
                     f"evaluation.every: no question of {self._dev.origin} has answers to compare with; name another"
                     " squad.dev_file, or unset evaluation.every"
@@ -84,8 +84,8 @@ class Squad(FineTuning):
         if config.generated_dataset:
             return self.generated()
         squad = self._read(config.squad.train_file, TRAIN)
-        unanswerable = config.squad.no_answer_threshold is not None
-        windows = make_windows(squad, self.tokenizer, self._geometry, labels=True, unanswerable=unanswerable)
+        no_answers = self._scores_no_answers
+        windows = make_windows(squad, self.tokenizer, self._geometry, labels=True, unanswerable=no_answers)
         if not windows.count:
             raise UserError(f"{squad.origin}: no question has an answer in its context; name a file to train on")
         self._report_cut_questions(squad.origin, windows.cut_questions)
@@ -143,7 +143,7 @@ class Squad(FineTuning):
         """Return the scores of all questions and of each; none if the file has no answers."""
         threshold = self._config.squad.no_answer_threshold
         expected = {q.id: [answer.text for answer in q.answers] for q in squad.questions}
-        if not any(expected.values()):
+        if not squad.has_scores(self._scores_no_answers):
             return {}, {}
         if threshold is None:
             return score({identity: texts for identity, texts in expected.items() if texts}, predictions)
@@ -198,6 +198,11 @@ class Squad(FineTuning):
         return WindowReader(features, windows, self.required_tokenizer_settings.vocabulary)
 
     @property
+    def _scores_no_answers(self) -> bool:
+        """Whether questions without an answer are impossible, and are trained and scored as such."""
+        return self._config.squad.no_answer_threshold is not None
+
+    @property
     def _geometry(self) -> Geometry:
         config = self._config
         longest = config.max_seq_length - SPECIAL_TOKENS - 1  # predictions may have shorter windows than the training
@@ -208,11 +213,14 @@ class Squad(FineTuning):
         vocabulary = self.required_tokenizer_settings.vocabulary
         used = len(np.unique(windows.question))
         pieces = np.concatenate([context.ids for context in windows.contexts])
-        if used < len(squad.questions):
-            logger.warning(
-                "%s: %s of %s questions are left out of training: their answers cannot be located",
-                squad.origin, f"{len(squad.questions) - used:,}", f"{len(squad.questions):,}",
-            )  # fmt: skip
+        without = 0 if self._scores_no_answers else sum(not question.answers for question in squad.questions)
+        for count, reason in (
+            (without, "they have no answers; if they are impossible (SQuAD 2.0), set squad.no_answer_threshold to 0"),
+            (len(squad.questions) - used - without, "their answers cannot be located"),
+        ):
+            if count:
+                left_out = f"{count:,} of {len(squad.questions):,} questions are left out of training"
+                logger.warning("%s: %s: %s", squad.origin, left_out, reason)
         alignment = check_alignment(squad)
         return {
             "windows": windows.count,

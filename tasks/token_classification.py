@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections import Counter
 from itertools import chain
 from pathlib import Path
@@ -18,10 +17,11 @@ from data_utils.classification.features import cut_line
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
+from data_utils.tagged_columns import ABSENT, OUTSIDE
 from data_utils.tagged_sentences import (
     CLUENER,
     COLUMNS,
-    OUTSIDE,
+    SPANS,
     TAG_COLUMN,
     TEST,
     TOKENS,
@@ -29,6 +29,7 @@ from data_utils.tagged_sentences import (
     VALIDATION,
     Sentences,
     are_entity_tags,
+    capital_tags,
     read_sentences,
 )
 from data_utils.token_classification import (
@@ -40,6 +41,7 @@ from data_utils.token_classification import (
     prediction_lines,
     token_features,
     word_scores,
+    word_spans,
 )
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
@@ -64,20 +66,21 @@ logger = logging.getLogger(__name__)
 METRICS = ("f1", "precision", "recall")
 METRICS_OF_WORDS = (MACRO_F1, "precision", "recall", ACCURACY)  # of tags that are not those of entities
 PREDICTIONS = {CLUENER: "cluener_predict.json", COLUMNS: "test_predictions.txt", TOKENS: "test_predictions.json"}
+PREDICTIONS[SPANS] = PREDICTIONS[TOKENS]
 GENERATED_LABELS = (OUTSIDE, "B-PER", "I-PER", "B-LOC", "I-LOC")  # of random data
-_WORDS = re.compile(r"\w+|[^\w\s]")
-_IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
 
 
 class Entity(NamedTuple):
-    """An entity of a text: its type, the least certain word's probability, and its words.
+    """An entity of a text: its type, the least certain word's probability, and its part of the text.
 
-    If tags are not those of entities, each word is one, and its type is its tag.
+    If tags are not those of entities, each word is one, and its type is its tag. The part is ``text[begin:end]``.
     """
 
     kind: str
     probability: float
     text: str
+    begin: int
+    end: int
 
 
 class TagObjective(PackObjective):
@@ -171,7 +174,8 @@ class TokenClassification(FineTuning):
             results = scored(sentences.tags, tags)
             if folder is not None:
                 words, origin = sentences.words, sentences.origin
-                mistakes.append(tag_mistakes(origin, words, sentences.tags, tags, results, self._has_entities))
+                texts = [text for text, _ in sentences.texts] if sentences.texts is not None else None
+                mistakes.append(tag_mistakes(origin, words, sentences.tags, tags, results, self._has_entities, texts))
                 constant = scored(sentences.tags, constant_tags(sentences.tags))[""]
                 baseline.update({f"{name}{suffix}": constant[name] for name in names})
             for kind, values in results.items():
@@ -197,7 +201,7 @@ class TokenClassification(FineTuning):
         return [Answer(entities) for entities in self.entities(predict, [text for (text,) in texts])]
 
     def lines(self, answer: Answer) -> List[str]:
-        """Return a line for each entity of a text: its type, the least certain word's probability, and its words."""
+        """Return a line for each entity of a text: its type, the least certain word's probability, and its text."""
         return [f"{entity.kind}  {entity.probability:7.2%}  {entity.text}" for entity in answer] or ["no entities"]
 
     def row(self, answer: Answer) -> Dict[str, Any]:
@@ -210,27 +214,22 @@ class TokenClassification(FineTuning):
         Raises:
             UserError: a text has no words.
         """
-        sentences = [split_words(text) for text in texts]
-        if not all(sentences):
+        spans = word_spans(self.tokenizer, texts)
+        if not all(spans):
             raise UserError("the text has no words")
+        sentences = [[text[begin:end] for begin, end in each] for text, each in zip(texts, spans)]
         encoded = self._encoded(sentences)
         logits = self._logits(predict, encoded)
         shares = softmax(logits, axis=-1).max(axis=-1)[encoded.rows, encoded.columns].tolist()
         share_of_word = dict(zip(zip(encoded.rows.tolist(), encoded.words.tolist()), shares))
-        entities = []
         tags = encoded.tags(logits.argmax(axis=-1), self.label_names, sentences)
-        for row, (text, words) in enumerate(zip(texts, sentences)):
-            joint = "" if _IDEOGRAPH.search(text) else " "
-            entities.append(
-                [
-                    Entity(
-                        kind,
-                        min(share_of_word[row, word] for word in range(first, last + 1)),
-                        joint.join(words[first : last + 1]),
-                    )
-                    for kind, first, last in self._entities(tags[row])
-                ]
-            )
+        entities: List[List[Entity]] = []
+        for row, (text, words) in enumerate(zip(texts, spans)):
+            entities.append([])
+            for kind, first, last in self._entities(tags[row]):
+                share = min(share_of_word[row, word] for word in range(first, last + 1))
+                begin, end = words[first][0], words[last][1]
+                entities[-1].append(Entity(kind, share, text[begin:end], begin, end))
         return entities
 
     def tags(
@@ -250,10 +249,8 @@ class TokenClassification(FineTuning):
             raise UserError("dataset_dir is not set; set it to the folder of train.txt, valid.txt and test.txt")
         columns = config.token_data
         sentences = read_sentences(config.dataset_dir, split, columns.word_column, columns.tag_column)
-        if sentences.overlapping:
-            logger.warning(
-                "%s: %s entities overlap an earlier one and are left out", sentences.origin, sentences.overlapping
-            )
+        for note in sentences.notes:
+            logger.warning("%s: %s", sentences.origin, note)
         return sentences
 
     def _with_known_tags(self, sentences: Optional[Sentences]) -> Optional[Sentences]:
@@ -278,7 +275,7 @@ class TokenClassification(FineTuning):
         """Return type, first and last word of each entity, or each word with its tag."""
         if self._has_entities:
             return find_entities(tags)
-        return [(tag, number, number) for number, tag in enumerate(tags) if tag != OUTSIDE]
+        return [(tag, number, number) for number, tag in enumerate(tags) if tag not in (OUTSIDE, ABSENT)]
 
     def _encoded(self, sentences: Sequence[Sequence[str]]) -> Encoded:
         return encode_words(self.tokenizer, sentences, self._config.max_seq_length)
@@ -309,11 +306,6 @@ class TokenClassification(FineTuning):
         }
 
 
-def split_words(text: str) -> List[str]:
-    """Return the words of a text; characters, if it has ideographs."""
-    return [word for word in text if word.strip()] if _IDEOGRAPH.search(text) else _WORDS.findall(text)
-
-
 def label_names(start: Optional[InitialWeights], train: Optional[Sentences], generated: bool) -> List[str]:
     """Return the names of the model's outputs in order.
 
@@ -325,6 +317,8 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
     """
     settings = getattr(start, "settings", None) or {}
     known = class_names(settings) or []
+    usual = capital_tags(known)
+    known = [usual.get(name, name) for name in known]
     if train is not None and train.tags is not None:
         tags = set(chain.from_iterable(train.tags))
         if are_entity_tags(tags):
@@ -354,7 +348,7 @@ def tag_rows(start: Optional[InitialWeights], names: Sequence[str]) -> Optional[
 
 
 def report_lost_words(origin: str, encoded: Encoded, max_seq_length: int) -> None:
-    """Log how much of the sentences was cut; the words that were cut count as ``O``."""
+    """Log how much of the sentences was cut; the words that were cut count as wrong, or as in no entity."""
     if encoded.truncated:
         count = len(encoded.lengths)
         logger.warning(cut_line(origin, count, encoded.truncated, max_seq_length, encoded.truncated_words))

@@ -1,6 +1,6 @@
-"""Reads and writes tables of texts row by row: CSV, tab-separated text without quoting, JSON Lines.
+"""Reads tables of texts row by row: CSV, tab-separated text without quoting, JSON Lines.
 
-Files are UTF-8, with a byte order mark or without, and may be larger than the memory.
+Files are UTF-8, with a byte order mark or without, or UTF-16 with one, and may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -8,22 +8,26 @@ from __future__ import annotations
 import ast
 import contextlib
 import csv
-import io
 import itertools
 import json
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from utilities.errors import UserError
-from utilities.files import parse_json, replacing
+from utilities.files import parse_json
 
 # A row of a table by column: texts from CSV and TSV, any JSON values from JSON Lines.
 Row = Mapping[str, Any]
 
-REPAIR = "correct it there, or copy the original file again"
+REPAIR = "correct it there"
 QUOTED_AS_CSV = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # with quotation marks inside, which are doubled
+_ONE_OBJECT = "write one object {…} on each line, or an array of them"
+_NAMED_DELIMITER = re.compile(r"sep=(.)")
+FLAGS = {"0": 0, "1": 1, "0.": 0, "1.": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+_NUMPY_NUMBERS = re.compile(r"\[\s*\d\.?(?:\s+\d\.?)+\s*\]")
 LARGEST_CELL = 1 << 24  # characters of a cell in CSV; a quotation mark that is not closed ends there
 
 
@@ -37,8 +41,10 @@ class Line(NamedTuple):
 def read_table(path: Path) -> Iterator[Line]:
     """Yield the rows of a file; its suffix, ``.csv``, ``.tsv``, ``.jsonl`` or ``.json``, determines the format.
 
-    CSV is read as Python's ``csv`` reads it: a text between quotation marks may contain commas and line breaks. In TSV
-    a quotation mark is a character like any other, and texts that are quoted as in CSV are refused.
+    CSV is read as Python's ``csv`` reads it: a text between quotation marks may contain commas and line breaks.
+    Semicolons or tabs may stand for the commas, as Excel writes them where the comma is the decimal mark. In TSV a
+    quotation mark is a character like any other, and texts that are quoted as in CSV are refused. JSON Lines may also
+    be one array.
 
     Raises:
         UserError: the file cannot be read, or is not in this format; the message names file, line and fix.
@@ -56,9 +62,16 @@ def csv_rows(path: Path, blanks_after_commas: bool = False) -> Iterator[Line]:
         blanks_after_commas: whether these belong to the commas, not to the texts; also if all of the first line do.
     """
     csv.field_size_limit(LARGEST_CELL)  # Python has one limit for all readers of a process, 131,072
-    reader = csv.reader(read_lines(path, newline=""), strict=True, skipinitialspace=blanks_after_commas)
+    lines, skipped = read_lines(path, newline=""), 0
+    first = next(lines, "")
+    named = _NAMED_DELIMITER.fullmatch(first.rstrip("\r\n"))  # Excel's first line
+    if named is not None:
+        first, skipped = next(lines, ""), 1
+    delimiter = named[1] if named is not None else _delimiter(first)
+    lines = itertools.chain([first], lines)
+    reader = csv.reader(lines, strict=True, skipinitialspace=blanks_after_commas, delimiter=delimiter)
     header: Sequence[str] = ()
-    number = 1
+    number = skipped + 1
     try:
         for values in reader:
             if values and header:
@@ -68,14 +81,20 @@ def csv_rows(path: Path, blanks_after_commas: bool = False) -> Iterator[Line]:
                 return
             elif values:
                 header = _columns(path, values)
-            number = reader.line_num + 1
+            number = skipped + reader.line_num + 1
     except csv.Error as error:
         fix = "put a text that has a quotation mark between quotation marks, and double those inside it"
         if "field limit" in str(error):
             fix = "shorten the text, of which BERT reads 512 pieces, or close the quotation marks around it"
         raise UserError(f"{path}: line {number}: is not CSV ({error}); {fix}") from error
     if not header:
-        raise UserError(f"{path}: is empty; copy the original file again")
+        raise UserError(f"{path}: is empty; add rows, or name another file")
+
+
+def _delimiter(header: str) -> str:
+    """Return the mark between the names of a header: a comma, or a semicolon or a tab if it has no comma."""
+    found = [mark for mark in ",;\t" if mark in re.sub(r'"[^"]*"', "", header)]
+    return found[0] if found else ","
 
 
 def tab_separated_rows(
@@ -91,7 +110,7 @@ def tab_separated_rows(
     if header is None:
         _, first = next(lines, (0, None))
         if first is None:
-            raise UserError(f"{path}: is empty; copy the original file again")
+            raise UserError(f"{path}: is empty; add rows, or name another file")
         header = _columns(path, first.split("\t"))
     for number, line in lines:
         values = line.split("\t")
@@ -114,18 +133,51 @@ def _unquoted_rows(path: Path) -> Iterator[Line]:
 
 
 def json_rows(path: Path) -> Iterator[Line]:
-    """Yield the object on each line."""
-    fix = "write one object {…} on each line, or copy the original file again"
-    for number, line in _text_lines(path):
-        if not line.strip():
-            continue
-        try:
-            row = parse_json(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: line {number}: is not JSON ({error}); {fix}") from error
+    """Yield the object on each line, or those of one array."""
+    for number, row in json_values(path):
         if not isinstance(row, dict):
-            raise UserError(f"{path}: line {number}: is {short(row)}, not an object {{…}}; {fix}")
+            raise UserError(f"{path}: line {number}: is {short(row)}, not an object {{…}}; {_ONE_OBJECT}")
         yield Line(number, row)
+
+
+def json_values(path: Path) -> Iterator[Tuple[int, Any]]:
+    """Yield the line number and the value of each line, or of each element of an array that is the whole file."""
+    first_two = [line for _, line in itertools.islice(_text_lines(path, blank=False), 2)]
+    if first_two and first_two[0].lstrip().startswith("[") and not (len(first_two) > 1 and _is_json(first_two[0])):
+        yield from _elements(path)
+        return
+    for number, line in _text_lines(path, blank=False):
+        try:
+            value = parse_json(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{path}: line {number}: is not JSON ({error}); {_ONE_OBJECT}") from error
+        yield number, value
+
+
+def _is_json(line: str) -> bool:
+    try:
+        return json.loads(line) is not None
+    except (ValueError, RecursionError):
+        return False
+
+
+def _elements(path: Path) -> Iterator[Tuple[int, Any]]:
+    """Yield the elements of a file that is one JSON array, each with the number of the line on which it begins."""
+    text, place, line = read_text(path), 0, 1
+    blank, decoder = re.compile(r"[\s,]*"), json.JSONDecoder()
+    try:
+        parse_json(text)
+        begin = text.index("[") + 1
+        while True:
+            begin = blank.match(text, begin).end()  # type: ignore[union-attr]  # it matches nothing, too
+            if text[begin] == "]":
+                return
+            value, end = decoder.raw_decode(text, begin)
+            line, place = line + text.count("\n", place, begin), begin
+            yield line, value
+            begin = end
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: line 1: is not JSON ({error}); {_ONE_OBJECT}") from error
 
 
 FORMATS: Dict[str, Callable[[Path], Iterator[Line]]] = {
@@ -134,85 +186,6 @@ FORMATS: Dict[str, Callable[[Path], Iterator[Line]]] = {
     ".jsonl": json_rows,
     ".json": json_rows,
 }
-
-
-def write_table(path: Path, rows: Iterable[Row]) -> None:
-    """Write rows to a file, whose suffix is one of ``FORMATS``; in CSV and TSV, with the columns of the first row.
-
-    Numbers, lists and other JSON values are written as JSON, and null as an empty cell. The file appears when it is
-    complete, and :func:`read_table` reads it back.
-
-    Raises:
-        UserError: the format cannot represent a row, as :func:`unwritable` says; there is no file then.
-    """
-    with replacing(path) as binary:
-        rows = _checked(path, rows)
-        stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
-        if path.suffix.lower() == ".csv":
-            plain, quoted = (
-                csv.writer(stream, lineterminator="\n"),
-                csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL),
-            )
-            for cells in _cells(rows):
-                needs_quotes = any("\r" in cell for cell in cells)  # Python quotes them only if \r ends its lines
-                (quoted if needs_quotes else plain).writerow(cells)
-        elif path.suffix.lower() == ".tsv":
-            stream.writelines("\t".join(cells) + "\n" for cells in _cells(rows))
-        else:
-            stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        stream.flush()
-        stream.detach()  # closing it would close the file before it is on the disk
-
-
-def _checked(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows that the format can represent."""
-    columns: Optional[List[str]] = None
-    for number, row in enumerate(rows, 1):
-        columns = list(row) if columns is None else columns
-        reason = unwritable(row, columns, path.suffix.lower())
-        if reason is not None:
-            raise UserError(f"{path}: row {number} {reason}")
-        yield row
-
-
-def unwritable(row: Row, columns: Iterable[str], suffix: str) -> Optional[str]:
-    """Return why a row would not be read back after rows with these columns, and what to do; None if it would."""
-    if suffix not in (".csv", ".tsv"):
-        return None
-    json_lines = "name an output that ends with .jsonl"
-    names, values = list(columns), [_cell(value) for value in row.values()]
-    if row.keys() != set(names):
-        return f"has other fields than the first row; {json_lines}"
-    if not names or any(name != name.strip() or name.startswith("\ufeff") for name in names):
-        return f"has no fields, or one whose name has blanks around it; {json_lines}"
-    if any("\0" in cell for cell in (*names, *values)):
-        return f"has a text with a NUL character; {json_lines}"
-    if suffix == ".csv":
-        is_long = any(len(cell) > LARGEST_CELL for cell in values)
-        return f"has a text of more than {LARGEST_CELL:,} characters; {json_lines}" if is_long else None
-    if any(mark in cell for cell in (*names, *values) for mark in "\t\n\r"):
-        return "has a text with a tab or a line break; name an output that ends with .csv"
-    if any(map(QUOTED_AS_CSV.fullmatch, values)):
-        return "has a text that is quoted as in CSV; name an output that ends with .csv"
-    if names == [""] or values == [""]:
-        return "would be an empty line; name an output that ends with .csv"
-    return None
-
-
-def _cells(rows: Iterable[Row]) -> Iterator[List[str]]:
-    """Yield the names of the columns and then the cells of each row."""
-    header: Optional[List[str]] = None
-    for row in rows:
-        if header is None:
-            header = list(row)
-            yield header
-        yield [_cell(row[name]) for name in header]
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def check_columns(path: Path, columns: Sequence[str]) -> None:
@@ -229,17 +202,43 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
             raise UserError(f"{path}: has no column {column}; name one of its columns, {listed(first.row)}")
 
 
-def distinct_values(path: Path, column: str, separator: Optional[str] = None) -> List[str]:
-    """Return the different values of a column as texts, sorted: whole numbers by size, other texts by characters.
-
-    Args:
-        separator: separates the values of a row; None if it has one.
+def has_lists(path: Path, column: str) -> bool:
+    """Return whether the first value of a column is a list, or one that is written as text.
 
     Raises:
         UserError: the file cannot be read.
     """
     cells = (row.get(column) for _, row in read_table(path) if row is not None)
-    values = {value for cell in cells if cell is not None for value in values_as_text(cell, separator) if value}
+    return isinstance(_listed_values(next((cell for cell in cells if cell not in (None, "")), None)), list)
+
+
+def distinct_values(path: Path, column: str, separator: Optional[str] = None) -> List[str]:
+    """Return the different values of a column as texts, sorted: whole numbers by size, other texts by characters.
+
+    If the cells are vectors of 0 and 1, these are the places of a vector: ``LABEL_0``, ``LABEL_1``, ….
+
+    Args:
+        separator: separates the values of a row; None if it has one.
+
+    Raises:
+        UserError: the file cannot be read, or vectors have different lengths.
+    """
+    values: Set[str] = set()
+    lengths: Dict[int, int] = {}  # of the cells, and the line of the first with this length
+    has_repeated = False
+    for number, row in read_table(path):
+        cell = None if row is None else row.get(column)
+        texts = [] if cell is None else list(filter(None, values_as_text(cell, separator)))
+        values.update(texts)
+        if texts:
+            lengths.setdefault(len(texts), number)
+            has_repeated = has_repeated or len(set(texts)) < len(texts)
+    if max(lengths, default=0) > 1 and are_flags(values) and (has_repeated or len(lengths) == 1):
+        if len(lengths) > 1:
+            (first, line), (second, other) = list(lengths.items())[:2]
+            found = f"{column} has {second} values of 0 and 1, and {first} on line {line}"
+            raise UserError(f"{path}: line {other}: {found}; give each row one for each label")
+        return [f"LABEL_{number}" for number in range(*lengths)]
     are_numbers = all(text.isdecimal() for text in values)
     return sorted(values, key=lambda text: (len(text) if are_numbers else 0, text))
 
@@ -256,17 +255,42 @@ def values_as_text(value: Any, separator: Optional[str]) -> List[str]:
     """
     if separator is None:
         return [value_as_text(value)]
-    if isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]"):
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError):
-            value = ast.literal_eval(value.strip())
+    value = _listed_values(value)
     parts = value if isinstance(value, list) else value_as_text(value).split(separator)
     return [text for text in map(value_as_text, parts) if text]
+
+
+def _listed_values(value: Any) -> Any:
+    """Return the list that a text is, as JSON, Python or NumPy (of numbers) writes it; any other value unchanged."""
+    if isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]"):
+        if _NUMPY_NUMBERS.fullmatch(value.strip()):
+            return value.strip("[] \t\r\n").split()
+        with contextlib.suppress(ValueError, SyntaxError, RecursionError):
+            return ast.literal_eval(value.strip())
+    return value
+
+
+def are_flags(texts: Iterable[str]) -> bool:
+    """Return whether values are 0 and 1, false and true, only."""
+    return all(text.lower() in FLAGS for text in texts)
 
 
 def short(value: Any) -> str:
     """Return a value for a message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= 40 else text[:39] + "…"
+
+
+def lines_named(numbers: Sequence[int]) -> str:
+    """Return numbers of lines for a message, at most the first five.
+
+    Example:
+        >>> lines_named([3]), lines_named([3, 5]), lines_named(range(1, 10))
+        ('line 3', 'lines 3, 5', 'lines 1, 2, 3, 4, 5, … (9 in all)')
+    """
+    shown = ", ".join(map(str, numbers[:5]))
+    more = f", … ({len(numbers):,} in all)" if len(numbers) > 5 else ""
+    return f"line{'s' * (len(numbers) > 1)} {shown}{more}"
 
 
 def listed(names: Iterable[str]) -> str:
@@ -307,7 +331,7 @@ def _row(path: Path, number: int, header: Sequence[str], values: Sequence[str]) 
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file, without its byte order mark.
+    """Return the text of a UTF-8 file, or of a UTF-16 file that says so, without its byte order mark.
 
     Raises:
         UserError: the file cannot be read, is not UTF-8, or contains a NUL; the message names the line.
@@ -315,26 +339,34 @@ def read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); copy it again") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror}); correct the path or its permissions") from error
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode(_encoding(data[:2]))
     except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}: line {number}: is not UTF-8 ({error.reason}); save it as UTF-8") from error
+        number, fix = data.count(b"\n", 0, error.start) + 1, "save it as UTF-8 (Excel: CSV UTF-8)"
+        raise UserError(f"{path}: line {number}: is not UTF-8 ({error.reason}); {fix}") from error
     if "\0" in text:
         number = text.count("\n", 0, text.index("\0")) + 1
         raise UserError(f"{path}: line {number}: has a NUL character, as UTF-16 does; save it as UTF-8, without NULs")
     return text
 
 
-def _text_lines(path: Path) -> Iterator[Tuple[int, str]]:
-    """Yield the lines of a file that are not empty, with their numbers from 1; only a line feed ends a line."""
+def _encoding(beginning: bytes) -> str:
+    return "utf-16" if beginning in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig"
+
+
+def _text_lines(path: Path, blank: bool = True) -> Iterator[Tuple[int, str]]:
+    """Yield the lines of a file that are not empty, with their numbers from 1; only a line feed ends a line.
+
+    Args:
+        blank: whether to yield lines of white space, too.
+    """
     lines = ((number, line.rstrip("\r\n")) for number, line in enumerate(read_lines(path), start=1))
-    return ((number, line) for number, line in lines if line)
+    return ((number, line) for number, line in lines if (line if blank else line.strip()))
 
 
 def read_lines(path: Path, newline: str = "\n") -> Iterator[str]:
-    """Yield the lines of a UTF-8 file with their ends, without its byte order mark.
+    """Yield the lines of a file with their ends, without its byte order mark; see :func:`read_text`.
 
     Args:
         newline: as ``open`` takes it; by default, only a line feed ends a line.
@@ -343,13 +375,15 @@ def read_lines(path: Path, newline: str = "\n") -> Iterator[str]:
         UserError: as :func:`read_text` does.
     """
     try:
-        with open(path, encoding="utf-8-sig", newline=newline) as file:
+        with open(path, "rb") as binary:
+            encoding = _encoding(binary.read(2))
+        with open(path, encoding=encoding, newline=newline) as file:
             for line in file:
                 if "\0" in line:
                     read_text(path)  # its error names the line of the file
                 yield line
     except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror}); copy it again") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror}); correct the path or its permissions") from error
     except UnicodeDecodeError:
         read_text(path)
         raise

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from data_utils.classification.benchmarks import classes_named
-from data_utils.classification.tasks import OWN, BenchmarkTask, FieldError, Part, SourceFile, Split, Texts, text_field
+from data_utils.classification.tasks import (
+    OWN,
+    BenchmarkTask,
+    EmptyFieldError,
+    Part,
+    SourceFile,
+    Split,
+    Texts,
+    text_field,
+)
 from utilities.tables import Row
 
 METRICS_OF_TWO, METRICS_OF_MORE = ("accuracy", "f1", "matthews"), ("accuracy", "macro_f1", "matthews")
@@ -27,7 +36,7 @@ def own_task(
     validation_fraction: float,
     validation_seed: int,
     text: Sequence[str],
-    label: str,
+    label: Union[str, Sequence[str]],
     classes: Optional[Sequence[str]],
     regression: bool,
     label_separator: Optional[str] = None,
@@ -55,7 +64,8 @@ def own_task(
         ),
         test=(_split(test_file, submission=predictions),),
         labels=() if regression else classes_named(*(classes or ())),
-        label_field=label,
+        label_field=label if isinstance(label, str) else label[0],
+        label_columns=not isinstance(label, str),
         id_field="id",
         score_range=(-math.inf, math.inf),
         separator=label_separator,
@@ -67,14 +77,15 @@ def _split(file: Optional[str], part: Optional[Part] = None, submission: str = "
 
 
 def filled(*columns: str) -> Texts:
-    """Return a function that reads texts from these columns, and rejects an empty one."""
+    """Return a function that reads texts from these columns, and raises ``EmptyFieldError`` for an empty one."""
 
     def texts(row: Row) -> Tuple[str, ...]:
-        values = tuple(text_field(row, column) for column in columns)
-        for column, words in zip(columns, values):
-            if not words.strip():
-                raise FieldError(column, "is empty")
-        return values
+        for column in columns:
+            if row.get(column) is None:
+                raise EmptyFieldError(column, "is missing")
+            if not text_field(row, column).strip():
+                raise EmptyFieldError(column, "is empty")
+        return tuple(row[column] for column in columns)
 
     return texts
 

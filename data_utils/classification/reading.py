@@ -17,10 +17,13 @@ from data_utils.classification.tasks import GLUE, OWN, BenchmarkTask, FieldError
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
 from utilities.tables import (
+    FLAGS,
     REPAIR,
     Line,
     Row,
+    are_flags,
     json_rows,
+    lines_named,
     listed,
     read_table,
     short,
@@ -132,6 +135,15 @@ def _part(task: BenchmarkTask, examples: Examples, chosen: np.ndarray) -> Exampl
     return Examples(texts, labels, ids, examples.origin)
 
 
+def report_copies(train: Examples, held_out: Examples) -> None:
+    """Warn if samples to score have texts that are trained, too."""
+    known = set(train.texts)
+    count = sum(texts in known for texts in held_out.texts)
+    if count:
+        what = f"{count:,} of {len(held_out.texts):,} samples to score have the text of a row to train on"
+        logger.warning("%s: %s, so that scores may be too high; leave copies out", held_out.origin, what)
+
+
 def _flags(task: BenchmarkTask) -> str:
     """Return the beginning of the flags of the user's own files."""
     return f"--{task.section.replace('_', '-')}"
@@ -143,6 +155,7 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
     labels: List[Union[float, np.ndarray]] = []
     ids: List[Any] = []
     left_out: Dict[str, List[int]] = {}
+    broken: Dict[int, str] = {}
     classes = {label.value: number for number, label in enumerate(task.labels)}
     for number, row in lines:
         if row is None:
@@ -160,14 +173,18 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             ids.append(int(identity) if is_number else identity)
         except FieldError as problem:
             columns = f" (the columns are {listed(row)})" if problem.field.split(".")[0] not in row else ""
-            fields = f"set {task.section} ({_flags(task)}.text, .label) to what the file has"
-            repair = f"correct it there, or {fields}" if task.benchmark == OWN else REPAIR
-            raise UserError(f"{origin}: line {number}: {problem}{columns}; {repair}") from None
+            broken[number] = f"{problem}{columns}"
+    if broken:
+        (number, problem), *others = broken.items()
+        fields = f"set {task.section} ({_flags(task)}.text, .label) to what the file has"
+        repair = f"correct it there, or {fields}" if task.benchmark == OWN else REPAIR
+        more = f", and {lines_named([other for other, _ in others])} cannot be used either" if others else ""
+        raise UserError(f"{origin}: line {number}: {problem}{more}; {repair}")
     for kind, numbers in left_out.items():
         level = logging.INFO if kind == UNDECIDED else logging.WARNING  # the former is a property of the benchmark
         logger.log(level, "%s: %s lines %s are left out (line %s first)", origin, f"{len(numbers):,}", kind, numbers[0])
     if not texts:
-        raise UserError(f"{origin}: contains no samples; copy the original file again")
+        raise UserError(f"{origin}: contains no samples; add rows, or name another file")
     dtype = np.float32 if task.is_regression else np.int32
     return Examples(texts, np.array(labels, dtype) if with_labels else None, ids, origin)
 
@@ -181,15 +198,30 @@ def _label_text(row: Row, task: BenchmarkTask) -> str:
 
 def _label_set(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> np.ndarray:
     """Return 1 for each label of a row, else 0: ``(C,)``."""
+    if task.label_columns:
+        return np.array([_flag(row, column) for column in classes], np.int32)
     value = row.get(task.label_field)
     if value is None:
         raise FieldError(task.label_field, "is missing")
+    texts = values_as_text(value, task.separator)
+    if len(texts) > 1 and are_flags(texts) and not classes.keys() & FLAGS.keys():  # a vector
+        if len(texts) != len(classes):
+            raise FieldError(task.label_field, f"has {len(texts)} values of 0 and 1, not {len(classes)}, one a label")
+        return np.array([FLAGS[text.lower()] for text in texts], np.int32)
     indicators = np.zeros(len(classes), np.int32)
-    for text in values_as_text(value, task.separator):
+    for text in texts:
         if text not in classes:
             raise FieldError(task.label_field, f"has {short(text)}, not one of {listed(classes)}")
         indicators[classes[text]] = 1
     return indicators
+
+
+def _flag(row: Row, column: str) -> int:
+    value = row.get(column)
+    text = "" if value is None else value_as_text(value)
+    if not are_flags([text]):
+        raise FieldError(column, "is missing" if value is None else f"is {short(value)}, not 0 or 1")
+    return FLAGS[text.lower()]
 
 
 def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Sequence
 import numpy as np
 
 from data_utils.classification.tasks import CLUE, GLUE, OWN, BenchmarkTask
-from utilities.tables import write_table
+from utilities.table_output import write_table
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
@@ -104,9 +104,14 @@ def write_submission(path: Path, task: BenchmarkTask, ids: Sequence[Any], predic
     """Write predictions of :func:`decode_predictions` in the order of the test file; the suffix selects the format.
 
     GLUE takes tab-separated ``index`` and ``prediction`` with a header, CLUE JSON lines with ``id`` and ``label``. For
-    own data these are ``id`` and the name of the label's column.
+    own data these are ``id`` and the name of the label's column, or columns of 0 and 1 if the labels have such.
     """
     assert len(ids) == len(predictions)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if task.label_columns:
+        names = (task.id_field, *(label.value for label in task.labels))
+        write_table(path, (dict(zip(names, (each, *row))) for each, row in zip(ids, predictions.tolist())))
+        return
     if task.is_multi_label:
         values: Iterable[Any] = (joined_labels(task, row) for row in predictions)
     elif not task.is_regression:
@@ -116,5 +121,4 @@ def write_submission(path: Path, task: BenchmarkTask, ids: Sequence[Any], predic
     else:
         values = (f"{score:.3f}" for score in np.clip(predictions, *task.score_range).tolist())
     columns = {GLUE: ("index", "prediction"), CLUE: ("id", "label"), OWN: (task.id_field, task.label_field)}
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_table(path, (dict(zip(columns[task.benchmark], row)) for row in zip(ids, values)))

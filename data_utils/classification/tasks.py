@@ -35,6 +35,10 @@ class FieldError(ValueError):
         self.reason = reason
 
 
+class EmptyFieldError(FieldError):
+    """A text is empty or missing, so that there is nothing to predict."""
+
+
 @dataclass(frozen=True)
 class Label:
     """A class: its value in files and submissions, and its name for people and in the ``datasets`` library."""
@@ -97,6 +101,7 @@ class BenchmarkTask:
         score_range: lowest and highest score of a regression.
         section: section of the config that describes the user's own files.
         separator: separates the labels of a row, if it may have any number of them; None if it has one class.
+        label_columns: whether each label has a column of 0 and 1, of its name.
     """
 
     name: str
@@ -118,6 +123,7 @@ class BenchmarkTask:
     score_range: Tuple[float, float] = (0.0, 5.0)
     section: str = "classification_data"
     separator: Optional[str] = None
+    label_columns: bool = False
 
     @property
     def classes(self) -> int:

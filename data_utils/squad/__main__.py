@@ -36,7 +36,7 @@ def _action(options: argparse.Namespace) -> None:
     squad = read_squad(options.data)
     predictions = read_predictions(options.predictions)
     answers = {q.id: [answer.text for answer in q.answers] for q in squad.questions if q.answers or q.is_impossible}
-    if not any(answers.values()):
+    if not squad.has_scores(no_answers=True):
         raise UserError(f"{options.data}: no question has answers to compare with")
     if not squad.impossible:
         scores, _ = score(answers, predictions)

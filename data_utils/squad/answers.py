@@ -5,8 +5,8 @@ An answer's score is the score of its first token as a start plus that of its la
 score, too. If several windows of a question show a token, only the window with the most context around it may begin an
 answer there.
 
-W windows · N windows of a question · S tokens of a window · T tokens of a context · K best spans of a window ·
-D longest answer
+W windows · N windows of a question · S tokens of a window · L most tokens of the context in a window · K best spans of
+a window · D longest answer
 
 Source: Devlin et al. 2019, section 4.2, and the program that Google published with it.
 """
@@ -14,13 +14,13 @@ Source: Devlin et al. 2019, section 4.2, and the program that Google published w
 from __future__ import annotations
 
 import math
-import unicodedata
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from data_utils.squad.examples import SquadSet
 from data_utils.squad.windows import Windows
+from data_utils.tokenizer import with_marks
 from utilities.errors import UserError
 
 _SPARE = 3  # factor on the number of spans to keep, because different spans may have the same text
@@ -76,19 +76,17 @@ def best_answers(
         _, offsets, words = windows.context(number)
         rows = slice(bounds[number], bounds[number + 1])
         begin, length, column = windows.begin[rows], windows.length[rows], windows.first_column[rows]
-        starts, ends = (
-            _by_token(logits[rows], begin, length, column, len(offsets)) for logits in (start_logits, end_logits)
-        )
+        starts, ends = (_shown(logits[rows], length, column) for logits in (start_logits, end_logits))
         spans = _best_spans(starts, ends, begin, length, n_best_size * _SPARE, max_answer_length)
         context = squad.context(question)
         candidates: Dict[str, Candidate] = {}  # by their texts
         for window, first, last in spans:
             if len(candidates) == n_best_size:
                 break
-            scores = float(starts[window, first]), float(ends[window, last])
+            scores = float(starts[window, first - begin[window]]), float(ends[window, last - begin[window]])
             if align_to_words:
                 first, last = np.searchsorted(words, words[first]), np.searchsorted(words, words[last], "right") - 1
-            begins, stops = int(offsets[first, 0]), _with_marks(context, int(offsets[last, 1]))
+            begins, stops = int(offsets[first, 0]), with_marks(context, int(offsets[last, 1]))
             text = context[begins:stops]
             candidates.setdefault(text, Candidate(text, 0.0, *scores, begins, stops))
         # A context made only of characters that no tokenizer keeps has no tokens to choose from.
@@ -111,13 +109,6 @@ def no_answer_odds(candidates: Sequence[Candidate]) -> float:
     return none.start_logit + none.end_logit - (best.start_logit + best.end_logit)
 
 
-def _with_marks(context: str, end: int) -> int:
-    """Return the end of an answer including its last letter's accents, which tokens of lower-cased text lack."""
-    while end < len(context) and unicodedata.category(context[end]) == "Mn":
-        end += 1
-    return end
-
-
 def _with_probabilities(candidates: List[Candidate]) -> List[Candidate]:
     scores = np.array([candidate.start_logit + candidate.end_logit for candidate in candidates])
     weights = np.exp(scores - scores.max())
@@ -125,12 +116,11 @@ def _with_probabilities(candidates: List[Candidate]) -> List[Candidate]:
     return [candidate._replace(probability=share) for candidate, share in zip(candidates, probabilities)]
 
 
-def _by_token(logits: np.ndarray, begin: np.ndarray, length: np.ndarray, column: np.ndarray, tokens: int) -> np.ndarray:
-    """Return the scores of a question's windows, ``(N, S)``, by token of the context, ``(N, T)``; -inf if not shown."""
-    scores = np.full((len(logits), tokens), -np.inf, np.float32)
-    for row, (first, size, at) in enumerate(zip(begin, length, column)):
-        scores[row, first : first + size] = logits[row, at : at + size]
-    return scores
+def _shown(logits: np.ndarray, length: np.ndarray, column: np.ndarray) -> np.ndarray:
+    """Return the scores of the parts of a context that a question's windows show, ``(N, L)``; -inf after their ends."""
+    place = np.arange(length.max())
+    columns = np.minimum(column[:, None] + place, logits.shape[1] - 1)
+    return np.where(place < length[:, None], np.take_along_axis(logits, columns, axis=1), np.float32(-np.inf))
 
 
 def _best_spans(
@@ -146,16 +136,14 @@ def _best_spans(
     Equal ones are in the context's order.
 
     Args:
-        starts, ends: ``(N, T)`` scores by token.
+        starts, ends: ``(N, L)`` scores of the tokens that each window shows.
     """
     rows, tokens = starts.shape
-    token = np.arange(tokens)
-    shorter = np.minimum(token - begin[:, None], (begin + length)[:, None] - 1 - token)  # side of the context, (N, T)
-    around = np.where(shorter >= 0, 100 * shorter + length[:, None], -1)
-    own = np.arange(rows)[:, None] == around.argmax(axis=0)  # of windows with equal context, the first
-    starts = np.where(own, starts, -np.inf)
+    if not tokens:
+        return []
+    starts = np.where(_own(begin, length), starts, -np.inf)
     longest = min(max_answer_length, tokens)
-    scores = np.full((rows, longest, tokens), -np.inf, np.float32)  # (N, D, T), scores of spans by length and start
+    scores = np.full((rows, longest, tokens), -np.inf, np.float32)  # (N, D, L), scores of spans by length and start
     for more in range(longest):
         scores[:, more, : tokens - more] = starts[:, : tokens - more] + ends[:, more:]
     scores = scores.reshape(rows, longest * tokens)
@@ -165,5 +153,22 @@ def _best_spans(
     longer, first = np.divmod(best[window, chosen], tokens)
     last = first + longer
     score = starts[window, first].astype(np.float64) + ends[window, last].astype(np.float64)
+    first, last = first + begin[window], last + begin[window]
     order = np.lexsort((last, first, -score))
     return list(zip(window[order].tolist(), first[order].tolist(), last[order].tolist()))
+
+
+def _own(begin: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """Return whether each window is the one with the most context around each token that it shows, ``(N, L)`` bool.
+
+    Of windows with equal context, it is the first.
+    """
+    place = np.arange(length.max())
+    token = begin[:, None] + place  # (N, L)
+    shorter = np.minimum(place, length[:, None] - 1 - place)  # side of the context
+    around = np.where(shorter >= 0, 100 * shorter + length[:, None], -1)
+    window = np.broadcast_to(np.arange(len(begin))[:, None], token.shape)
+    most, owner = np.full(token.max() + 1, -1), np.full(token.max() + 1, len(begin))  # by token of the context
+    np.maximum.at(most, token, around)
+    np.minimum.at(owner, token, np.where((shorter >= 0) & (around == most[token]), window, len(begin)))
+    return np.asarray(window == owner[token])

@@ -46,6 +46,8 @@ def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str)
 def squad_document(rows: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
     """Return the library's rows, one per question, in the structure of SQuAD's files."""
     articles: List[Dict[str, Any]] = []
+    rows = list(rows)
+    has_answers = any((row.get("answers") or {}).get("text") for row in rows)  # test data have none
     for row in rows:
         title, context = row.get("title") or "untitled", row.get("context")
         if not articles or articles[-1]["title"] != title:
@@ -55,18 +57,18 @@ def squad_document(rows: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
             paragraphs.append({"context": context, "qas": []})
         answers = row.get("answers") or {}
         marked = zip(answers.get("text", ()), answers.get("answer_start", ()))
-        paragraphs[-1]["qas"].append(
-            {
-                "id": row.get("id"),
-                "question": row.get("question"),
-                "answers": [{"text": text, "answer_start": start} for text, start in marked],
-            }
-        )
+        question = {
+            "id": row.get("id"),
+            "question": row.get("question"),
+            "answers": [{"text": text, "answer_start": start} for text, start in marked],
+        }
+        impossible = {"is_impossible": True} if has_answers and not question["answers"] else {}
+        paragraphs[-1]["qas"].append({**question, **impossible})
     return {"data": articles}
 
 
 class Answer(NamedTuple):
-    """An answer given by an annotator: its text and the position in the context at which it begins."""
+    """An answer given by an annotator: its text, and where it begins in the context; -1 if that is not known."""
 
     text: str
     start: int
@@ -106,6 +108,10 @@ class SquadSet(NamedTuple):
         """The number of questions that are marked as having no answer in their context."""
         return sum(question.is_impossible for question in self.questions)
 
+    def has_scores(self, no_answers: bool) -> bool:
+        """Return whether there is a question to score, if those without an answer are scored, or are not."""
+        return any(question.answers or (no_answers and question.is_impossible) for question in self.questions)
+
 
 def read_squad(path: Path) -> SquadSet:
     """Read a file in SQuAD's format, or in one of the others, also as JSON Lines.
@@ -124,7 +130,7 @@ def read_squad(path: Path) -> SquadSet:
         try:
             document = parse_json(text)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}: is not valid JSON ({error}); download the file again") from error
+            raise UserError(f"{path}: is not valid JSON ({error}); correct it, or name another file") from error
     return parse_squad(document, str(path), file_digest(path))
 
 
@@ -164,12 +170,21 @@ def _text_as_number(value: Any) -> Any:
 
 
 def _listed_answers(value: Any) -> Any:
-    """Return answers as a list of objects; Hugging Face has an object of lists, and null stands for none."""
+    """Return answers as a list of objects; Hugging Face has an object of lists, and null stands for none.
+
+    So does an empty text at -1, which some programs write.
+    """
     if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
         if len(value["text"]) != len(value["answer_start"]):
             raise ValueError("there are as many texts as positions")
-        return [{"text": text, "answer_start": start} for text, start in zip(value["text"], value["answer_start"])]
+        value = [{"text": text, "answer_start": start} for text, start in zip(value["text"], value["answer_start"])]
+    if isinstance(value, list):
+        return [each for each in value if not (isinstance(each, dict) and _is_none(each))]
     return [] if value is None else value
+
+
+def _is_none(answer: Mapping[str, Any]) -> bool:
+    return answer.get("text") == "" and answer.get("answer_start") == -1
 
 
 _Text = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_without_half_characters)]
@@ -178,7 +193,7 @@ _Words = Annotated[_Text, AfterValidator(_not_blank)]
 
 class _Answer(_Part):
     text: _Words
-    answer_start: Annotated[int, BeforeValidator(_text_as_number), Field(ge=0)]
+    answer_start: Annotated[int, BeforeValidator(_text_as_number), Field(ge=-1)]
 
 
 class _Question(_Part):
@@ -240,6 +255,9 @@ def _contexts(document: Any) -> Iterator[Tuple[str, str, List[_Placed]]]:
             yield "untitled", paragraph.context, placed
     elif "paragraphs" not in first and "context" in first:
         rows = [(f"data[{number}]", row) for number, row in enumerate(_Rows.model_validate(document).data)]
+        if any(row.answers for _, row in rows):  # Hugging Face's rows of SQuAD 2.0; test data have no answers at all
+            for _, row in rows:
+                row.is_impossible = row.is_impossible or ("answers" in row.model_fields_set and not row.answers)
         for (title, context), group in groupby(rows, key=lambda row: (row[1].title or "untitled", row[1].context)):
             yield title, context, list(group)
     else:
@@ -259,7 +277,7 @@ def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
     try:
         contexts = list(_contexts(document))
     except ValidationError as error:
-        fix = "this is not the form of SQuAD 1.1: correct it, or download the file again"
+        fix = "this is not the form of SQuAD; correct it there, or name another file"
         raise UserError(f"{origin}: {first_problem(error)}; {fix}") from error
     paragraphs: List[Paragraph] = []
     questions: List[Question] = []
@@ -288,7 +306,7 @@ def questions_about(pairs: Sequence[Tuple[str, ...]]) -> SquadSet:
 
 def answer_position(context: str, answer: Answer) -> Optional[int]:
     """Return the position of an answer: as marked, else of the nearest occurrence of its text, else None."""
-    if context.startswith(answer.text, answer.start):
+    if answer.start >= 0 and context.startswith(answer.text, answer.start):
         return answer.start
     return min(_occurrences(context, answer.text), key=lambda position: abs(position - answer.start), default=None)
 

@@ -97,10 +97,14 @@ class TrainableModel(keras.Model):
         self._means = {name: float(mean) for name, mean in means.items()}  # a GPU may still be at work before this
 
     def means(self) -> Dict[str, float]:
-        """Return the means of the objective's terms, and other reported values, since this was called last."""
+        """Return the means of the objective's terms, and other reported values, since this was called last.
+
+        A term that nothing was counted for, such as the labels' loss of samples without a label, is left out.
+        """
+        means = {name: mean for name, mean in self._means.items() if float(self._training_ratios[name].count) > 0}
         for ratio in self._training_ratios.values():
             ratio.reset_state()
-        return dict(self._means)
+        return means
 
     def _step_in_turn(self, elements: tf.data.Iterator, count: tf.Tensor) -> Dict[str, tf.Tensor]:
         for _ in tf.range(count):  # one graph, with a loop

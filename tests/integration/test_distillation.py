@@ -200,6 +200,17 @@ def test_texts_without_labels_teach_the_words_that_labels_lack(root: Path, teach
     assert scores["few"] < 0.85 and scores["many"] > 0.95
 
 
+def test_a_period_without_labels_has_no_loss_of_labels(root: Path, teacher: Path) -> None:
+    changes = small(root, teacher, unlabelled=str(root / "unlabelled.csv"))
+    changes.update(global_batch={"micro_batch_size": 1}, global_batches_per_log=1, num_epochs=1)
+    run(student(root, "each", "few.csv", **changes))
+    periods = [line["metrics"] for line in metrics(root / "runs" / "each")]
+    assert len(periods) == 24 + 240 and all("teacher_loss" in period for period in periods)
+    found = [period for period in periods if "label_loss" in period]
+    assert len(found) == 24 and all(period["label_loss"] > 0 and "accuracy" in period for period in found)
+    assert not any("accuracy" in period for period in periods if "label_loss" not in period)
+
+
 def test_a_resumed_student_is_the_same_and_the_teacher_answers_once(
     root: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,11 +6,14 @@ import csv
 import json
 import random
 import shutil
+import unicodedata
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from transformers.models.bert.tokenization_bert import BasicTokenizer
 
 from data_utils.token_classification import find_entities
 from keras_extensions.backend import tf
@@ -167,6 +170,19 @@ def test_a_loaded_model_answers_as_pytorch_does(root: Path) -> None:
         assert [entity.kind for entity in answer] == [kind for kind, _, _ in find_entities(tags)]
 
 
+def test_entities_are_parts_of_the_text(root: Path) -> None:
+    model, counts = load(str(root / "entities")), Counter[str]()
+    for text in ("U.S.A., O'Neill's  New  York 纽约 (Toyota, 豊田).", "हिन्दी  में cafe\u0301 शहर", "a  b (c)  d"):
+        plain = unicodedata.normalize("NFC", text)
+        words = BasicTokenizer(do_lower_case=False, strip_accents=False).tokenize(plain)
+        for entity in model(text):
+            assert entity.text == text[entity.begin : entity.end]
+            inside = BasicTokenizer(do_lower_case=False, strip_accents=False).tokenize(entity.text)
+            assert "|".join(inside) in "|".join(words)  # whole words
+            counts["one" if len(inside) == 1 else "more"] += 1
+    assert counts["one"] and counts["more"]
+
+
 def test_bfloat16_has_the_probabilities_to_some_digits(root: Path) -> None:
     first = [text for text, _ in json.loads((root / "texts.json").read_text())]
     answers = load(str(root / "single"), max_seq_length=32, precision="bfloat16")(first)
@@ -213,7 +229,7 @@ def test_what_cannot_be_done_is_one_line(root: Path, tmp_path: Path, capsys: pyt
     table = root / "texts.csv"
     empty, blank, taken = (tmp_path / name for name in ("empty.csv", "blank.csv", "taken.csv"))
     empty.write_text("first\n")
-    blank.write_text(f"first,n\n{FILLING[0]},1\n ,2\n")
+    blank.write_text("first,n\n,1\n ,2\n")
     taken.write_text("first,prediction\na,b\n")
     cases = [
         (["first"], table, taken, "--output"),
@@ -223,7 +239,7 @@ def test_what_cannot_be_done_is_one_line(root: Path, tmp_path: Path, capsys: pyt
         (["third"], table, tmp_path / "out.csv", "third"),
         (["first"], table, tmp_path / "out.tsv", "line 2"),  # line breaks
         (["first"], empty, tmp_path / "out.csv", "empty.csv"),
-        (["first"], blank, tmp_path / "out.csv", "line 3: first"),
+        (["first"], blank, tmp_path / "out.csv", "lines 2, 3: no text"),
         (["first"], taken, tmp_path / "out.csv", "prediction"),
         (["first"], tmp_path / "none.csv", tmp_path / "out.csv", "none.csv"),
     ]
@@ -236,6 +252,27 @@ def test_what_cannot_be_done_is_one_line(root: Path, tmp_path: Path, capsys: pyt
     for arguments in ([], ["a", "--output", "b.csv"], ["--file", str(table)], ["a", "--file", str(table)]):
         assert classify([*checkpoint, *arguments]) == 2
         assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_rows_without_a_text_have_an_empty_prediction(
+    suffix: str, root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [text for text, _ in json.loads((root / "texts.json").read_text())]
+    given = ["", texts[0], "  ", texts[1], texts[2], None]
+    source, output = tmp_path / "in.jsonl", tmp_path / f"out.{suffix}"
+    source.write_text("".join(json.dumps({"first": text, "n": n}) + "\n" for n, text in enumerate(given)))
+    monkeypatch.setattr(file_predictions, "ROWS", 3)
+    assert classify(command(root, "single", ["first"], source, output)) == 0
+    assert f"6 rows: {output}; 3 without a text have an empty prediction (lines 1, 3, 6)" in capsys.readouterr().out
+    rows = read_csv(output) if suffix == "csv" else [json.loads(line) for line in output.read_text().splitlines()]
+    wanted = iter(expected(root, "single"))
+    for row, text in zip(rows, given, strict=True):
+        shares = [row[f"probability_{name}"] for name in CLASSES["single"]]
+        if text is None or not text.strip():
+            assert {row["prediction"], row["probability"], *shares} == {"" if suffix == "csv" else None}
+        else:
+            assert [float(share) for share in shares] == pytest.approx(next(wanted), abs=1e-5)
 
 
 def test_random_predictions_are_refused(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

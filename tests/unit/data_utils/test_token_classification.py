@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import json
 import random
+import unicodedata
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers.models.bert.tokenization_bert import BasicTokenizer
 
-from data_utils.tagged_sentences import CLUENER, TEST, TRAIN, VALIDATION, are_entity_tags, read_sentences
+from data_utils.tagged_sentences import (
+    CLUENER,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    are_entity_tags,
+    capital_tags,
+    read_sentences,
+)
 from data_utils.token_classification import (
     encode_words,
     entity_scores,
     find_entities,
     prediction_lines,
     word_scores,
+    word_spans,
 )
 from data_utils.tokenizer import load_tokenizer
 from tests.support.fine_tuning_runs import TAGGED_PIECES as PIECES
@@ -99,6 +111,15 @@ def test_tags_without_a_prefix_are_scored_by_word() -> None:
     assert [result[tag]["f1"] for tag in ("DET", "NOUN", "VERB", "X", "ADJ")] == pytest.approx([2 / 3, 1 / 2, 0, 0, 0])
     assert result[""]["macro_f1"] == pytest.approx((2 / 3 + 1 / 2) / 5)
     assert (result[""]["precision"], result[""]["recall"]) == pytest.approx(((1 / 2 + 1 / 2) / 5, (1 + 1 / 2) / 5))
+    cut = word_scores(expected, [["DET", "NOUN", "_"], ["NOUN", "X"]])
+    assert cut[""]["accuracy"] == 4 / 5 and set(cut) == {
+        "",
+        "DET",
+        "NOUN",
+        "VERB",
+        "X",
+    }  # a cut word is no tag of its own
+    assert cut[""]["macro_f1"] == pytest.approx((1 + 1 + 0 + 1) / 4) and cut["VERB"]["recall"] == 0
     assert not are_entity_tags({"O", "PER"}) and are_entity_tags({"O"}) and are_entity_tags({"B", "I"})
 
 
@@ -119,7 +140,13 @@ COLUMN_FILES = [  # text, columns, words, tags
     ("2019 O\n2020 B-X\n", (1, None), [["2019", "2020"]], [["O", "B-X"]]),
     ("the DET\nking NOUN\n", (None, None), [["the", "king"]], [["DET", "NOUN"]]),
     ("中 B\n国 E\n人 S\n", (None, None), [["中", "国", "人"]], [["B", "E", "S"]]),
-]
+    ("new york\tB-LOC\n\nthe\tO\nO 'Neill \t B-PER\n", (None, None), [["new york"], ["the", "O 'Neill"]],
+     [["B-LOC"], ["O", "B-PER"]]),
+    ("-DOCSTART- O\n\n# text = a b\n#a b\t\tNNP\tB-X\n", (None, None), [["#a b"]], [["B-X"]]),
+    ("# not a comment B-X\nEU\tO\tO\tO\tO\n", (None, None), [["#", "EU"]], [["B-X", "O"]]),
+    ("gustave b-PER\neiffel i-PER\nwas o\n", (None, None), [["gustave", "eiffel", "was"]], [["B-PER", "I-PER", "O"]]),
+    ("a o\nb b\nc i\n", (None, None), [["a", "b", "c"]], [["O", "B", "I"]]),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "columns", "words", "tags"), COLUMN_FILES)
@@ -139,6 +166,124 @@ def test_a_test_file_may_have_words_only(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"test\.txt: all words are numbers"):
         read_sentences(str(tmp_path), TEST)
     assert read_sentences(str(tmp_path), TEST, 2, 3).words == [["EU", "acts"]]
+
+
+def test_changes_of_tags_and_columns_are_told(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("a b-PER\nb o\n\nnew york o\n\nthe x o\n", encoding="utf-8")
+    first, second = read_sentences(str(tmp_path), TRAIN).notes
+    assert first == "the tags b-PER, o are read as B-PER, O"
+    assert second.startswith("2 sentences have another number of columns than the first one (line 4 first)")
+    assert capital_tags(["o", "noun"]) == capital_tags(["O", "B-X"]) == capital_tags(["b", "i"]) == {}
+
+
+TEXT = "Gustave Eiffel was in (Paris) 巴黎."
+SPAN_FILES = {  # the same entities, 0 to 14, 23 to 28 and 30 to 32, as tools export them
+    "doccano": {"text": TEXT, "labels": [[0, 14, "PER"], [30, 32, "LOC"], [23, 28, "LOC"]]},
+    "doccano, label": {"id": 3, "text": TEXT, "label": [[0, 14, "PER"], [23, 28, "LOC"], [30, 32, "LOC"]]},
+    "doccano, relations": {
+        "text": TEXT,
+        "entities": [
+            {"id": 1, "label": "PER", "start_offset": 0, "end_offset": 14},
+            {"id": 2, "label": "LOC", "start_offset": 23, "end_offset": 28},
+            {"id": 3, "label": "LOC", "start_offset": 30, "end_offset": 32},
+        ],
+        "relations": [],
+    },
+    "spaCy": [TEXT, {"entities": [[0, 14, "PER"], [23, 28, "LOC"], [30, 32, "LOC"]]}],
+    "spaCy's Doc": {
+        "text": TEXT,
+        "ents": [
+            {"start": 0, "end": 14, "label": "PER"},
+            {"start": 23, "end": 28, "label": "LOC"},
+            {"start": 30, "end": 32, "label": "LOC"},
+        ],
+        "tokens": [{"id": 0, "start": 0, "end": 7}],
+    },
+    "Prodigy": {
+        "text": TEXT,
+        "spans": [
+            {"start": 0, "end": 14, "token_start": 0, "token_end": 1, "label": "PER"},
+            {"start": 23, "end": 28, "label": "LOC"},
+            {"start": 30, "end": 32, "label": "LOC"},
+        ],
+        "answer": "accept",
+    },
+    "Label Studio": {
+        "id": 9,
+        "data": {"text": TEXT},
+        "annotations": [
+            {"was_cancelled": True, "result": []},
+            {
+                "was_cancelled": False,
+                "result": [
+                    {"value": {"start": 0, "end": 14, "text": "Gustave Eiffel", "labels": ["PER"]}, "type": "labels"},
+                    {"value": {"choices": ["good"]}, "type": "choices"},
+                    {"value": {"start": 23, "end": 28, "text": "Paris", "labels": ["LOC"]}, "type": "labels"},
+                    {"value": {"start": 30, "end": 32, "labels": ["LOC"]}, "type": "labels"},
+                ],
+            },
+        ],
+    },
+    "Label Studio, short": {
+        "text": TEXT,
+        "label": [
+            {"start": 0, "end": 14, "text": "Gustave Eiffel", "labels": ["PER"]},
+            {"start": 23, "end": 28, "text": "Paris", "labels": ["LOC"]},
+            {"start": 30, "end": 32, "text": "巴黎", "labels": ["LOC"]},
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("form", SPAN_FILES)
+@pytest.mark.parametrize("as_array", [False, True])
+def test_entities_that_are_marked_by_character_are_read(form: str, as_array: bool, tmp_path: Path) -> None:
+    rows = [SPAN_FILES[form], SPAN_FILES[form]]
+    lines = json.dumps(rows, indent=1, ensure_ascii=False) if as_array else "\n".join(map(json.dumps, rows))
+    (tmp_path / "train.json").write_text(lines, encoding="utf-8")
+    sentences = read_sentences(str(tmp_path), TRAIN)
+    tags = ["B-PER", "I-PER", "O", "O", "O", "B-LOC", "O", "B-LOC", "I-LOC", "O"]
+    words = ["Gustave", "Eiffel", "was", "in", "(", "Paris", ")", "巴", "黎", "."]
+    assert (sentences.words, sentences.tags, list(sentences.notes)) == ([words] * 2, [tags] * 2, [])
+    for line in prediction_lines(sentences, sentences.tags):
+        assert json.loads(line)["text"] == TEXT
+        assert json.loads(line)["labels"] == [[0, 14, "PER"], [23, 28, "LOC"], [30, 32, "LOC"]]
+
+
+def test_spans_that_are_left_out_or_widened_are_counted(tmp_path: Path) -> None:
+    rows = [
+        {"text": "Eiffel's tower", "labels": [[0, 4, "PER"], [0, 14, "ORG"], [9, 14, "LOC"]]},
+        {"text": "the  film", "labels": [[4, 5, "GAP"]]},
+        {"data": {"text": "nobody"}, "annotations": []},
+    ]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    sentences = read_sentences(str(tmp_path), TRAIN)
+    assert sentences.tags == [["B-ORG", "I-ORG", "I-ORG", "I-ORG"], ["O", "O"]]
+    assert list(sentences.notes) == [
+        "1 texts that nobody has marked are left out",
+        "3 entities overlap an earlier one and are left out",
+    ]
+    (tmp_path / "dev.json").write_text(json.dumps({"text": "Eiffel's", "labels": [[0, 4, "PER"]]}), encoding="utf-8")
+    sentences = read_sentences(str(tmp_path), VALIDATION)
+    assert sentences.tags == [["B-PER", "O", "O"]]
+    assert list(sentences.notes) == ["1 entities begin or end within a word, and are taken to its end"]
+    (tmp_path / "test.json").write_text('{"text": "the film"}\n', encoding="utf-8")
+    test = read_sentences(str(tmp_path), TEST)
+    assert (test.words, test.tags) == ([["the", "film"]], None)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_kaggle_s_table_of_entities(repeats: bool, tmp_path: Path) -> None:
+    """Of the data set "Annotated Corpus for Named Entity Recognition", whose first column is filled on first words."""
+    first, second = ("Sentence: 1", "Sentence: 2") if repeats else ("", "")
+    lines = ["Sentence #,Word,POS,Tag", "Sentence: 1,New,NNP,B-geo", f"{first},York,NNP,I-geo", f'{first},"""",``,O']
+    (tmp_path / "train.csv").write_text("\n".join([*lines, "Sentence: 2,in,IN,O", f'{second},"1,5",CD,O\n']))
+    sentences = read_sentences(str(tmp_path), TRAIN)
+    assert sentences.words == [["New", "York", '"'], ["in", "1,5"]]
+    assert sentences.tags == [["B-geo", "I-geo", "O"], ["O", "O"]]
+    (tmp_path / "valid.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="has the columns a, b; it needs one of sentence #"):
+        read_sentences(str(tmp_path), VALIDATION)
 
 
 @pytest.mark.parametrize("fields", [("tokens", "ner_tags"), ("words", "labels")])
@@ -170,12 +315,12 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
     (tmp_path / "dev.json").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     sentences = read_sentences(str(tmp_path), VALIDATION)
     assert sentences.tags == [["B-name", "I-name", "O", "B-address", "I-address"], ["O", "O"]]
-    assert sentences.overlapping == 1 and sentences.form == CLUENER
+    assert sentences.notes == ["1 entities overlap an earlier one and are left out"] and sentences.form == CLUENER
     lines = list(prediction_lines(sentences, sentences.tags))
     assert json.loads(lines[0]) == {"id": 0, "label": {"name": {"叶老": [[0, 1]]}, "address": {"北京": [[3, 4]]}}}
     (tmp_path / "test.json").write_text('{"id": 7, "text": "北京"}\n', encoding="utf-8")
     test = read_sentences(str(tmp_path), TEST)
-    assert test.tags is None and test.ids == [7]
+    assert test.tags is None and test.ids == [7] and test.words == [["北", "京"]]
 
 
 @pytest.mark.parametrize(
@@ -205,6 +350,18 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
             '{"text": "EU acts", "label": {"o": {"acts": [[0, 1]]}}}\n',
             "are 'EU', not 'acts'",
         ),
+        (
+            "train.json",
+            '{"text": "EU", "labels": [[0, 3, "ORG"]]}',
+            "line 1: 'ORG' from 0 to 3 is 'EU', in a text of 2",
+        ),
+        ("train.json", '{"text": "EU", "labels": [[1, 1, "ORG"]]}', "count characters from 0, the end not included"),
+        ("train.json", '{"text": "EU", "labels": [[0, 1, 5]]}', 'line 1: is not {"text": "EU acts", "labels"'),
+        (
+            "train.json",
+            '{"text": "EU", "spans": [{"start": 0, "end": 1, "label": "ORG", "text": "EU"}]}',
+            "'ORG' from 0 to 1 is 'E', not 'EU'",
+        ),
         ("train.txt", "\n\n", "contains no sentences"),
         ("train.json", '{"text": "x", "label": {"name": {"y": [[0, 1]]}}}\n', "train.json: line 1: is not"),
         ("train.json", "no json\n", "train.json: line 1: is not"),
@@ -227,6 +384,31 @@ def test_lines_around_a_document_are_no_words(tmp_path: Path) -> None:
     assert sentences.words == [["In", "Bonn"], ["He"]] and sentences.tags == [["O", "B-GPE"], ["O"]]
 
 
+TEXTS = {  # words as they stand in the text
+    "Toyota (豊田) opened.": "Toyota|(|豊|田|)|opened|.",
+    "U.S.A. and O'Neill, New York 纽约": "U|.|S|.|A|.|and|O|'|Neill|,|New|York|纽|约",
+    "हिन्दी में लिखा": "हिन्दी|में|लिखा",
+    "ประเทศไทย ที่นี่": "ประเทศไทย|ที่นี่",
+    "தமிழ்நாடு மொழி": "தமிழ்நாடு|மொழி",
+    "שָׁלוֹם עוֹלָם": "שָׁלוֹם|עוֹלָם",
+    "cafe\u0301s cafe\u0301": "cafe\u0301s|cafe\u0301",
+    " a\tb\u00a0c\n": "a|b|c",
+}
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+@pytest.mark.parametrize("text", TEXTS)
+def test_words_of_a_text_are_those_of_bert(text: str, lower_case: bool, tmp_path: Path) -> None:
+    """Compared with Hugging Face's slow tokenizer, which is Google's code."""
+    tokenizer = load_tokenizer(str(write_pieces(tmp_path / "vocab.txt", PIECES)), lower_case)
+    (spans,) = word_spans(tokenizer, [text])
+    words = [text[begin:end] for begin, end in spans]
+    assert words == TEXTS[text].split("|")
+    composed = [unicodedata.normalize("NFC", word) for word in words]
+    assert composed == BasicTokenizer(do_lower_case=False, strip_accents=False).tokenize(text)
+    assert all(a <= b for (_, a), (b, _) in pairwise(spans))
+
+
 def test_the_first_piece_of_a_word_has_its_tag(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(str(write_pieces(tmp_path / "vocab.txt", PIECES)), True)
     sentences = [["anna", "vandam", "saw", "oslo"], ["\u200b", "rome"]]
@@ -242,3 +424,4 @@ def test_the_first_piece_of_a_word_has_its_tag(tmp_path: Path) -> None:
     short = encode_words(tokenizer, sentences, 5)
     assert (short.truncated, short.truncated_words, short.lengths.tolist()) == (1, 2, [5, 4])
     assert short.tags(np.full((2, 5), 3), names, sentences)[0] == ["B-LOC", "B-LOC", "O", "O"]
+    assert short.tags(np.full((2, 5), 3), ["A", "O", "X", "Y"], sentences)[0] == ["Y", "Y", "_", "_"]

@@ -69,6 +69,14 @@ def test_scores_by_confidence() -> None:
     ]
 
 
+def test_blanks_of_a_text_are_kept() -> None:
+    text = "Oslo  is\ta \n city"
+    source = answers_page("squad", [Answered("x", text, text, (6, 8), [], None, 0.5, None, None)], SCORES)
+    assert re.search(r"\.question h3, \.question p \{[^}]*white-space: pre-wrap", source)
+    page = Page(source)
+    assert page.elements("h3")[-1] == text and text in page.elements("p")
+
+
 def test_texts_cannot_become_markup() -> None:
     evil = "<script>alert('x')</script> & \"<b>"
     row = Answered(evil, evil, evil, (0, 8), [evil], (9, 14), 0.5, 0, 0.0)

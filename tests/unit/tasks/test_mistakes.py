@@ -13,6 +13,7 @@ from data_utils.token_classification import entity_scores
 from reports.page import write_report
 from tasks.mistakes import (
     MOST_WORST,
+    NONE,
     Mistakes,
     class_mistakes,
     label_mistakes,
@@ -113,3 +114,18 @@ def test_the_report_shows_them(tmp_path: Path) -> None:
     (folder / "mistakes.json").write_text(json.dumps([Mistakes("x", "y", [], [], [], [])._asdict(), {"rows": 3}, 5]))
     assert "x" in Page(write_report(folder).read_text(encoding="utf-8")).texts
     write_mistakes(folder / "absent", [])  # nothing was evaluated
+
+
+def test_blanks_of_a_text_are_kept_on_the_page(tmp_path: Path) -> None:
+    text = "gustave  eiffel\tbuilt"
+    classes = class_mistakes("dev", NAMES, [(text,)], np.array([0]), np.array([[0.1, 0.8, 0.1]]))
+    tags = tag_mistakes("dev", [["gustave", "eiffel"]], [["B-X", "O"]], [["O", "O"]], {"": {}, "X": {"f1": 0.0}}, True)
+    own = tag_mistakes("dev", [["a", "b"]], [["X", "Y"]], [["X", "_"]], {"": {}, "X": {"f1": 0.0}}, False, ["a  b"])
+    assert tags.worst[0][-1] == "gustave eiffel"
+    assert own.worst == [["Y: b", NONE, "a  b"]]  # a word that was cut has no tag
+    folder = make_run(tmp_path / "run", [period(10)])
+    write_mistakes(folder, [classes, tags, own])
+    source = write_report(folder).read_text(encoding="utf-8")
+    page = Page(source)
+    assert text in page.texts and "a  b" in page.texts
+    assert ".data td { white-space: pre-wrap; }" in source and source.count('<table class="data">') == 6

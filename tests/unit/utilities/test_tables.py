@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import random
 import tracemalloc
@@ -12,7 +13,8 @@ import pandas  # of the package datasets
 import pytest
 
 from utilities.errors import UserError
-from utilities.tables import LARGEST_CELL, read_table, unwritable, values_as_text, write_table
+from utilities.table_output import unwritable, write_table
+from utilities.tables import LARGEST_CELL, read_table, values_as_text
 
 ROWS = [
     {"text": 'a, "b"', "number": 0.5, "list": [1, "é"], "none": None},
@@ -75,6 +77,29 @@ def test_whatever_is_written_is_read_back(suffix: str, tmp_path: Path) -> None:
         )
         assert [row for _, row in read_table(path)] == expected
     assert written > 500 and (refused > 200 or suffix == ".jsonl")
+
+
+@pytest.mark.parametrize("mark", [";", "\t", ","])
+@pytest.mark.parametrize("named", [False, True])
+def test_excel_s_csv_is_read(mark: str, named: bool, tmp_path: Path) -> None:
+    rows = [["text", "label; kind" if mark == "," else "label"], ["good, and; long", "0,5"], ['a "b"', "1"]]
+    stream = io.StringIO()
+    csv.writer(stream, delimiter=mark).writerows(rows)
+    text = f"sep={mark}\r\n" * named + stream.getvalue()
+    for encoding in ("utf-8-sig", "utf-16"):
+        (tmp_path / "a.csv").write_text(text, encoding=encoding, newline="")
+        lines = list(read_table(tmp_path / "a.csv"))
+        assert [row for _, row in lines] == [dict(zip(rows[0], row)) for row in rows[1:]]
+        assert [number for number, _ in lines] == [2 + named, 3 + named]
+
+
+def test_a_json_array_is_read_with_its_lines(tmp_path: Path) -> None:
+    rows = [{"text": f"a\n{n}", "label": ["[", n]} for n in range(3)]
+    for indent, lines in ((1, [2, 9, 16]), (None, [1, 1, 1])):
+        (tmp_path / "a.json").write_text(json.dumps(rows, indent=indent))
+        assert list(read_table(tmp_path / "a.json")) == list(zip(lines, rows))
+    (tmp_path / "a.json").write_text("[]")
+    assert not list(read_table(tmp_path / "a.json"))
 
 
 def test_a_long_cell_and_columns_without_a_name(tmp_path: Path) -> None:

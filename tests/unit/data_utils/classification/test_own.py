@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from data_utils.classification.own import own_task
-from data_utils.classification.reading import Examples, read_split
+from data_utils.classification.reading import Examples, read_split, report_copies
 from data_utils.classification.scoring import write_submission
 from planning.overview import plan_lines, plan_warnings
 from settings.data_sections import ClassificationData
@@ -111,6 +111,77 @@ def test_any_number_of_labels(tmp_path: Path) -> None:
         assert len(parts[1].texts) == 10 and parts[0].labels.any(axis=0).all()
 
 
+VECTORS = [[1, 0, 0], [0, 0, 0], [0, 1, 1], [1, 1, 1], [1, 0, 1]] * 4
+WRITTEN = {  # a vector of 0 and 1, as JSON, Python, NumPy and pandas write it
+    "integers": lambda row: row,
+    "truth values": lambda row: [bool(each) for each in row],
+    "fractions": lambda row: [float(each) for each in row],
+    "list as text": str,
+    "NumPy's text": lambda row: str(np.array(row)),
+    "NumPy's text of fractions": lambda row: str(np.array(row, float)),
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+@pytest.mark.parametrize("separator", [None, ";"])
+def test_in_a_vector_of_0_and_1_the_place_is_the_label(form: str, separator: str | None, tmp_path: Path) -> None:
+    rows = [{"text": f"text {n}", "label": WRITTEN[form](row)} for n, row in enumerate(VECTORS)]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for given, names in ((None, ["LABEL_0", "LABEL_1", "LABEL_2"]), (["sad", "odd", "fun"], ["sad", "odd", "fun"])):
+        section = {"train_file": "train.jsonl", "label_separator": separator, "classes": given}
+        loaded = load(tmp_path, section).config.classification_data
+        assert (loaded.classes, loaded.label_separator) == (names, ";")
+        assert read(tmp_path, **loaded.model_dump(exclude={"validation_fraction"})).labels.tolist() == VECTORS
+
+
+def test_each_label_may_have_a_column_of_0_and_1(tmp_path: Path) -> None:
+    lines = [",".join(map(str, (f"text {n}", *row))) for n, row in enumerate(VECTORS)]
+    (tmp_path / "train.csv").write_text("\n".join(["text,sad,odd,fun", *lines]))
+    flag = ["--classification-data.label", "fun", "sad", "odd"]
+    loaded = load(tmp_path, {"train_file": "train.csv"}, *flag)
+    own = loaded.config.classification_data
+    assert (own.label, own.classes, own.label_separator) == (["fun", "sad", "odd"],) * 2 + (";",)
+    assert number_of_labels(loaded.config) == 3 and loaded.origins["classification_data.classes"] == "derived"
+    result = read(tmp_path, **own.model_dump(exclude={"validation_fraction"}))
+    assert result.labels.tolist() == [[row[2], row[0], row[1]] for row in VECTORS]
+    write_submission(tmp_path / "out.csv", own_task(**own.without_loss()), ["a", "b"], result.labels[2:4])
+    assert (tmp_path / "out.csv").read_text() == "id,fun,sad,odd\na,1,0,1\nb,1,1,1\n"
+    ordered = load(tmp_path, {"train_file": "train.csv", "classes": ["odd", "fun", "sad"]}, *flag).config
+    result = read(tmp_path, **ordered.classification_data.model_dump(exclude={"validation_fraction"}))
+    assert result.labels.tolist() == [[row[1], row[2], row[0]] for row in VECTORS]
+    one = load(tmp_path, {"train_file": "train.csv"}, *flag[:2]).config.classification_data
+    assert (one.label, one.classes, one.label_separator) == ("fun", ["0", "1"], None)
+    for more, message in (
+        ({"regression": True}, "a number has one column"),
+        ({"classes": ["sad", "odd"]}, "each column is a label"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load(tmp_path, {"train_file": "train.csv", **more}, *flag)
+    with pytest.raises(UserError, match="has no column angry"):
+        load(tmp_path, {"train_file": "train.csv"}, *flag, "angry")
+    (tmp_path / "train.csv").write_text("text,sad,odd,fun\na,1,0,2\n")
+    with pytest.raises(UserError, match=r"line 2: fun is '2', not 0 or 1"):
+        read(tmp_path, **own.model_dump(exclude={"validation_fraction"}))
+
+
+def test_digits_may_be_names_of_labels(tmp_path: Path) -> None:
+    """Lists of one or more names, none twice, are no vectors."""
+    rows = [{"text": f"text {n}", "label": each} for n, each in enumerate([["1"], ["0", "1"], ["0"]])]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    own = load(tmp_path, {"train_file": "train.jsonl"}).config.classification_data
+    assert own.classes == ["0", "1"]
+    result = read(tmp_path, **own.model_dump(exclude={"validation_fraction"}))
+    assert result.labels.tolist() == [[0, 1], [1, 1], [1, 0]]
+
+
+def test_vectors_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "a", "label": [0, 0]}\n{"text": "b", "label": [0, 1, 0]}\n')
+    with pytest.raises(UserError, match=r"line 2: label has 3 values of 0 and 1, and 2 on line 1; give each row one"):
+        load(tmp_path, {"train_file": "train.jsonl"})
+    with pytest.raises(UserError, match=r"line 2: label has 3 values of 0 and 1, not 2, one a label"):
+        read(tmp_path, train_file="train.jsonl", label_separator=";", classes=["x", "y"])
+
+
 def test_predictions_of_labels_are_joined(tmp_path: Path) -> None:
     task = own_task(**ClassificationData(label_separator=" | ", classes=["a", "b", "c"]).without_loss())
     write_submission(tmp_path / "out.csv", task, [7, 8, 9], np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]]))
@@ -178,7 +249,13 @@ def test_a_whole_config_of_numbers_names_the_defaults_of_classes(tmp_path: Path)
         ("a.jsonl", b'{"text": "a", "label": ["x"]}\n', r"line 1: label is \['x'\], not one value"),
         ("a.jsonl", b'{"text": "a", "text": "b", "label": "x"}\n', r'line 1: .*key "text" appears twice.*; write'),
         ("a.jsonl", b'{"text": "a", "label": NaN}\n', r"line 1: label is nan, not one value"),
-        ("a.jsonl", b'[\n{"text": "a"}\n]\n', r"line 1: is not JSON.*; write one object {…} on each line"),
+        ("a.jsonl", b'[\n{"text": "a"}\n]\n', r"line 2: label is missing"),
+        (
+            "a.jsonl",
+            b'[\n{"text": "a", "label": "x"},\n3]\n',
+            r"line 3: is 3, not an object {…}; write one",
+        ),
+        ("a.jsonl", b'[\n{"text": "a"}\n', r"line 1: is not JSON.*; write one object {…} on each line"),
         ("a.jsonl", b'{"text": 3, "label": "x"}\n', r"line 1: text is 3, not a text"),
     ],
 )
@@ -187,6 +264,34 @@ def test_broken_files(name: str, content: bytes, message: str, tmp_path: Path) -
     with pytest.raises(UserError, match=message) as caught:
         read(tmp_path, train_file=name, classes=["x", "y"])
     assert "\n" not in str(caught.value)
+
+
+def test_all_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    lines = ["text,label", "a,x", ",x", "b,z", *["c,x"] * 2, *[" ,y"] * 6]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    message = r"line 3: text is empty, and lines 4, 7, 8, 9, 10, … \(7 in all\) cannot be used either; correct it"
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, train_file="a.csv", classes=["x", "y"])
+
+
+def test_copies_in_both_parts_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    parts = [["a", "b", "b", "c"], ["b", "c", "d"]]
+    train, held = (Examples([(text,) for text in part], None, [], "dev.csv") for part in parts)
+    report_copies(train, held)
+    report_copies(train, held._replace(texts=[("d",)]))
+    (message,) = caplog.messages
+    assert message.startswith("dev.csv: 2 of 3 samples to score have the text of a row to train on")
+
+
+def test_classes_that_differ_in_capitals_only_are_told(tmp_path: Path) -> None:
+    values = ["true", '"True"', '"x"', "false"]
+    (tmp_path / "train.jsonl").write_text("".join(f'{{"text": "a", "label": {each}}}\n' for each in values))
+    loaded = load(tmp_path, {"train_file": "train.jsonl"})
+    assert loaded.config.classification_data.classes == ["True", "false", "true", "x"]
+    (note,) = (line for line in plan_warnings(loaded) if "capitals" in line)
+    assert "True, true differ in capitals only" in note
+    (tmp_path / "train.jsonl").write_text('{"text": "a", "label": true}\n{"text": "a", "label": false}\n')
+    assert not any("capitals" in line for line in plan_warnings(load(tmp_path, {"train_file": "train.jsonl"})))
 
 
 def test_blank_lines_and_unnamed_columns_are_skipped(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 import operator
 import random
 import re
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -85,6 +86,22 @@ def test_best_answers_of_all_spans(n_best: int, longest: int, geometry: Geometry
         for number, question in enumerate(squad.questions):
             expected = reference(squad, windows, start, end, number, n_best, longest)
             assert_same(answers[question.id], expected)
+
+
+def test_a_long_context_takes_no_more_memory_than_its_windows(tokenizer: Tokenizer) -> None:
+    """Scores of spans are needed for the tokens of each window, not for all tokens in each window."""
+    squad = single(" ".join(random.Random(0).choices(WORDS[:15], k=20_000)))
+    geometry = Geometry(384, 64, 128)
+    windows = make_windows(squad, tokenizer, geometry, labels=False)
+    logits = random_logits(windows, geometry, 0)
+    assert windows.count > 150
+    tracemalloc.start()
+    try:
+        (answers,) = best_answers(squad, windows, *logits, 20, 30).values()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(answers) == 20 and peak < 4 * windows.count * 384 * 30 * 4
 
 
 def test_impossible_spans_do_not_count(tokenizer: Tokenizer) -> None:

@@ -20,6 +20,7 @@ from data_utils.squad.examples import (
     check_alignment,
     open_squad,
     read_squad,
+    squad_document,
 )
 from tests.support.real_data import real_data
 from tests.support.squad_files import parsed, random_document, single
@@ -78,7 +79,7 @@ WRONG = [
     ((*ANSWER, "answer_start"), "ten", "answers[0].answer_start is 'ten'"),
     ((*ANSWER, "answer_start"), 10.5, "answers[0].answer_start is 10.5"),
     ((*ANSWER, "answer_start"), True, "answers[0].answer_start is True"),
-    ((*ANSWER, "answer_start"), -1, "answers[0].answer_start is -1"),
+    ((*ANSWER, "answer_start"), -2, "answers[0].answer_start is -2"),
 ]
 
 
@@ -167,7 +168,10 @@ def test_every_form_is_the_same_data_set(form: str, tmp_path: Path) -> None:
     content, path = forms()[form], tmp_path / "dev.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     squad, official = read_squad(path), parsed(forms()["official"])
-    assert (squad.paragraphs, squad.questions) == (official.paragraphs, official.questions)
+    is_of_rows = form in ("rows", "list of rows", "JSON Lines")  # Hugging Face marks impossible questions by no answers
+    assert [question.is_impossible for question in squad.questions] == [False, False, is_of_rows]
+    questions = [question._replace(is_impossible=False) for question in squad.questions]
+    assert (squad.paragraphs, questions) == (official.paragraphs, official.questions)
     assert len(squad.questions) == 3 and squad.questions[1].answers == (Answer("1048", 18),)
 
 
@@ -194,6 +198,28 @@ def test_places_of_other_forms_and_impossible_questions() -> None:
     rows[2].update(is_impossible=True, answers=[{"text": "", "answer_start": 0}])
     squad = parsed(rows)
     assert squad.impossible == 1 and squad.questions[2].answers == () and squad.questions[2].is_impossible
+
+
+@pytest.mark.parametrize("from_hub", [False, True])
+def test_rows_without_any_answers_are_questions_to_predict(from_hub: bool) -> None:
+    rows = forms()["list of rows"]
+    for number, impossible in ((2, [False, False, True]), (3, [False] * 3)):
+        for row in rows[:number] if number == 3 else ():
+            row["answers"] = {"text": [], "answer_start": []}
+        squad = parsed(squad_document(iter(rows)) if from_hub else rows)
+        assert [question.is_impossible for question in squad.questions] == impossible
+
+
+def test_answers_may_lack_their_place_or_be_empty() -> None:
+    """Some programs write -1 as the place of an answer that was not located, or of no answer."""
+    rows = forms()["list of rows"]
+    rows[0]["answers"] = {"text": ["a city", "people."], "answer_start": [-1, -1]}
+    rows[2]["answers"] = {"text": [""], "answer_start": [-1]}
+    squad = parsed(rows)
+    context = squad.context(squad.questions[0])
+    places = [answer_position(context, answer) for answer in squad.questions[0].answers]
+    assert places == [context.index("a city"), context.index("people.")] and squad.questions[2].is_impossible
+    assert answer_position("Oslo", Answer("o", -1)) == 3 and answer_position("Oslo", Answer("x", -1)) is None
 
 
 @pytest.mark.parametrize(("start", "position"), [(0, 0), (4, 0), (9, 14), (14, 14), (500, 14)])

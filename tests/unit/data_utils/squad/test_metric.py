@@ -175,6 +175,26 @@ def test_scores_of_version_2(seed: int) -> None:
         assert (result[f"best_{name}"], result[f"best_{name}_threshold"]) == pytest.approx(best)
 
 
+def test_impossible_questions_alone_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As SQuAD's script does: 1 for a prediction without words, else 0; hand-made."""
+    questions = [{"id": str(n), "question": "?", "answers": [], "is_impossible": True} for n in range(4)]
+    document = {"data": [{"paragraphs": [{"context": "Oslo is", "qas": questions}]}]}
+    assert parsed(document).has_scores(True) and not parsed(document).has_scores(False)
+    data, predictions = tmp_path / "dev.json", tmp_path / "predictions.json"
+    data.write_text(json.dumps(document))
+    predictions.write_text(json.dumps({"0": "", "1": "Oslo", "2": "the", "3": "is"}))
+    assert main([str(data), str(predictions)]) == 0
+    wanted = {"exact_match": 50, "f1": 50, "NoAns_exact_match": 50, "NoAns_f1": 50}
+    assert json.loads(capsys.readouterr().out) == pytest.approx(wanted)
+    examples = [SimpleNamespace(qas_id=str(n), answers=[]) for n in range(4)]
+    found, odds = json.loads(predictions.read_text()), {str(n): float(n) for n in range(4)}
+    result, _ = score_with_no_answers({str(n): [] for n in range(4)}, found, odds, 1.5)
+    theirs = squad_metrics.squad_evaluate(examples, found, odds, 1.5)
+    names = {"exact_match": "exact", "NoAns_exact_match": "NoAns_exact", "f1": "f1", "NoAns_f1": "NoAns_f1"}
+    names.update(best_exact_match="best_exact", best_f1="best_f1", best_f1_threshold="best_f1_thresh")
+    assert {name: result[name] for name in names} == pytest.approx({n: theirs[other] for n, other in names.items()})
+
+
 def test_the_command_scores_version_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     questions = [
         {"id": "1", "question": "?", "answers": [{"text": "Oslo", "answer_start": 0}], "is_impossible": False},

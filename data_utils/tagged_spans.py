@@ -1,0 +1,143 @@
+"""Reads entities that are marked as spans of characters, in the JSON of doccano, spaCy, Prodigy and Label Studio.
+
+A text is split into words as BERT splits it, and a word is of an entity if it shares a character with it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+from tokenizers import PreTokenizedString
+from tokenizers.pre_tokenizers import BertPreTokenizer
+
+from data_utils.tokenizer import bert_normalizer
+from utilities.errors import UserError
+from utilities.tables import short
+
+SPAN_FIELDS = ("labels", "label", "entities", "spans", "ents")
+_BEGINS, _ENDS, _KINDS = ("start", "start_offset", "begin"), ("end", "end_offset"), ("label", "labels", "type")
+_FORM = '{"text": "EU acts", "labels": [[0, 2, "ORG"]]} with begin and end in the text'
+
+Place = Tuple[int, int]  # begin and end, in characters
+
+
+class Span(NamedTuple):
+    """An entity: its begin and end in the text, its kind, and its text if that is given."""
+
+    begin: int
+    end: int
+    kind: str
+    text: Any = None
+
+
+class Marked(NamedTuple):
+    """A text and its entities; ``spans`` is None if nobody has marked them."""
+
+    text: str
+    spans: Optional[List[Span]]
+
+
+class Tagged(NamedTuple):
+    """A text as tagged words.
+
+    Attributes:
+        places: begin and end of each word.
+        tags: ``B-…``, ``I-…`` or ``O`` of each.
+        overlapping: number of entities that are left out because they overlap an earlier one, or contain no word.
+        widened: number of entities that begin or end within a word, which is taken as a whole.
+    """
+
+    places: List[Place]
+    tags: List[str]
+    overlapping: int
+    widened: int
+
+
+def has_spans(row: Mapping[str, Any]) -> bool:
+    """Return whether a row has entities in one of these forms; those of CLUENER are an object by kind."""
+    return _is_label_studio(row) or any(isinstance(row.get(name), list) for name in SPAN_FIELDS)
+
+
+def marked_text(path: Path, number: int, row: Mapping[str, Any]) -> Marked:
+    """Return the text and the entities of a row.
+
+    Raises:
+        UserError: the row has none of the forms, or a position is wrong; the message names file and line.
+    """
+    try:
+        marked = _label_studio(row) if _is_label_studio(row) else _flat(row)
+        if not isinstance(marked.text, str) or not marked.text.strip():
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, IndexError) as error:
+        raise UserError(f"{path}: line {number}: is not {_FORM}; correct it there") from error
+    for begin, end, kind, words in marked.spans or ():
+        found = marked.text[max(0, begin) : end]
+        if not 0 <= begin < end <= len(marked.text) or words not in (None, found):
+            what = f"{short(kind)} from {begin} to {end} is {short(found)}"
+            what += "" if words is None else f", not {short(words)}"
+            fix = "count characters from 0, the end not included"
+            raise UserError(f"{path}: line {number}: {what}, in a text of {len(marked.text)} characters; {fix}")
+    return marked
+
+
+def _is_label_studio(row: Mapping[str, Any]) -> bool:
+    return isinstance(row.get("data"), dict) and isinstance(row.get("annotations", row.get("completions")), list)
+
+
+def _label_studio(row: Mapping[str, Any]) -> Marked:
+    data = row["data"]
+    text = data["text"] if "text" in data else next(value for value in data.values() if isinstance(value, str))
+    made = [each for each in row.get("annotations", row.get("completions")) if not each.get("was_cancelled")]
+    return Marked(text, [_span(each["value"]) for each in _results(made[0])] if made else None)
+
+
+def _results(annotation: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the results that are spans; others are choices or ratings."""
+    return (each for each in annotation["result"] if "labels" in each.get("value", {}))
+
+
+def _flat(row: Mapping[str, Any]) -> Marked:
+    name = next((name for name in SPAN_FIELDS if isinstance(row.get(name), list)), None)
+    return Marked(row["text"], None if name is None else [_span(each) for each in row[name]])
+
+
+def _span(given: Any) -> Span:
+    """Return a span from ``[0, 2, "ORG"]`` or from an object."""
+    if isinstance(given, dict):
+        begin, end, kind = (next(given[key] for key in keys if key in given) for keys in (_BEGINS, _ENDS, _KINDS))
+        kind = kind[0] if isinstance(kind, list) else kind
+        words = given.get("text")
+    else:
+        (begin, end, kind), words = given, None
+    if type(begin) is not int or type(end) is not int or not isinstance(kind, str) or not kind.strip():
+        raise ValueError
+    return Span(begin, end, kind.strip(), words if isinstance(words, str) else None)
+
+
+def bert_words(text: str) -> List[Place]:
+    """Return begin and end of each word of a text, as every BERT splits it.
+
+    Example:
+        >>> bert_words("Toyota (豊田)")
+        [(0, 6), (7, 8), (8, 9), (9, 10), (10, 11)]
+    """
+    parts = PreTokenizedString(text)
+    parts.normalize(bert_normalizer(lower_case=False).normalize)
+    BertPreTokenizer().pre_tokenize(parts)
+    return [place for _, place, _ in parts.get_splits("original", "char")]
+
+
+def tagged(marked: Marked) -> Tagged:
+    """Return the words of a text with their tags."""
+    places = bert_words(marked.text)
+    tags, overlapping, widened = ["O"] * len(places), 0, 0
+    for begin, end, kind, _ in sorted(marked.spans or (), key=lambda span: (span.begin, -span.end)):
+        words = [number for number, (first, last) in enumerate(places) if first < end and last > begin]
+        if not words or any(tags[number] != "O" for number in words):
+            overlapping += 1
+            continue
+        widened += begin > places[words[0]][0] or end < places[words[-1]][1]
+        for number in words:
+            tags[number] = f"{'B' if number == words[0] else 'I'}-{kind}"
+    return Tagged(places, tags, overlapping, widened)
