@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, TypeVar
+from types import MappingProxyType
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Sequence, TypeVar
 
 import numpy as np
 
 from keras_extensions.backend import tf
 from utilities.errors import UserError
+from utilities.progress import waiting
 
 Value = TypeVar("Value")
 
@@ -32,9 +34,11 @@ class Processes:
 
     Attributes:
         run_name: name under which the run can be resumed, for messages; None while unknown.
+        facts: what all processes must share, by name; set it before :meth:`join`, which may check it.
     """
 
     run_name: Optional[str] = None
+    facts: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, count: int = 1, index: int = 0, collectives: Any = None) -> None:
         self.count = count
@@ -50,6 +54,11 @@ class Processes:
     def is_single(self) -> bool:
         """Whether there is no other process."""
         return self.count == 1
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether this process may wait for others, in a call that only these can end."""
+        return False
 
     def join(self) -> None:
         """Connect to the other processes; must be called before TensorFlow computes anything."""
@@ -80,26 +89,55 @@ class Processes:
                 message = {"value": make_decision()}
             except UserError as error:
                 message, failure = {"error": str(error)}, error
-        text = json.dumps(message).encode("utf-8")
-        length = self.maximum(len(text))
-        received = json.loads(self.broadcast([np.frombuffer(text.ljust(length), np.uint8)])[0].tobytes())
+        received = json.loads(self._text_of(0, json.dumps(message)))
         if failure is not None:
             raise failure
         if "error" in received:
             raise UserError(f"process 0: {received['error']}")
         return received["value"]
 
-    def broadcast(self, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
-        """Return the chief's arrays in all processes, bit for bit.
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Within the block, in which no process waits for another, an error in one process ends all of them.
+
+        Raises:
+            UserError: in the other processes; the message is that of the process with the error.
+        """
+        failure: Optional[Exception] = None
+        try:
+            yield
+        except Exception as error:
+            if self.collectives is None:
+                raise
+            failure = error
+        if self.collectives is None:
+            return
+        with waiting("waiting for the other processes"):
+            failed = self.maximum(0 if failure is None else self.index + 1) - 1
+        if failed < 0:
+            return
+        text = self._text_of(failed, str(failure))
+        raise failure or UserError(f"process {failed}: {text}")
+
+    def _text_of(self, source: int, text: str) -> str:
+        """Return the text of one process in all."""
+        content = text.encode("utf-8", "replace")
+        length = self.maximum(len(content) if self.index == source else 0)
+        own = np.frombuffer(content.ljust(length)[:length], np.uint8)
+        return self.broadcast([own], source)[0].tobytes().decode("utf-8").rstrip()
+
+    def broadcast(self, arrays: Sequence[np.ndarray], source: int = 0) -> List[np.ndarray]:
+        """Return the arrays of one process in all processes, bit for bit.
 
         Args:
-            arrays: arrays of the same shapes and dtypes in all processes; only the chief's values matter.
+            arrays: arrays of the same shapes and dtypes in all processes; only the values of that process matter.
+            source: number of the process; by default the chief.
         """
         if self.collectives is None:
             return list(arrays)
         sizes = [array.nbytes for array in arrays]
         words = np.zeros(-(-sum(sizes) // 4), np.int32)
-        if self.is_chief:
+        if self.index == source:
             words.view(np.uint8)[: sum(sizes)] = np.frombuffer(b"".join(array.tobytes() for array in arrays), np.uint8)
         for start in range(0, len(words), PIECE):
             with self.monitored():

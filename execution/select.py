@@ -50,12 +50,13 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     processes = processes or SINGLE_PROCESS
     processes.join()
     layout = PipelineLayout(stage_devices(options.device_mapping, devices), options.pipeline_schedule)
-    numerics = choose_numerics(
-        options.precision,
-        fast_formats(bool(options.xla)),
-        options.stochastic_rounding,
-        options.fp_exceptions,
-    )
+    with processes.together():
+        numerics = choose_numerics(
+            options.precision,
+            fast_formats(bool(options.xla)),
+            options.stochastic_rounding,
+            options.fp_exceptions,
+        )
     # XLA has no fast products of bfloat16 on CPUs. In float32 with fused parts between TensorFlow's products, an update
     # of BERT-base took 6.70 instead of 7.39 processor seconds with XLA for all of it, and 3,490 instead of 3,965 MiB;
     # of BERT-mini 0.46 instead of 0.49 s, and 1,272 instead of 1,464 MiB (2 cores with AVX-512, 128 tokens).

@@ -20,6 +20,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple, Tuple, Union
 
+import numpy as np
+
 from keras_extensions.backend import tf
 
 
@@ -75,7 +77,8 @@ def adamw_step(
     """Update a variable and its moments as AdamW does, with TensorFlow's fused kernel.
 
     The kernel reads and writes weights and moments once. Its own bias correction is switched off (powers of beta of 0),
-    because it computes 1 - βᵗ from a rounded βᵗ and adds ε to the uncorrected moment.
+    because it computes 1 - βᵗ from a rounded βᵗ and adds ε to the uncorrected moment. It computes 1 - β from β in
+    float32 (0.00099998712 for β₂ = 0.999), so the corrections are those of the rounded β.
 
     Args:
         gradient: any floating dtype, in the variable's shape.
@@ -85,7 +88,8 @@ def adamw_step(
     if constants.decay > 0:
         weights = tf.raw_ops.ReadVariableOp(resource=handles.variable, dtype=tf.float32)
         tf.raw_ops.AssignSubVariableOp(resource=handles.variable, value=weights * (rate * constants.decay))
-    correction_1, correction_2 = _bias_corrections(updates, constants)
+    rounded = constants._replace(beta_1=_rounded(constants.beta_1), beta_2=_rounded(constants.beta_2))
+    correction_1, correction_2 = _bias_corrections(updates, rounded)
     tf.raw_ops.ResourceApplyAdam(
         var=handles.variable,
         m=handles.first,
@@ -138,6 +142,10 @@ def _bias_corrections(updates: tf.Tensor, constants: Constants) -> Tuple[tf.Tens
     """Return 1 - β₁ᵗ and 1 - β₂ᵗ of update t = 1, 2, … after ``updates`` = t - 1, as float32 scalars."""
     update = tf.cast(updates + 1, tf.float32)
     return _one_minus_power(constants.beta_1, update), _one_minus_power(constants.beta_2, update)
+
+
+def _rounded(beta: float) -> float:
+    return float(np.float32(beta))
 
 
 def _one_minus_power(beta: float, exponent: tf.Tensor) -> tf.Tensor:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
+import operator
 import statistics
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from reports.charts import MOST_CURVES, Area, Chart, Curve, draw, scatter
 from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor, kept_band
-from reports.run_files import Points, RunData, is_number, read_run_folder, whole_periods
+from reports.run_files import Points, RunData, is_number, read_run_folder
 from reports.templating import fill, number
 from utilities.files import write_atomically
 from utilities.history import END, INTERRUPT, SKIP
@@ -137,10 +138,30 @@ def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
     return [(name, value) for name, value in references if value is not None]
 
 
+class Final(NamedTuple):
+    """The mean of a metric over the updates ``first`` to ``last``."""
+
+    value: float
+    first: int
+    last: int
+
+
+def final_mean(run: RunData, metric: str) -> Optional[Final]:
+    """Return the mean over the last twentieth of the logging periods, since a single one is noisy; None without any."""
+    steps, values = run.series(metric)
+    if not steps:
+        return None
+    count = max(1, len(steps) // 20)
+    ends = [0.0, *steps][-count - 1 :]
+    updates = [max(end - begin, 1) for begin, end in zip(ends, ends[1:])]
+    mean = math.fsum(map(operator.mul, values[-count:], updates)) / sum(updates)
+    return Final(mean, round(ends[0]) + 1, round(ends[-1]))
+
+
 def final_value(run: RunData, metric: str) -> Optional[float]:
-    """Return the mean over the last twentieth of the logging periods, since a single period is noisy."""
-    values = whole_periods(*run.series(metric))[1]
-    return statistics.fmean(values[-max(1, len(values) // 20) :]) if values else None
+    """Return the mean of :func:`final_mean`."""
+    final = final_mean(run, metric)
+    return None if final is None else final.value
 
 
 def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Points:
@@ -156,16 +177,17 @@ def _cards(run: RunData) -> List[Card]:
     scores, names = run.last_scores(), [name for name in run.metric_names() if name not in (OVERFLOWS, LOSS_SCALE)]
     cards = []
     for name in dict.fromkeys([*scores, *names]):
-        final = final_value(run, name) if name in names else None
-        training = [] if final is None else [f"{final:.4f}"]
+        final = final_mean(run, name) if name in names else None
+        training = [] if final is None else [f"{final.value:.4f}"]
+        updates = "" if final is None else f"updates {final.first:,} to {final.last:,}"
         notes = [f"{label} {height:.3f}" for label, height in _references(run, name)] if training else []
         if name in run.baseline:
             notes.insert(0, f"baseline {number(run.baseline[name])}")
         if name in scores:
-            notes = ["evaluation", *(f"training {value}" for value in training), *notes]
+            notes = ["evaluation", *(f"training {value} ({updates})" for value in training), *notes]
             cards.append(Card(readable(name), number(scores[name]), ", ".join(notes)))
         elif training:
-            cards.append(Card(readable(name), training[0], ", ".join(["training", *notes])))
+            cards.append(Card(readable(name), training[0], ", ".join([f"training, {updates}", *notes])))
     throughput = steady_throughput(run)[1]
     if throughput:
         median = f"{statistics.median(throughput):,.1f}"
@@ -209,7 +231,7 @@ def _charts(run: RunData) -> List[Chart]:
 
 
 def _curve(run: RunData, name: str) -> Curve:
-    return Curve(readable(name), *whole_periods(*run.series(name)))
+    return Curve(readable(name), *run.series(name))
 
 
 def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[Curve]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import json
 from collections import deque
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Deque, Dict, List, Optional, Sequence, Tuple
 
@@ -89,17 +90,17 @@ class TrailingMean:
 
     def __init__(self) -> None:
         self._positions: List[float] = []
-        self._values: List[float] = []
+        self._totals = [Fraction(0)]  # of the values before each position; exact, so that a huge loss leaves no trace
 
     def add(self, position: float, value: float) -> float:
         """Add a point and return the mean; points after it are dropped, because the run was rewound to a checkpoint."""
         last = bisect.bisect_left(self._positions, position)
-        self._positions[last:], self._values[last:] = [position], [value]
+        self._positions[last:], self._totals[last + 1 :] = [position], [self._totals[last] + Fraction(value)]
         first = min(bisect.bisect_right(self._positions, position * (1 - SMOOTHED_SHARE)), last)
-        return sum(self._values[first:]) / (last + 1 - first)  # no running total, in which a huge loss would stay
+        return float((self._totals[-1] - self._totals[first]) / (last + 1 - first))
 
     def __len__(self) -> int:
-        return len(self._values)
+        return len(self._positions)
 
 
 class BandMonitor:

@@ -6,8 +6,9 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
+from utilities.environment import VARIABLES
 from utilities.errors import UserError
 from utilities.files import read_json_lines
 from utilities.history import HISTORY_NAME, History
@@ -162,11 +163,18 @@ def read_run_folder(folder: Path) -> RunData:
         mistakes=[each for each in _rows(_read_json(folder / MISTAKES, notes)) if _is_mistakes(each)],
         conversion=_rows(conversion),
         checkpoints=_rows(checkpoints),
-        start=mask_value({name: starts[-1].get(name) for name in STARTED}) if starts else {},
+        start=_start(starts[-1]) if starts else {},
         history=[_history_row(event) for event in events],
         patterns=_read_patterns(folder / "sparsity.jsonl"),
         notes=notes,
     )
+
+
+def _start(event: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return how a run was started; earlier versions also recorded variables that have nothing to do with it."""
+    start = {name: event.get(name) for name in STARTED}
+    variables = {name: value for name, value in event["variables"].items() if name in VARIABLES}
+    return mask_value({**start, "variables": variables})
 
 
 def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:
@@ -230,21 +238,6 @@ def _read_json(path: Path, notes: List[str]) -> Any:
     except (OSError, ValueError, RecursionError) as error:
         notes.append(f"{path.name} could not be read: {error}")
         return None
-
-
-def whole_periods(steps: Sequence[float], values: Sequence[float]) -> Points:
-    """Merge a last period of fewer updates with the one before, weighted by updates; alone it would be mostly noise.
-
-    Example:
-        >>> whole_periods([10, 20, 25], [8.0, 6.0, 3.0])
-        ([10, 25], [8.0, 5.0])
-    """
-    ends = [0, *steps][-3:]
-    lengths = [after - before for before, after in zip(ends, ends[1:])]
-    if len(steps) < 2 or lengths[1] >= lengths[0]:
-        return list(steps), list(values)
-    mean = (values[-2] * lengths[0] + values[-1] * lengths[1]) / (lengths[0] + lengths[1])
-    return [*steps[:-2], steps[-1]], [*values[:-2], mean]
 
 
 def _read_metrics(path: Path, notes: List[str]) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:

@@ -10,9 +10,10 @@ import contextlib
 import logging
 import tempfile
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 from execution.processes import Processes
+from execution.software.cluster.introduction import different_fact
 from settings.fields import PER_PROCESS, value_at
 from settings.schema import TrainingConfig, leaves
 from training.resume import Position
@@ -80,26 +81,29 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
         precision: the number format of its computations.
 
     Raises:
-        UserError: this process has another config, other data, or another number format.
+        UserError: in all processes, if one has another config, other data, or another number format.
     """
     if processes.is_single:
         return
-    own = config_for_files(config)
-    chief = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
-    for name, leaf in leaves().items():
-        value, chief_value = value_at(own, leaf.path), value_at(chief["config"], leaf.path)
-        if leaf.resume_policy is not PER_PROCESS and value != chief_value:
+    own = shared_facts(config)
+    chief: Dict[str, Any] = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
+    with processes.together():
+        different = different_fact(chief["config"], own, processes.index)
+        if different is not None:
+            raise UserError(different)
+        if chief["precision"] != precision:
             raise UserError(
-                f"{name} is {value} for process {processes.index} and {chief_value} for process 0; start all with the"
-                " same config and flags"
+                f"execution.precision: process {processes.index} computes in {precision}, process 0 in"
+                f" {chief['precision']}; name one that all machines have"
             )
-    if chief["precision"] != precision:
-        raise UserError(
-            f"execution.precision: process {processes.index} computes in {precision}, process 0 in"
-            f" {chief['precision']}; name one that all machines have"
-        )
-    if chief["data"] != data:
-        raise UserError(
-            f"dataset_dir: {config.dataset_dir} of process {processes.index} is not the data of process 0; give"
-            " all the same data set"
-        )
+        if chief["data"] != data:
+            raise UserError(
+                f"dataset_dir: {config.dataset_dir} of process {processes.index} is not the data of process 0; give"
+                " all the same data set"
+            )
+
+
+def shared_facts(config: TrainingConfig) -> Dict[str, Any]:
+    """Return the settings that all processes must share, by their names."""
+    own = config_for_files(config)
+    return {name: value_at(own, leaf.path) for name, leaf in leaves().items() if leaf.resume_policy is not PER_PROCESS}

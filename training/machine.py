@@ -15,6 +15,7 @@ from settings.derived import betas, max_learning_rate
 from settings.fields import Machine
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
+from training.chief import shared_facts
 from training.sparsity import sparse_xla
 from utilities.environment import is_graphcore
 from utilities.errors import UserError
@@ -37,6 +38,8 @@ def configured_processes(config: TrainingConfig) -> Processes:
             f" replicas × {batch.grad_acc_steps_per_replica} grad_acc_steps_per_replica); start a number of processes"
             " that divides them, or change grad_acc_steps_per_replica"
         )
+    if not processes.is_single:
+        processes.facts = shared_facts(config)
     return processes
 
 

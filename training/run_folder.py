@@ -134,12 +134,16 @@ class RunFolder:
         """Return the last step in metrics.jsonl."""
         return max((record["step"] for record in self.metrics()), default=0)
 
-    def losses(self, names: Sequence[str]) -> List[float]:
-        """Return the sum of the named losses in each period of metrics.jsonl."""
-        periods = (record["metrics"] for record in self.metrics() if "evaluation" not in record)
-        numbers = ({name: value for name, value in period.items() if is_number(value)} for period in periods)
-        sums = (total_loss(period, names) for period in numbers)
-        return [loss for loss in sums if loss is not None]
+    def losses(self, names: Sequence[str]) -> List[Tuple[int, float]]:
+        """Return the number of updates, and the sum of the named losses, of each period of metrics.jsonl."""
+        found, last = [], 0
+        for period in (record for record in self.metrics() if "evaluation" not in record):
+            numbers = {name: value for name, value in period["metrics"].items() if is_number(value)}
+            loss = total_loss(numbers, names)
+            if loss is not None:
+                found.append((period["step"] - last, loss))
+            last = period["step"]
+        return found
 
 
 def config_for_files(config: TrainingConfig) -> Dict[str, Any]:

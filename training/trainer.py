@@ -106,7 +106,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         UserError: data, checkpoint or folder does not match the config.
     """
     config = loaded.config
-    with early_log() as log, stop_on_signals() as stop, run_failures(
+    with early_log() as log, stop_on_signals(lambda: processes.is_waiting) as stop, run_failures(
         processes, stop
     ) as current, FolderLocks() as locks:
         # Machine
@@ -119,17 +119,18 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         resumed = on_chief(processes, lambda: run_to_resume(loaded, locks))
         current.folder = resumed.run if resumed else None
         position = shared_position(processes, lambda: resumed.position if resumed else Position())
-        with waiting("reading the weights"):
-            start, architecture = starting_weights(loaded, position, platform)
-        config = with_sizes(config, dataclasses.asdict(architecture))
-        loaded = dataclasses.replace(loaded, config=config)
+        with processes.together():
+            with waiting("reading the weights"):
+                start, architecture = starting_weights(loaded, position, platform)
+            config = with_sizes(config, dataclasses.asdict(architecture))
+            loaded = dataclasses.replace(loaded, config=config)
 
-        # Task and data
-        with waiting("reading the data"):
-            task = make_task(config, architecture, start)
-            data = open_training_data(config, task) if config.do_training else None
-        if data is not None:
-            check_same_data(position, data.identity, config.dataset_dir)
+            # Task and data
+            with waiting("reading the data"):
+                task = make_task(config, architecture, start)
+                data = open_training_data(config, task) if config.do_training else None
+            if data is not None:
+                check_same_data(position, data.identity, config.dataset_dir)
         check_processes(processes, config, data.identity if data else "", platform.precision)
 
         with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:

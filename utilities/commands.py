@@ -9,13 +9,14 @@ import logging
 import os
 import shlex
 import sys
+import traceback
 from pathlib import Path
 from typing import Any, Callable, Optional, Sequence
 
 from utilities.environment import program_version
 from utilities.errors import EXIT_USER_ERROR, UserError
 from utilities.files import DISK_FULL, PROJECT, failed_write
-from utilities.secrets import MaskingFormatter, shown_line
+from utilities.secrets import MaskingFormatter, mask, shown_line
 
 RUN_AGAIN = "run the command again: it resumes where it stopped"
 
@@ -93,7 +94,7 @@ def run_main(
         return action(options) or 0
     except (UserError, OSError) as error:
         if options.debug:
-            raise
+            print(mask(traceback.format_exc()), end="", file=sys.stderr)
         if isinstance(error, OSError) and error.errno in DISK_FULL:
             error = _full_disk(error, options)
         print(f"error: {shown_line(str(error))}", file=sys.stderr)

@@ -28,10 +28,25 @@ MALLOC_OPTIONS = {  # by their numbers in glibc's malloc.h
     -4: 0,  # M_MMAP_MAX, blocks outside the heap: they are returned to the system when they are freed
     -1: 2**31 - 1,  # M_TRIM_THRESHOLD, bytes: more free memory than this at the end of the heap is returned
 }
-VARIABLES = (  # beginnings of the names of environment variables that can change a training
-    *("BERT_", "CUDA_", "HF_", "KMP_", "LD_PRELOAD", "MALLOC_", "NVIDIA_", "OMP_", "POPLAR", "PYTHON", "TF_"),
-    *("TOKENIZERS_", "TRANSFORMERS_", "WANDB_", "XLA_"),
-)
+# The environment variables that are recorded because they can change a training. They are named one by one: others
+# that begin alike have secrets, such as Terraform's TF_TOKEN_… and TF_VAR_….
+VARIABLES = (
+    "CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE",
+    "NVIDIA_VISIBLE_DEVICES", "HF_DATASETS_CACHE", "HF_DATASETS_OFFLINE", "HF_ENDPOINT", "HF_HOME",
+    "HF_HUB_CACHE", "HF_HUB_OFFLINE", "KMP_AFFINITY", "KMP_BLOCKTIME", "KMP_SETTINGS", "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS", "OMP_DYNAMIC", "OMP_MAX_ACTIVE_LEVELS", "OMP_NUM_THREADS", "OMP_PLACES",
+    "OMP_PROC_BIND", "OMP_SCHEDULE", "OMP_WAIT_POLICY", "LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX",
+    "MALLOC_CONF", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "POPLAR_ENGINE_OPTIONS",
+    "POPLAR_LOG_LEVEL", "POPLAR_RUNTIME_OPTIONS", "POPLAR_SDK_ENABLED", "POPLAR_TARGET_OPTIONS",
+    "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONUTF8", "PYTHONWARNINGS",
+    "TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL", "TF_CUDNN_DETERMINISTIC", "TF_CUDNN_USE_AUTOTUNE",
+    "TF_DETERMINISTIC_OPS", "TF_ENABLE_AUTO_MIXED_PRECISION", "TF_ENABLE_GPU_GARBAGE_COLLECTION",
+    "TF_ENABLE_ONEDNN_OPTS", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_FUNCTION_JIT_COMPILE_DEFAULT", "TF_GPU_ALLOCATOR",
+    "TF_GPU_THREAD_COUNT", "TF_GPU_THREAD_MODE", "TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS",
+    "TF_POPLAR_FLAGS", "TF_USE_LEGACY_KERAS", "TF_XLA_FLAGS", "XLA_FLAGS", "TOKENIZERS_PARALLELISM",
+    "TRANSFORMERS_CACHE", "TRANSFORMERS_OFFLINE", "TRANSFORMERS_VERBOSITY", "WANDB_DIR", "WANDB_DISABLED",
+    "WANDB_ENTITY", "WANDB_MODE", "WANDB_PROJECT",
+)  # fmt: skip
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "bf16")
 
 
@@ -72,7 +87,7 @@ def start_facts() -> Dict[str, Any]:
     facts = {
         "command": shlex.join(["python", *arguments[1:]]),
         "folder": os.getcwd(),
-        "variables": {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLES)},
+        "variables": {name: value for name, value in sorted(os.environ.items()) if name in VARIABLES},
     }
     return mask_value(facts)
 

@@ -10,16 +10,18 @@ import copy
 import logging
 import os
 import re
-from typing import Any, List, Mapping
+from typing import Any, List, Mapping, Match
 
 MASK = "***"
 
 _NAMES = (
     r"(?:api|access|private|secret|auth|account|signing|encryption)[_-]?key|(?:client[_-]?)?secret|token|passw(?:or)?d"
 )
-_NAMES += r"|passphrase|credentials?|authorization"
+_NAMES += r"|passphrase|credentials?|authorization|apikey|connection[_-]?string"
+_SHORT_NAMES = r"pass|pwd|auth|dsn|cookie"  # whole words only: bypass is not secret
 # Ends of secret names: auth_token is secret; total_tokens, tokenizer and max_tokens_per_batch are not.
-_NAME = re.compile(rf"(?:^|[_\-.\s])(?:{_NAMES})$", re.IGNORECASE)
+_NAME = re.compile(rf"(?:^|[_\-.\s])(?:{_NAMES}|{_SHORT_NAMES})$", re.IGNORECASE)
+_WORKING_FOLDER = "PWD"  # a shell's variable
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 _FORMS = re.compile(
@@ -42,11 +44,24 @@ _FORMS = re.compile(
         )
     )
 )
-_IN_ADDRESS = re.compile(r"(?<=://)([^\s/:@]*):([^\s/@]+)(?=@)")  # https://user:password@host
+# https://user:password@host, where the password may contain @, : and, as no port does, a slash; https://token@host;
+# user:password@host without a scheme. The user git has no secret.
+_IN_ADDRESS = re.compile(
+    r"(?<=://)([^\s/:@\"']*):(?:[^\s/?#\"']*(?=@)|(?!\d+[/?#\s\"']|\d+$)[^\s\"']*(?=@))"
+    r"|(?<=://)(?!git@)()[^\s/:@?#\"']+(?=@)"
+    r"|(?<![\w.+:/@-])(?!mailto:)([\w.+-]+):(?!//)[^\s/\"']+(?=@[\w-]+[.:]\w)"
+)
+# Signatures and keys of addresses: ?X-Amz-Signature=…&sig=…
+_IN_QUERY = re.compile(
+    r"([?&;](?:x-(?:amz|goog|ms|oss)-[\w-]+|(?:[\w-]*[_-])?(?:signature|sig|key|keyid|token|policy|code|jwt|sas"
+    rf"|{_SHORT_NAMES})|awsaccesskeyid|googleaccessid)=)[^\s&#;\"']+",
+    re.IGNORECASE,
+)
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{8,}")
 # NAME=value, --name value, "name": "value", ?name=value
 _ASSIGNED = re.compile(
-    rf"((?:[A-Za-z0-9]+[_\-.])*(?:{_NAMES})[\"']?(?:\s*=\s*|[\"']\s*:\s*)|--(?:[A-Za-z0-9]+[-.])*(?:{_NAMES})\s+)"
+    rf"((?:(?:[A-Za-z0-9]+[_\-.])*(?:{_NAMES})|(?<![A-Za-z0-9])(?:{_SHORT_NAMES}))[\"']?(?:\s*=\s*|[\"']\s*:\s*)"
+    rf"|--(?:[A-Za-z0-9]+[-._])*(?:{_NAMES}|{_SHORT_NAMES})\s+)"
     r"(\"[^\"]*\"|'[^']*'|[^\s\"'&;,]+)",
     re.IGNORECASE,
 )
@@ -68,7 +83,7 @@ def is_secret_name(name: str) -> bool:
         >>> [is_secret_name(name) for name in ("WANDB_API_KEY", "totals.tokens", "hubToken")]
         [True, False, True]
     """
-    return bool(_NAME.search(_CAMEL.sub("_", name)))
+    return name != _WORKING_FOLDER and bool(_NAME.search(_CAMEL.sub("_", name)))
 
 
 def mask(text: str) -> str:
@@ -81,9 +96,15 @@ def mask(text: str) -> str:
     for value in _secret_values():
         text = text.replace(value, MASK)
     text = _FORMS.sub(MASK, text)
-    text = _IN_ADDRESS.sub(rf"\1:{MASK}", text)
+    text = _IN_ADDRESS.sub(_masked_address, text)
+    text = _IN_QUERY.sub(rf"\1{MASK}", text)
     text = _BEARER.sub(rf"\1 {MASK}", text)
     return _ASSIGNED.sub(rf"\1{MASK}", text)
+
+
+def _masked_address(match: Match[str]) -> str:
+    user = match.group(1) if match.group(1) is not None else match.group(3)
+    return MASK if user is None else f"{user}:{MASK}"
 
 
 def mask_value(value: Any, name: str = "") -> Any:

@@ -288,7 +288,7 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         "--short-seq-prob",
         type=fraction,
         default=default.short_seq_prob,
-        help="share of shorter sequences (default %(default)s)",
+        help="share of shorter rows, drawn for each row (default %(default)s)",
     )
     group.add_argument(
         "--duplicate-factor", type=positive, default=default.duplicate_factor, metavar="N",

@@ -6,7 +6,7 @@ import logging
 import math
 import statistics
 from collections import deque
-from typing import Deque, Iterable, List, Mapping, Optional, Sequence
+from typing import Deque, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from keras_extensions.listeners.reporting import Listener, Period
 from utilities.errors import UserError
@@ -50,17 +50,19 @@ class StopOnDivergence(Listener):
         ratio: a sum above ``ratio`` times the median of the last periods explodes, if it is also above the first sum
             (which tolerates outliers of a model that has almost memorised its data). Consecutive periods of this kind
             are a divergence. None: only NaN and infinity are.
-        before: the sums of all periods before a resume, oldest first.
+        before: the updates and the sum of each period before a resume, oldest first.
     """
 
-    def __init__(self, losses: Sequence[str] = (), ratio: Optional[float] = None, before: Iterable[float] = ()) -> None:
+    def __init__(
+        self, losses: Sequence[str] = (), ratio: Optional[float] = None, before: Iterable[Tuple[int, float]] = ()
+    ) -> None:
         self._losses = losses
         self._ratio = ratio
         self._window: Deque[float] = deque(maxlen=MEDIAN_WINDOW)
         self._first: Optional[float] = None
         self._exploding: List[int] = []  # updates of the last periods, if their losses explode
-        for loss in before:
-            self._remember(loss)
+        for updates, loss in before:
+            self._add(updates, loss)
 
     def period(self, period: Period) -> None:
         """Check the losses of the period.
@@ -74,12 +76,8 @@ class StopOnDivergence(Listener):
         loss = total_loss(period.metrics, self._losses)
         if loss is None:
             return
-        if not self._explodes(loss):
-            self._exploding = []
-            self._remember(loss)
-            return
-        self._exploding.append(period.updates)
-        if len(self._exploding) == CONSECUTIVE_PERIODS:
+        self._add(period.updates, loss)
+        if len(self._exploding) >= CONSECUTIVE_PERIODS:
             median = statistics.median(self._window)
             reason = f"the loss is {loss:.4g}, the median of the last {len(self._window)} periods {median:.4g}"
             raise DivergenceError(period.step, sum(self._exploding), reason)
@@ -89,7 +87,11 @@ class StopOnDivergence(Listener):
             return False
         return loss > self._first and loss > self._ratio * statistics.median(self._window)
 
-    def _remember(self, loss: float) -> None:
+    def _add(self, updates: int, loss: float) -> None:
+        if self._explodes(loss):
+            self._exploding.append(updates)
+            return
+        self._exploding = []
         self._first = loss if self._first is None else self._first
         self._window.append(loss)
 

@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, Iterator, Optional
 from utilities.errors import Stopped
 
 CALL_SECONDS = 10.0  # a request to stop is noticed at the end of a call
+WAIT_SECONDS = 3.0  # from a signal to the end of a wait for other processes
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -65,10 +66,14 @@ class StopRequest:
 
 
 @contextlib.contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
+def stop_on_signals(is_waiting: Callable[[], bool] = bool) -> Iterator[StopRequest]:
     """Within the block, turn signals into a request to stop.
 
     Outside the main thread, where Python allows no handlers, nothing is changed.
+
+    Args:
+        is_waiting: returns whether the main thread may be in a call that only other processes can end. Where there is
+            nothing to save, the process then ends without it.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -78,7 +83,8 @@ def stop_on_signals() -> Iterator[StopRequest]:
     os.set_blocking(writer, False)
     previous_pipe = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     previous: Dict[int, Any] = {number: signal.signal(number, request._handle) for number in SIGNALS}
-    thread = threading.Thread(target=_answer_signals, args=(reader,), name="signals", daemon=True)
+    arguments = (reader, request, is_waiting)
+    thread = threading.Thread(target=_answer_signals, args=arguments, name="signals", daemon=True)
     thread.start()
     try:
         yield request
@@ -91,7 +97,7 @@ def stop_on_signals() -> Iterator[StopRequest]:
         os.close(reader)
 
 
-def _answer_signals(reader: int) -> None:
+def _answer_signals(reader: int, request: StopRequest, is_waiting: Callable[[], bool]) -> None:
     """Acknowledge the first signal, and end the process at the second."""
     count = 0
     while True:
@@ -107,6 +113,15 @@ def _answer_signals(reader: int) -> None:
                 _print_error(f"{name} again: stopping at once; complete checkpoints are kept")
                 os._exit(128 + number)
             _print_error(f"{name}: stopping when the running steps are done and saved; signal again to stop at once")
+            threading.Thread(target=_end_wait, args=(number, request, is_waiting), daemon=True).start()
+
+
+def _end_wait(number: int, request: StopRequest, is_waiting: Callable[[], bool]) -> None:
+    """End the process if its main thread does not learn of a signal because it waits for other processes."""
+    time.sleep(WAIT_SECONDS)
+    if request.signal is None and not request.deferred and is_waiting():
+        _print_error(f"stopped by {signal.Signals(number).name} while waiting for other processes")
+        os._exit(128 + number)
 
 
 def _print_error(line: str) -> None:

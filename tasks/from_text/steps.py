@@ -26,6 +26,7 @@ from utilities.errors import UserError
 from utilities.files import PROJECT, write_atomically
 from utilities.history import History
 from utilities.progress import waiting
+from utilities.secrets import mask
 
 CONFIGS = PROJECT / "configs" / "pretraining"
 CONTINUE = PROJECT / "configs" / "continue.json"
@@ -87,7 +88,7 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
         sizes = ["--max-seq-length", str(length), "--no-next-sentence", *masks, *passes, *held_out]
         if load_manifest(output) is None or load_manifest(output / VALIDATION_FOLDER) is None:
             arguments = [*text, "--output", str(output), *sizes]
-            print(f"\n=== rows of {length} tokens\n$ {start_command('data_utils.text', arguments)}", flush=True)
+            print(f"\n=== rows of {length} tokens\n$ {mask(start_command('data_utils.text', arguments))}", flush=True)
             prepare_rows(arguments)
             folder.lap(f"preparation, {length} tokens")
 
@@ -319,7 +320,7 @@ def train_part(folder: Folder, part: Part, updates: int) -> Path:
     if History(run).finished:
         return run
     command = ["run_pretraining.py", "--config", str(path), "--name", part.name]
-    print(f"\n=== training on rows of {part.name} tokens\n$ {shlex.join(['python', *command])}", flush=True)
+    print(f"\n=== training on rows of {part.name} tokens\n$ {mask(shlex.join(['python', *command]))}", flush=True)
     if run.exists() and not (run / "resolved_config.json").exists():
         shutil.rmtree(run)  # killed before anything was trained
     result = train(PRETRAINING, path, name=part.name)
@@ -335,7 +336,7 @@ def export_model(folder: Folder, run: Path) -> Path:
         from checkpoints.export.hf_folder import export
 
         arguments = ["--checkpoint", str(run), "--output", str(output)]
-        print(f"\n=== export\n$ {start_command('checkpoints.export', arguments)}", flush=True)
+        print(f"\n=== export\n$ {mask(start_command('checkpoints.export', arguments))}", flush=True)
         export(str(run), output)
         folder.lap("export")
     return output

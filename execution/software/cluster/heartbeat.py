@@ -13,7 +13,6 @@ only a private function changes that limit.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import re
 import socket
@@ -23,17 +22,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from execution.software.cluster.membership import Membership
-from utilities.errors import EXIT_USER_ERROR, ProcessLostError, UserError
-
-logger = logging.getLogger(__name__)
+from utilities.errors import EXIT_USER_ERROR, ProcessLostError
+from utilities.progress import waiting
 
 PROBE_TIMEOUT = 5.0  # seconds
 # After an error, a process stays this long; otherwise slower processes would report it as the first to end.
 SECONDS_TO_STAY = 4.0
-SECONDS_BETWEEN_WARNINGS, SECONDS_BETWEEN_PROBES = 60.0, 0.5
-SECONDS_BEFORE_WARNING = 5.0
-SECONDS_WITHOUT_NAME = 600.0  # the names of Kubernetes' pods can be resolved only when these have started
-LISTENS, REFUSES, SILENT, NAMELESS = "listens", "refuses", "silent", "nameless"  # results of a probe
+SECONDS_BETWEEN_PROBES = 0.2
+SECONDS_TO_START = 300.0  # of TensorFlow's server, which first opens all GPUs
+LISTENS, REFUSES, SILENT = "listens", "refuses", "silent"  # results of a probe
 
 _ERRORS_OF_OTHERS = ("ollective", "oordination", "task:", "GRPC", "RecvBuf", "heartbeat")
 _TASK = re.compile(r"/task:(\d+)")
@@ -43,7 +40,7 @@ def probe(address: str) -> str:
     """Try to connect to ``host:port``.
 
     Returns:
-        ``LISTENS``, ``REFUSES``, ``SILENT`` if nothing answers, or ``NAMELESS`` if the host's name cannot be resolved.
+        ``LISTENS``, ``REFUSES``, or ``SILENT`` if nothing answers or the host's name has no address.
     """
     host, _, port = address.rpartition(":")
     try:
@@ -51,9 +48,7 @@ def probe(address: str) -> str:
             return LISTENS
     except ConnectionRefusedError:
         return REFUSES
-    except (socket.gaierror, UnicodeError):  # UnicodeError: a part of the name is empty or too long
-        return NAMELESS
-    except OSError:
+    except (OSError, UnicodeError):  # UnicodeError: a part of the name is empty or too long
         return SILENT
 
 
@@ -69,34 +64,30 @@ def unreachable(membership: Membership) -> List[int]:
     return [number for number, result in probe_others(membership).items() if result != LISTENS]
 
 
-def wait_for_all(
-    membership: Membership,
-    warn_after: float = SECONDS_BEFORE_WARNING,
-    warn_every: float = SECONDS_BETWEEN_WARNINGS,
-    name_limit: float = SECONDS_WITHOUT_NAME,
-) -> None:
-    """Wait until every other process listens; log those that do not after ``warn_after``, then every ``warn_every`` s.
+def speaks_first(address: str) -> bool:
+    """Return whether a server of TensorFlow listens at an address: HTTP/2 servers begin (RFC 7540, section 3.5)."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_TIMEOUT) as connection:
+            return bool(connection.recv(1))
+    except (OSError, UnicodeError):
+        return False
+
+
+def wait_for_servers(membership: Membership, limit: float = SECONDS_TO_START) -> None:
+    """Wait until the servers of all other processes have started, which have introduced themselves before.
 
     Raises:
-        UserError: the name of a host could not be resolved for ``name_limit`` seconds.
+        ProcessLostError: one has not started.
     """
-    started = time.monotonic()
-    warn_at = started + warn_after
-    while True:
-        absent = {number: result for number, result in probe_others(membership).items() if result != LISTENS}
-        if not absent:
-            return
-        now = time.monotonic()
-        nameless = [membership.addresses[number] for number, result in absent.items() if result == NAMELESS]
-        unresolved = f"no address is known for the name of {', '.join(nameless)}"
-        if nameless and now - started >= name_limit:
-            raise UserError(f"{unresolved} after {name_limit:.0f} s; correct the name (TF_CONFIG), or the name service")
-        if now >= warn_at:
-            warn_at = now + warn_every
-            names = ", ".join(f"{number} ({membership.addresses[number]})" for number in absent)
-            why = f"; {unresolved}, which ends the run after {name_limit:.0f} s" if nameless else ""
-            logger.warning("process %d waits for %s%s", membership.index, names, why)
-        time.sleep(min(SECONDS_BETWEEN_PROBES, warn_after))
+    others = [number for number in range(membership.count) if number != membership.index]
+    until = time.monotonic() + limit
+    with waiting("waiting for the servers of the other processes"):
+        while others:
+            others = [number for number in others if not speaks_first(membership.addresses[number])]
+            if others and time.monotonic() >= until:
+                raise ProcessLostError(lost_message(membership, others), membership.index)
+            time.sleep(SECONDS_BETWEEN_PROBES if others else 0)
 
 
 def lost_message(membership: Membership, gone: Sequence[int]) -> str:
@@ -178,6 +169,11 @@ class Heartbeat:
         self._changed = threading.Condition()
         self._thread: Optional[threading.Thread] = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the main thread is in a block that may wait."""
+        return self._blocks > 0
+
     @contextlib.contextmanager
     def monitored(self) -> Iterator[None]:
         """Within the block, which may wait for other processes, probe them. Blocks may be nested."""
@@ -205,7 +201,7 @@ class Heartbeat:
             gone = self._gone(history, probed)
             if gone and not self._left_within(self._timing.patience):
                 lost = lost_message(self._membership, gone)
-                self._end(str(ProcessLostError(lost, self._membership.index, self.run_name or "…")))
+                self._end(str(ProcessLostError(lost, self._membership.index, self.run_name or "")))
                 return
             self._left_within(max(probed + self._timing.interval - time.monotonic(), 0))
 

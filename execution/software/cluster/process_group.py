@@ -13,9 +13,11 @@ from typing import Any, ContextManager, List, Optional
 
 from execution.processes import Processes
 from execution.software.cluster.collectives import Collectives
-from execution.software.cluster.heartbeat import Heartbeat, lost_processes, wait_for_all
+from execution.software.cluster.heartbeat import Heartbeat, lost_processes, wait_for_servers
+from execution.software.cluster.introduction import introduce
 from execution.software.cluster.membership import Membership
 from keras_extensions.backend import tf
+from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +44,16 @@ class ClusterProcesses(Processes):
         """
         if self.is_single or self.collectives is not None:
             return
+        introduce(self._membership, self.facts)
         start_server(self._membership)
-        wait_for_all(self._membership)
+        wait_for_servers(self._membership)
         self._heartbeat = Heartbeat(self._membership)
         self.collectives = Collectives(self.count, self.index)
         self.barrier()
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._heartbeat is not None and self._heartbeat.is_waiting
 
     def monitored(self) -> ContextManager[None]:
         if self._heartbeat is None:
@@ -73,6 +80,12 @@ def start_server(membership: Membership) -> None:
     os.environ.update(addresses)  # the function reads them from there
     try:
         tf.experimental.dtensor.initialize_accelerator_system("CPU", enable_coordination_service=False)
+    except tf.errors.UnknownError as error:
+        address = membership.addresses[membership.index]
+        raise UserError(
+            f"process {membership.index} ({address}): TensorFlow cannot listen on the port ({error.message}); end the"
+            " program that has it, or give the process another port"
+        ) from error
     finally:
         for name in addresses:
             del os.environ[name]

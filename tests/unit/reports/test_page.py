@@ -35,7 +35,7 @@ def full_run(folder):
 
 
 def test_evaluations_are_a_second_curve(tmp_path):
-    """The last period, of 5 updates, counts half of the one before."""
+    """The last period is shown as it was logged, although it is shorter."""
     periods = [period(step, mlm=mlm, total=25) for step, mlm in ((10, 8.0), (20, 6.0), (25, 3.0))]
     evaluations = [
         {"step": step, "total_steps": 25, "samples": step * 8, "evaluation": {"mlm_loss": loss, "f1": 50.0}}
@@ -49,9 +49,9 @@ def test_evaluations_are_a_second_curve(tmp_path):
     (card,) = (
         number for number, text in enumerate(texts) if text == "masked-LM loss" and texts[number + 1] == "6.5000"
     )
-    assert texts[card + 2].startswith("evaluation, training 5.0000")
+    assert texts[card + 2].startswith("evaluation, training 3.0000 (updates 21 to 25)")
     (run / "baseline.json").write_text('{"mlm_loss": 7.25}')
-    assert "evaluation, training 5.0000, baseline 7.2500" in " | ".join(read_page(run).texts)
+    assert "evaluation, training 3.0000 (updates 21 to 25), baseline 7.2500" in " | ".join(read_page(run).texts)
     data = read_run_folder(run)
     assert data.evaluation_series("mlm_loss") == ([10, 20], [7.5, 6.5])
     assert data.series("mlm_loss")[0] == [10, 20, 25] and not data.notes
@@ -191,6 +191,18 @@ def test_the_next_sentence_loss_is_compared_with_the_share_of_labels(tmp_path):
     folder = make_run(tmp_path / "run", [period(100)], dataset={"random_next_share": 0.7})
     entropy = -(0.7 * math.log(0.7) + 0.3 * math.log(0.3))
     assert any(f"entropy of the labels: {entropy:.3f}" in text for text in read_page(folder).texts)
+
+
+def test_the_final_value_is_the_mean_of_the_updates_that_it_names(tmp_path):
+    """67 periods, the last of 3 updates: the last three periods are shown, weighted by their updates."""
+    steps = [*range(10, 661, 10), 663]
+    losses = np.random.default_rng(3).normal(5.0, 1.0, len(steps))
+    folder = make_run(tmp_path / "run", [period(s, mlm=v, total=663) for s, v in zip(steps, losses, strict=True)])
+    each_update = np.repeat(losses, np.diff([0, *steps]))
+    texts = read_page(folder).texts
+    shown = [texts[number - 1] for number, text in enumerate(texts) if text.startswith("training, updates 641 to 663")]
+    assert f"{each_update[640:].mean():.4f}" in shown and f"{each_update[640:].mean() + 0.7:.4f}" in shown
+    assert read_run_folder(folder).series("learning_rate")[1][-1] == pytest.approx(1e-4 * 663)
 
 
 def test_throughput_leaves_compilation_out(tmp_path):

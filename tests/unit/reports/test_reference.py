@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 
 import numpy as np
 import pytest
@@ -60,6 +61,18 @@ def test_a_run_that_goes_back_forgets_what_it_repeats():
     for point in [(1, 5.0), (2, 5.0), (100, 4.0), (101, 9.0), (102, 9.0), (101, 2.0)]:
         last = mean.add(*point)
     assert last == pytest.approx((4.0 + 2.0) / 2) and len(mean) == 4
+
+
+def test_smoothing_takes_linear_time():
+    def seconds(points: int) -> float:
+        def once() -> float:
+            begun = time.process_time()
+            smoothed(range(1, points + 1), [1.0] * points)
+            return time.process_time() - begun
+
+        return min(once() for _ in range(3))
+
+    assert seconds(40_000) < 9 * seconds(10_000)  # 16 times if it were quadratic
 
 
 def test_band_of_a_run_is_its_smoothed_curve_and_the_tolerance(band):

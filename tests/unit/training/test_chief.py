@@ -106,8 +106,32 @@ def test_processes_must_have_the_same_settings(change, data, precision, named):
         return "consistent"
 
     chief, other = run_as_processes(2, check)
-    assert chief == "consistent"
-    assert other == "consistent" if named is None else isinstance(other, UserError) and named in str(other)
+    if named is None:
+        assert chief == other == "consistent"
+    else:
+        assert isinstance(other, UserError) and named in str(other)
+        assert isinstance(chief, UserError) and str(chief) == f"process 1: {other}"
+
+
+def test_an_error_of_one_process_ends_all_with_its_reason():
+    def work(processes: Processes) -> str:
+        with processes.together():
+            if processes.index == 1:
+                raise UserError("dataset_dir: /data has no größe")
+        return "goes on"
+
+    ends = run_as_processes(3, work)
+    assert [str(end) for end in ends[::2]] == ["process 1: dataset_dir: /data has no größe"] * 2
+    assert str(ends[1]) == "dataset_dir: /data has no größe" and all(isinstance(end, UserError) for end in ends)
+    assert run_as_processes(2, lambda processes: work_alone(processes.together())) == ["done", "done"]
+    with pytest.raises(UserError, match="alone"), SINGLE_PROCESS.together():
+        raise UserError("alone")
+
+
+def work_alone(block: Any) -> str:
+    with block:
+        pass
+    return "done"
 
 
 def test_processes_must_share_the_micro_batches_evenly(monkeypatch):

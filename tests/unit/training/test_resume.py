@@ -307,7 +307,7 @@ def test_metrics_after_the_checkpoint_are_discarded(tmp_path):
     run.discard_metrics_after(3)
     assert (tmp_path / "metrics.jsonl").read_text() == "\n".join(lines[:3]) + "\n"
     assert run.last_step() == 3
-    assert run.losses(("a_loss", "b_loss")) == [1.5, 2.5, 3.5]
+    assert [loss for _, loss in run.losses(("a_loss", "b_loss"))] == [1.5, 2.5, 3.5]
     assert missing_metrics(run, 3) == []
     assert "metrics.jsonl ends at step 3" in missing_metrics(run, 4)[0]
     (tmp_path / "metrics.jsonl").unlink()
@@ -322,5 +322,5 @@ def test_edited_metrics_are_ignored(tmp_path):
     ]  # fmt: skip
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = RunFolder(tmp_path)
-    assert run.losses(("a_loss",)) == [2.0]
+    assert [loss for _, loss in run.losses(("a_loss",))] == [2.0]
     assert [step for step, score in run.evaluations("f1") if np.isnan(score)] == [5]

@@ -39,14 +39,18 @@ def test_facts_are_true_and_contain_no_secret(monkeypatch):
 def test_the_start_has_command_and_variables_without_secrets(monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "hidden-key-1234")
     monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "3")
-    monkeypatch.setenv("HOME_OF_NOBODY", "x")
+    monkeypatch.setenv("TF_TOKEN_app_terraform_io", "terraforms.secret")
+    monkeypatch.setenv("TF_VAR_password", "another-secret")
+    monkeypatch.setenv("HF_ENDPOINT", "https://me:p@ss:w@hub.example")
     monkeypatch.setattr(
         sys, "orig_argv", ["/bin/python3", "run_pretraining.py", "--name", "a b", "--hf-token", "s3cret99"]
     )
     start = start_facts()
     assert start["command"] == "python run_pretraining.py --name 'a b' --hf-token ***"
-    assert start["variables"]["TF_NUM_INTEROP_THREADS"] == "3" and start["variables"]["WANDB_API_KEY"] == "***"
-    assert "HOME_OF_NOBODY" not in start["variables"] and start["folder"] == str(Path.cwd())
+    assert start["variables"]["TF_NUM_INTEROP_THREADS"] == "3" and start["folder"] == str(Path.cwd())
+    assert start["variables"]["HF_ENDPOINT"] == "https://me:***@hub.example"
+    assert not {"WANDB_API_KEY", "TF_TOKEN_app_terraform_io", "TF_VAR_password"} & start["variables"].keys()
+    assert "secret" not in json.dumps(start)
 
 
 def test_platform_of_a_config(monkeypatch):

@@ -54,6 +54,23 @@ def test_known_forms_are_masked_anywhere(form):
         ("--hub-token=abc --seed 3", "--hub-token=*** --seed 3"),
         ("password = 'a b c', seed = 3", "password = ***, seed = 3"),
         ("https://me:pa55@host/path", "https://me:***@host/path"),
+        ("git+https://s3cr3t@github.com/a/b.git", "git+https://***@github.com/a/b.git"),
+        ("postgresql://user:p@ss:w@host:5432/db", "postgresql://user:***@host:5432/db"),
+        ("redis://:p@ss@host", "redis://:***@host"),
+        ("https://user:p/ss:w@host/x", "https://user:***@host/x"),
+        ("--proxy 'user:p@ss:w@proxy.corp:3128'", "--proxy 'user:***@proxy.corp:3128'"),
+        (
+            "s3://b/o?X-Amz-Credential=AK/2&X-Amz-Signature=ab12&a=1",
+            "s3://b/o?X-Amz-Credential=***&X-Amz-Signature=***&a=1",
+        ),
+        ("https://x.blob/o?sv=2022&sig=a%2Fb%3D#f", "https://x.blob/o?sv=2022&sig=***#f"),
+        (
+            "https://cdn/o?Expires=1&Signature=ab~c&Key-Pair-Id=K2",
+            "https://cdn/o?Expires=1&Signature=***&Key-Pair-Id=K2",
+        ),
+        ("https://h/o?x-goog-signature=ab&token=cd&v=3", "https://h/o?x-goog-signature=***&token=***&v=3"),
+        ("WANDB_PASS=abc HF_AUTH=def python x", "WANDB_PASS=*** HF_AUTH=*** python x"),
+        ("--wandb-pass abc --hf_auth=def --seed 3", "--wandb-pass *** --hf_auth=*** --seed 3"),
         ("s3://bucket?AccessKey=abc&x=1", "s3://bucket?AccessKey=***&x=1"),
         ("Authorization: Bearer abcdefgh12345", "Authorization: Bearer ***"),
         ("export AWS_SECRET_ACCESS_KEY=abc/def+g", "export AWS_SECRET_ACCESS_KEY=***"),
@@ -71,6 +88,8 @@ def test_secrets_by_name(text, shown, no_secret_variables):
         "an unknown token: [MASK]",
         "git commit 89566fc0123456789abcdef0123456789abcdef01, sha256 " + "0" * 64,
         "git@github.com:owner/name.git and https://host:8080/x",
+        "ssh://git@github.com/owner/name.git https://host:8080/pkg@1.2 mailto:me@example.org me@example.org",
+        "bypass=3 --forward-passes 2 https://host/x?page=3&author=me at 12:30 on 3:4@x",
         "/data/Experiments2024/wikipedia/tokenised128 pretrain_base_128_phase1_POD64",
         "--config configs/pretraining/pretrain_base_128_phase1.json --num-epochs 5",
         "optimizer_opts.learning_rate.max_learning_rate = 0.0001",
@@ -82,8 +101,31 @@ def test_other_text_is_unchanged(text, no_secret_variables):
 
 
 def test_names_of_secrets():
-    secret = ("API_KEY", "hub_token", "hubToken", "a.password", "client-secret", "AWS_SECRET_ACCESS_KEY", "CREDENTIALS")
-    harmless = ("tokens", "tokenizer", "max_tokens", "key", "monkey", "authors", "secretary", "keyboard", "passes")
+    secret = (
+        "WANDB_PASS",
+        "HF_AUTH",
+        "DB_PWD",
+        "API_KEY",
+        "hub_token",
+        "hubToken",
+        "a.password",
+        "client-secret",
+        "AWS_SECRET_ACCESS_KEY",
+        "CREDENTIALS",
+    )
+    harmless = (
+        "tokens",
+        "tokenizer",
+        "max_tokens",
+        "key",
+        "monkey",
+        "authors",
+        "secretary",
+        "keyboard",
+        "passes",
+        "GIT_ASKPASS",
+        "SSH_AUTH_SOCK",
+    )
     assert all(map(is_secret_name, secret)) and not any(map(is_secret_name, harmless))
 
 
@@ -146,7 +188,11 @@ def test_reports_contain_no_secret(tmp_path):
         checkpoints=[{"path": f"x/{HUGGING_FACE}"}],
         scores={HUGGING_FACE: 0.5},
     )
+    begin = {"event": "begin", "step": 0, "command": "python x --data https://t0k@host", "folder": "/x"}
+    variables = {"TF_TOKEN_app_terraform_io": "plain words", "TF_XLA_FLAGS": "--tf_xla_x"}  # as earlier versions wrote
+    (folder / "history.jsonl").write_text(json.dumps({**begin, "variables": variables}) + "\n")
     page = write_report(folder).read_text(encoding="utf-8")
+    assert "https://***@host" in page and "TF_XLA_FLAGS=--tf_xla_x" in page and "TF_TOKEN" not in page
     for secret in (HUGGING_FACE, "plain words", "p4ss"):
         assert secret not in page
     assert "p4ss" not in json.dumps(read_run_folder(folder).config)

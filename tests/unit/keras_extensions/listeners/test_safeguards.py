@@ -54,13 +54,13 @@ def test_loss_far_above_the_median_is_divergence():
 
 def test_outliers_are_not_divergence():
     """The loss of a batch of 30 samples, after a first loss of 0.69 = ln 2 with two classes."""
-    guard = StopOnDivergence(LOSSES, ratio=3.0, before=[0.69, *[0.2] * 100])
+    guard = StopOnDivergence(LOSSES, ratio=3.0, before=[(4, 0.69), *[(4, 0.2)] * 100])
     for step in range(0, 40, 4):
         guard.period(period(step, 0.3 if step % 3 else -0.2))  # 0.8 twice, then 0.3
 
 
 def test_losses_below_the_first_one_are_not_divergence():
-    guard = StopOnDivergence(LOSSES, ratio=3.0, before=[0.9, *[0.01] * 200])
+    guard = StopOnDivergence(LOSSES, ratio=3.0, before=[(4, 0.9), *[(4, 0.01)] * 200])
     for step in range(CONSECUTIVE_PERIODS):
         guard.period(period(step, 0.3))  # 0.8 is 80 times the median
     with pytest.raises(DivergenceError):
@@ -68,7 +68,23 @@ def test_losses_below_the_first_one_are_not_divergence():
 
 
 def test_large_losses_are_accepted_without_a_ratio():
-    explode(StopOnDivergence(LOSSES, before=[2.0] * 50), 1e9)
+    explode(StopOnDivergence(LOSSES, before=[(4, 2.0)] * 50), 1e9)
+
+
+def test_a_resumed_run_diverges_where_an_uninterrupted_one_does():
+    """At each possible resume, including those between exploding periods, which do not raise the median."""
+    losses = [3.0, *[1.0] * 8, 9.0, 9.0, 1.0, *[9.0] * CONSECUTIVE_PERIODS]
+
+    def end(begun: int) -> tuple[int, int] | None:
+        guard = StopOnDivergence(LOSSES, 3.0, before=[(4, loss) for loss in losses[:begun]])
+        for number, loss in enumerate(losses[begun:], start=begun + 1):
+            try:
+                guard.period(period(4 * number, loss - 0.5))
+            except DivergenceError as error:
+                return error.step, error.updates
+        return None
+
+    assert [end(begun) for begun in range(len(losses))] == [(4 * len(losses), 4 * CONSECUTIVE_PERIODS)] * len(losses)
 
 
 def test_consecutive_overflows_end_a_run():

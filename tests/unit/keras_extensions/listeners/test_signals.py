@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -80,6 +81,30 @@ def test_second_signal_ends_a_running_call():
     finally:
         process.kill()
         process.communicate()
+
+
+WAIT = """
+import hashlib
+from keras_extensions.listeners.signals import stop_on_signals
+with stop_on_signals(lambda: True):
+    print("ready", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # a call that handlers cannot interrupt: it waits for others
+"""
+
+
+def test_a_signal_ends_a_wait_for_other_processes():
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAIT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGTERM and time.monotonic() - begun < 5
+        assert "stopped by SIGTERM while waiting for other processes" in errors
+    finally:
+        process.kill()
 
 
 @pytest.mark.parametrize(
