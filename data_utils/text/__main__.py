@@ -137,8 +137,8 @@ def _run_steps(options: argparse.Namespace) -> None:
         if options.sentences
         else part_of(source_from_options(options, folder), options.documents_share)
     )
-    if isinstance(given, Source) and given.kind["kind"] == "text":
-        for note in look_at_beginning(given):
+    if isinstance(given, Source) and given.files:
+        for note in look_at_beginning(given, vocabulary is None and not (options.cased or options.keep_accents)):
             print(f"note: {note}", file=sys.stderr)
     with workers_from_options(options) as workers:
         _prepare(options, settings, given, vocabulary, workers)

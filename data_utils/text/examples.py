@@ -49,13 +49,16 @@ from data_utils.text.corpus import (
     Corpus,
     corpus_shards,
     read_corpus,
+    read_documents,
     shard_bytes_of,
     write_held_out,
 )
+from data_utils.text.first_look import check_words
 from data_utils.text.instances import COUNTS, Settings, check_settings, make_shard, use_one_tokenizer_thread
 from data_utils.text.masking import context_free_optimum
+from data_utils.text.tokens import tokenize_text
 from data_utils.text.vocabulary import add_case_option, check_case
-from data_utils.tokenizer import Vocabulary, extended, read_vocabulary
+from data_utils.tokenizer import Vocabulary, extended, make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import SETTINGS_NAME, UNKNOWN, VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
@@ -65,7 +68,9 @@ from utilities.progress import progress_bar
 FILE_PREFIX = "wiki"
 UNBALANCED = 0.05  # a share of random next sentences that is further from a half is reported
 UNKNOWN_TOKENS = "unknown_tokens"  # in the manifest's totals: how many of its tokens are [UNK]
-MANY_UNKNOWN = 0.01  # share of the tokens above which the vocabulary does not fit the text
+MANY_UNKNOWN, MOST_UNKNOWN = 0.01, 0.2  # shares of the tokens above which this is said, and refused
+CHECKED_BYTES = 200_000  # of text, before records are made
+SENTENCEPIECE = "\u2581"  # before its pieces that begin a word
 BYTES_NEEDED = 1.8  # on disk, per byte of text and pass over it
 
 
@@ -131,6 +136,8 @@ def write_examples(
     local_vocabulary = output / VOCABULARY_NAME
     if not isinstance(vocabulary, Vocabulary):
         vocabulary = read_vocabulary(local_vocabulary) if is_complete else vocabulary()
+    if not is_complete:
+        _check_vocabulary(vocabulary, corpus, settings)
     has_held_out = not settings.validation_fraction or (output / VALIDATION_FOLDER / MANIFEST_NAME).exists()
     if not (is_complete and has_held_out):
         _write_held_out(corpus, vocabulary, output, settings, workers, overwrite)
@@ -175,6 +182,29 @@ def write_examples(
         context_free=context_free_optimum(pieces, vocabulary.ordinary_ids()),
     )
     clear_work(output)
+
+
+def _check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, settings: Settings) -> None:
+    """Refuse a vocabulary by which the beginning of the text would be [UNK]."""
+    beginning = b""
+    for document in read_documents(corpus.files):
+        beginning += document[:CHECKED_BYTES]
+        if len(beginning) > CHECKED_BYTES:
+            break
+    text = beginning.decode(errors="ignore")  # the last character may be cut
+    use_one_tokenizer_thread()
+    tokens = tokenize_text(text.encode(), make_tokenizer(vocabulary, settings.lower_case)).tokens
+    share = float(np.mean(tokens == vocabulary.piece_id(UNKNOWN))) if len(tokens) else 0.0
+    if share <= MOST_UNKNOWN:
+        return
+    check_words(text)
+    cause = "lacks its words and characters"
+    if any(piece.startswith(SENTENCEPIECE) for piece in vocabulary.pieces):
+        cause = "is one of SentencePiece, while BERT's has ## before pieces that continue a word"
+    raise UserError(
+        f"{share:.0%} of this text is {UNKNOWN} by {vocabulary.path}, which {cause}; give a --vocab-file of its"
+        " language, or none, to train one"
+    )
 
 
 def _write_held_out(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,13 +18,14 @@ WRAPPED_SHARE, WRAPPED_LENGTHS = 0.8, range(50, 100)  # of the lines that anothe
 FEWEST_LINES = 20
 SHORT_DOCUMENTS = 1_000  # characters of a document, on average, below which many in a file may be its paragraphs
 MOST_UNREADABLE = 0.2  # share of the text
+MANY_SIGNS = 0.01  # of the characters
 
 _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
 _WIKIEXTRACTOR = re.compile(r"^<doc id=\"[^\"]*\" ", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?:;\"')\]”’]$")
 
 
-def look_at_beginning(source: Source) -> list[str]:
+def look_at_beginning(source: Source, strips_marks: bool = False) -> list[str]:
     """Return what ``look`` says of the first documents of a source."""
     texts, length = [], 0
     for document in source.documents():
@@ -31,16 +33,17 @@ def look_at_beginning(source: Source) -> list[str]:
         length += len(texts[-1])
         if length >= LONGEST_LOOK:
             break
-    return look(texts, source.kind, len(source.files))
+    return look(texts, source.kind, len(source.files), strips_marks)
 
 
-def look(texts: Sequence[str], kind: Mapping[str, Any], files: int) -> list[str]:
+def look(texts: Sequence[str], kind: Mapping[str, Any], files: int, strips_marks: bool = False) -> list[str]:
     """Return what the user may not have meant, a sentence each.
 
     Args:
         texts: Documents from the beginning of a source.
         kind: Its format and options, as in ``Source.kind``.
         files: Number of its files.
+        strips_marks: Whether accents will be stripped, and with them all marks that Unicode does not count as letters.
 
     Raises:
         UserError: Most words are too long to be read, or the files are those of another option.
@@ -55,6 +58,10 @@ def look(texts: Sequence[str], kind: Mapping[str, Any], files: int) -> list[str]
         notes.append("the text has many tags like those of HTML, which become words; extract its prose first")
     if is_text and not kind["join_lines"] and "per_line" not in kind and _is_wrapped(texts):
         notes.append("lines seem to be wrapped, which cuts sentences; --join-lines joins them to paragraphs")
+    if strips_marks and _vowel_signs(beginning) > MANY_SIGNS * len(beginning):
+        notes.append(
+            "with accents, the vowel signs of this script are stripped, which changes words; --keep-accents keeps them"
+        )
     one_each = kind.get("whole_file") or "per_line" in kind
     if is_text and not one_each and 1 < files < len(texts) / 10 and len(beginning) < SHORT_DOCUMENTS * len(texts):
         notes.append("blank lines end a document, of which each file has many; --document-per-file makes a file one")
@@ -74,6 +81,11 @@ def check_words(text: str) -> None:
             f"{unreadable:.0%} of the text is in words of more than 100 letters, each of which BERT reads as [UNK]; in"
             " a language that is written without blanks, such as Thai, put blanks between the words first"
         )
+
+
+def _vowel_signs(text: str) -> int:
+    """Return how many marks belong to the words of their script, as in Devanagari or Thai; accents do not."""
+    return sum(unicodedata.category(mark) == "Mn" and unicodedata.combining(mark) in (0, 9) for mark in text)
 
 
 def _is_wrapped(texts: Sequence[str]) -> bool:

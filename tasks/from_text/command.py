@@ -58,6 +58,7 @@ OWN_WORDS = (
     (r"pretrained_ckpt_path", "start_from"),
     (r"resume [^;:]*(: |with )--name \S+ --resume", "repeat the command"),
     (r"give a larger --vocab-size, or a --vocab-file of its language", "start from weights of its language"),
+    (r"give a --vocab-file of its language, or none, to train one", "start from weights of its language"),
     (
         r"change --output|name another --output|choose another folder, or replace it with --overwrite",
         "give another --name",
@@ -194,7 +195,8 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     folder = Folder(options.output_dir / _name(options), started)
     data = folder.path / "data"
     source = source_from_options(argparse.Namespace(**{**vars(options), "output": data}), data)
-    text, machine = look_at_text(source, options.min_characters), look_at_machine()
+    strips_marks = not (options.cased or options.keep_accents or options.start_from)
+    text, machine = look_at_text(source, options.min_characters, strips_marks), look_at_machine()
     facts = {"text": text.described(), "machine": machine.described()}
     identity = _identity(options, source, given)
     recipe = None if options.plan else folder.planned(identity, facts)

@@ -112,11 +112,12 @@ class MachineFacts(NamedTuple):
         return f"{self.gpu}, {cores}{memory}" if self.gpu else f"{cores}, {formats}{memory}, no GPU"
 
 
-def look_at_text(source: Source, min_characters: int) -> TextFacts:
+def look_at_text(source: Source, min_characters: int, strips_marks: bool = False) -> TextFacts:
     """Read the beginning of a text.
 
     Args:
         min_characters: Of a document; shorter ones are left out.
+        strips_marks: Whether accents will be stripped.
 
     Raises:
         UserError: There is no text, all documents are too short, or most words are too long to be read.
@@ -140,7 +141,7 @@ def look_at_text(source: Source, min_characters: int) -> TextFacts:
         if length >= SAMPLE_CHARACTERS:
             is_whole = False
             break
-    notes = look(first, source.kind, len(source.files))
+    notes = look(first, source.kind, len(source.files), strips_marks)
     if not texts and left_out:
         raise UserError(
             f"none of the documents has {min_characters} characters; --min-characters 1 keeps short ones, too"

@@ -6,7 +6,9 @@ import random
 from pathlib import Path
 
 import pytest
+from tokenizers.normalizers import BertNormalizer
 
+from data_utils.text.__main__ import main as prepare
 from data_utils.text.first_look import look, look_at_beginning
 from data_utils.text.instances import Settings, make_features
 from data_utils.text.tokens import tokenize_text
@@ -77,3 +79,30 @@ def test_unknown_pieces_are_not_masked(tmp_path: Path, whole_word: bool) -> None
     lengths = features["input_mask"].sum(1)
     few = real.sum(1) < [min(12, max(1, round(0.3 * length))) for length in lengths]
     assert few.mean() < (0.2 if whole_word else 0.05), "as many are masked as without unknown pieces"
+
+
+HINDI = "यह हिन्दी में लिखा गया एक छोटा सा वाक्य है जिसमें मात्राएँ और अनुस्वार भी हैं"
+
+
+def test_vowel_signs_that_would_be_stripped_are_noticed() -> None:
+    stripped = BertNormalizer(lowercase=True).normalize_str(HINDI)
+    assert len(stripped) < len(HINDI) and "हिनदी" in stripped  # other words
+    (note,) = look([HINDI] * 9, TEXT, 1, strips_marks=True)
+    assert "--keep-accents" in note
+    assert look([HINDI] * 9, TEXT, 1) == []
+    assert look(["Café, naïve, Ångström: " + PROSE, "בְּרֵאשִׁית"] * 9, TEXT, 1, strips_marks=True) == []
+
+
+@pytest.mark.parametrize(
+    ("pieces", "cause"), [(["▁the", "▁film", "▁was", "s"], "SentencePiece"), (["the"], "lacks its words")]
+)
+def test_a_vocabulary_of_another_text_is_refused_before_records_are_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pieces: list[str], cause: str
+) -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "vocab.txt").write_text("\n".join([*special, *pieces]) + "\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("\n\n".join(["the film was good, as far as one can tell. " * 4] * 9), "utf-8")
+    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data")]
+    assert prepare([*arguments, "--vocab-file", str(tmp_path / "vocab.txt")]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "is [UNK]" in line and cause in line and not list((tmp_path / "data").glob("*.tfrecord"))
