@@ -140,7 +140,9 @@ def _existing_files(options: argparse.Namespace, name: str, patterns: Sequence[s
                 raise UserError(f"{option} {path}: is the output folder, whose files would be input; change --output")
             inside = next(filter(None, (_files_inside(path, pattern, output) for pattern in patterns)), None)
             if inside is None:
-                raise UserError(f"{option} {path}: the folder contains no files {' or '.join(patterns)}")
+                raise UserError(
+                    f"{option} {path}: the folder contains no files {' or '.join(patterns)}; name its files"
+                )
             files += inside
         elif path.is_file():
             files.append(path)

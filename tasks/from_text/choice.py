@@ -219,7 +219,7 @@ def choose(
         UserError: The time is too short for the text, or the text has one document.
     """
     given = given or {}
-    if text.is_whole and text.documents < 2:
+    if text.is_whole and round(text.documents * (1 - text.repeated)) < 2:  # copies are on one side
         raise UserError(
             "the text is one document, of which none can be held out; put a blank line between its chapters, or give"
             " --document-per-line, which makes each line a document, or several files and --document-per-file"

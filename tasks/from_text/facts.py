@@ -9,7 +9,7 @@ from collections import Counter
 from typing import List, NamedTuple, Optional, Tuple
 
 from data_utils.text.first_look import LONGEST_LOOK, look
-from data_utils.text.readers import Document
+from data_utils.text.readers import Document, RejectedDocument
 from data_utils.text.sentences import is_too_short
 from data_utils.text.sources import Source
 from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
@@ -125,12 +125,15 @@ def look_at_text(source: Source, min_characters: int, strips_marks: bool = False
     if source.kind["kind"] == "dump":  # the articles are extracted later, by another program
         megabytes = DUMP_SHARE * source.files[0].stat().st_size / 1e6
         return TextFacts(megabytes, int(megabytes * 160_000), int(megabytes * 300), 0.0, "LATIN", False, False)
+    unread = ""
     first: List[str] = []
     texts: List[str] = []
     length = position = left_out = 0
     is_whole = True
     for document, position in source.read():  # noqa: B007 (used after the loop)
-        if isinstance(document, Document) and document.text.strip():
+        if isinstance(document, RejectedDocument):
+            unread = unread or document.reason
+        elif document.text.strip():
             if length < LONGEST_LOOK:
                 first.append(document.text)
             length += len(document.text)
@@ -146,6 +149,8 @@ def look_at_text(source: Source, min_characters: int, strips_marks: bool = False
         raise UserError(
             f"none of the documents has {min_characters} characters; --min-characters 1 keeps short ones, too"
         )
+    if not texts and unread:
+        raise UserError(f"none of the documents can be used; the first: {unread}")
     if not texts:
         raise UserError("the text is empty: there is no document in it")
     scale = 1.0

@@ -117,11 +117,21 @@ def test_no_text_and_empty_text_are_refused(text: Path, capsys: pytest.CaptureFi
     empty.write_text("\n \n", encoding="utf-8")
     assert "is empty" in refusal(capsys, empty)
     assert "no such file" in refusal(capsys, text.with_name("absent.txt"))
+    short = text.with_name("short.txt")
+    short.write_text("Too short.\n\nAlso.\n", encoding="utf-8")
+    assert "--min-characters 1" in refusal(capsys, short)
+    other = text.with_name("other.jsonl")
+    other.write_text('{"content": "a text"}\n' * 9, encoding="utf-8")
+    arguments = ["--jsonl", str(other), "--hours", "1", "--plan"]
+    assert main(arguments, time.monotonic()) == 2
+    assert "other.jsonl, line 1: " in capsys.readouterr().err
     assert "standard input" in refusal(capsys, Path("-"), "--output-dir", str(text.parent / "runs"))
 
 
 def test_one_document_is_refused(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text.write_text(prose(1), encoding="utf-8")
+    assert "one document" in refusal(capsys, text)
+    text.write_text("\n\n".join([prose(1)] * 50), encoding="utf-8")  # copies are held out together, or not at all
     assert "one document" in refusal(capsys, text)
 
 
