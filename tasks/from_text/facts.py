@@ -9,7 +9,7 @@ from collections import Counter
 from typing import List, NamedTuple, Optional, Tuple
 
 from data_utils.text.first_look import LONGEST_LOOK, look
-from data_utils.text.readers import Document, RejectedDocument
+from data_utils.text.readers import RejectedDocument
 from data_utils.text.sentences import is_too_short
 from data_utils.text.sources import Source
 from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
