@@ -173,13 +173,20 @@ def restored_model(
         max_seq_length=length,
         vocab_file=vocab_file,
     )
+    skipped = 0  # tokens of a prompt that are not pooled
     answering, built, _ = restore_task(start, task, config)
     if task == SENTENCE_EMBEDDING:
-        answering.prompt = embedding_prompt(start, pooling or known.pooling, prompt)
-        answering.normalizes = known.normalize or normalize
+        own_prompt = embedding_prompt(start, prompt)
+        answering.prompt, answering.normalizes = own_prompt.text, known.normalize or normalize
+        if not own_prompt.is_pooled:
+            skipped = 1 + len(answering.tokenizer.encode(own_prompt.text, add_special_tokens=False).ids)  # with [CLS]
+            if skipped >= length:
+                raise UserError(f"max_seq_length is {length}, but the prompt has {skipped} tokens; raise it")
 
     def outputs(features: Dict[str, Any]) -> Dict[str, Any]:
-        tensors = run_blocks(built.blocks, features)
+        tensors = run_blocks(built.blocks[:-1], features)
+        pooled = {name: tensors[name][:, skipped:] if skipped else tensors[name] for name in built.blocks[-1].reads}
+        tensors = run_blocks(built.blocks[-1:], {**tensors, **pooled})
         return {name: tensors[name] for name in answering.outputs}
 
     return Model(answering, PredictorByLength(outputs))

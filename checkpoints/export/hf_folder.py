@@ -19,7 +19,12 @@ from checkpoints.pretrained.formats import VOCABULARY_DIGEST
 from checkpoints.pretrained.model_folder import CONFIG, HDF5, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
-from checkpoints.pretrained.sentence_transformers import embedding_settings, write_modules
+from checkpoints.pretrained.sentence_transformers import (
+    copy_cross_encoder,
+    embedding_settings,
+    is_cross_encoder,
+    write_modules,
+)
 from checkpoints.pretrained.weights import CLASSIFIER
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.tokenizer import bert_normalizer, read_vocabulary, vocabulary_file
@@ -93,6 +98,8 @@ def export(
         settings = embedding_settings(start)
         if settings is not None:
             write_modules(temporary, start, settings, config.hidden_size)
+        elif is_cross_encoder(start) and not encoder_only:
+            copy_cross_encoder(start, temporary)
         if tensorflow:
             notes += _write_hdf5(temporary, exported.head)
         if saved_model:

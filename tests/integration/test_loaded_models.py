@@ -7,9 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
+from checkpoints.export.hf_folder import export
 from keras_extensions.backend import tf
 from model.huggingface import transformers
 from tasks import load
@@ -141,6 +143,75 @@ def test_each_head_answers_its_own_task_alone(name: str, tmp_path: Path) -> None
         else:
             with pytest.raises(UserError, match=refused):
                 load(str(tmp_path), task)
+
+
+def cross_encoder(folder: Path, outputs: int, **settings: Any) -> Any:
+    """Write the folder of a model with some outputs, and return Hugging Face's model."""
+    model = hugging_face("classification", vocab_size=len(PIECES), max_position_embeddings=POSITIONS)
+    config = model.config
+    config.num_labels = outputs
+    scoring = transformers.TFBertForSequenceClassification(config)
+    scoring.build()
+    safetensors(scoring, folder)
+    write_pieces(folder / "vocab.txt", PIECES)
+    write_json(folder / "config.json", {**read_json(folder / "config.json"), **settings})
+    return scoring
+
+
+SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "is_squashed"),
+    [
+        ({"model_type": "CrossEncoder", "activation_fn": SIGMOID}, {}, True),
+        ({"model_type": "CrossEncoder", "activation_fn": IDENTITY}, {}, False),
+        ({"model_type": "CrossEncoder"}, {}, True),  # the default of sentence-transformers
+        (None, {"sentence_transformers": {"activation_fn": SIGMOID}}, True),
+        (None, {"sbert_ce_default_activation_function": IDENTITY}, False),
+        (None, {}, False),  # of Hugging Face
+    ],
+)
+def test_cross_encoders_give_the_scores_of_sentence_transformers(
+    files: dict[str, Any] | None, settings: dict[str, Any], is_squashed: bool, tmp_path: Path
+) -> None:
+    theirs = cross_encoder(tmp_path / "model", 1, **settings)
+    if files is not None:
+        write_json(tmp_path / "model" / "modules.json", [{"idx": 0, "path": "", "type": "a.Transformer"}])
+        write_json(tmp_path / "model" / "sentence_bert_config.json", {"transformer_task": "sequence-classification"})
+        write_json(tmp_path / "model" / "config_sentence_transformers.json", {**files, "prompts": {}})
+    first, second = ids_of("the film"), ids_of("was good")[1:]
+    ids, segments = [first + second], [[0] * len(first) + [1] * len(second)]
+    logit = theirs(tf.constant(ids), token_type_ids=tf.constant(segments)).logits.numpy()[0, 0]
+    export(str(tmp_path / "model"), tmp_path / "exported")
+    for folder in ("model", "exported"):
+        found = load(str(tmp_path / folder))(("the film", "was good"))
+        assert found == pytest.approx(expit(logit) if is_squashed else logit, abs=1e-5)
+
+
+def test_a_function_of_outputs_that_is_not_computed_is_refused(tmp_path: Path) -> None:
+    cross_encoder(tmp_path, 1, sbert_ce_default_activation_function="torch.nn.modules.activation.Tanh")
+    with pytest.raises(UserError, match="its files ask for Tanh of its outputs"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_prompt_is_left_out_of_the_pooling(pooling: str, tmp_path: Path) -> None:
+    """sentence-transformers masks [CLS] and the prompt; the first token that is left stands for [CLS]."""
+    theirs = written(tmp_path, "pretraining")
+    kinds = [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
+    write_json(tmp_path / "modules.json", kinds)
+    (tmp_path / "1_Pooling").mkdir()
+    write_json(tmp_path / "1_Pooling" / "config.json", {"pooling_mode": pooling, "include_prompt": False})
+    prompts = {"prompts": {"query": "the story "}, "default_prompt_name": "query"}
+    write_json(tmp_path / "config_sentence_transformers.json", prompts)
+    texts = ["good film", "it was a very fine film", "bad"]
+    for found, text in zip(load(str(tmp_path))(texts), texts):
+        hidden = theirs.bert(tf.constant([ids_of(f"the story {text}")])).last_hidden_state.numpy()[0, 3:]
+        expected = hidden[0] if pooling == "cls" else hidden.mean(axis=0)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(UserError, match="max_seq_length is 3, but the prompt has 3 tokens"):
+        load(str(tmp_path), max_seq_length=3)
 
 
 def test_options_that_are_no_options_are_refused(tmp_path: Path) -> None:
