@@ -143,6 +143,18 @@ def resolve(
     return LoadedConfig(config, task, origins, misplaced + replaced + notes)
 
 
+def check_values(values: Mapping[str, Any], origin: str = COMMAND_LINE) -> None:
+    """Check the types of values by dotted name, before there is a whole config.
+
+    Raises:
+        UserError: a value is of another type; the message is one line.
+    """
+    tree = read_config([{}])
+    for name, value in values.items():
+        merge_into(tree, _nested(name, value), Path(), origin, ())
+    _validated(tree)
+
+
 def _nested(name: str, value: Any) -> Dict[str, Any]:
     """Return the nested sections of a config file that contain one value, given its dotted name.
 

@@ -75,6 +75,10 @@ def _sparse_layers(config: TrainingConfig) -> Iterator[SettingError]:
 
 def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     own, factor = config.bert_config, config.embedding_serialization_factor
+    known = bert_sizes(config)
+    if own is None and known is not None and known.hidden_size % known.num_attention_heads:
+        reason = f"its {known.num_attention_heads} heads do not divide its hidden_size, {known.hidden_size}"
+        yield SettingError([str(weights_key(config))], reason, "name a BERT with the file of its weights")
     if own is not None and own.hidden_size % own.num_attention_heads:
         near = _nearest_divisor(own.hidden_size, own.num_attention_heads)
         yield SettingError(
@@ -90,7 +94,6 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
             f"set embedding_serialization_factor to {_nearest_divisor(own.vocab_size, factor)}, or "
             f"vocab_size to {padded}",
         )
-    known = bert_sizes(config)
     if known is not None and config.max_seq_length > known.max_position_embeddings:
         limit = known.max_position_embeddings
         yield SettingError(

@@ -62,7 +62,9 @@ def bert_sizes(config: TrainingConfig) -> Optional[BertConfig]:
             known = {key: saved[key] for key in BertConfig.model_fields if key in saved}
             return BertConfig(**{**known, **_rows(config, known), **given})
     named = _named_sizes(config.bert_model_name or "") if config.pretrained_ckpt_path is None else None
-    return None if named is None else named.model_copy(update=given)
+    if named is None or own is None:
+        return named
+    return named.model_copy(update={**_rows(config, named.model_dump()), **given})
 
 
 def open_sizes(config: TrainingConfig) -> List[str]:

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, Union
 
+from pydantic import ValidationError
+
 from execution.software.cluster.membership import read_membership
 from model.tasks import TASKS
 from reports.run_files import BASELINE
@@ -25,6 +27,7 @@ from tasks.own_data import read_classes
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.progress import waiting
+from utilities.validation import first_problem
 
 if TYPE_CHECKING:  # imports TensorFlow
     from execution.interface import Platform
@@ -132,14 +135,21 @@ class RestoredTask(NamedTuple):
 
 
 def prediction_config(precision: str = "float32", **settings: Any) -> TrainingConfig:
-    """Return the config of a model that is restored to predict; ``settings`` are fields of it."""
+    """Return the config of a model that is restored to predict; ``settings`` are fields of it.
+
+    Raises:
+        UserError: a setting has a value of another kind.
+    """
     fixed = {
         "do_training": False,
         "do_validation": False,
         "embedding_serialization_factor": 1,
         "execution": {"platform": "software", "precision": precision, "xla": False},
     }
-    return TrainingConfig.model_validate({**settings, **fixed})
+    try:
+        return TrainingConfig.model_validate({**settings, **fixed})
+    except ValidationError as error:
+        raise UserError(f"{first_problem(error)}; correct it") from error
 
 
 def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> RestoredTask:

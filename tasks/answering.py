@@ -28,6 +28,7 @@ from tasks.file_predictions import FLOAT32, PRECISIONS, USUAL_SQUAD_LENGTH, part
 from tasks.masked_words import restore_masked_words
 from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
+from utilities.files import is_unicode
 from utilities.tables import short
 
 ENCODER = TASKS[SENTENCE_EMBEDDING].hugging_face  # the class of a model that may be of any task
@@ -108,6 +109,8 @@ def checked(texts: Any) -> Tuple[str, ...]:
     sample = texts if isinstance(texts, tuple) else (texts,)
     if not all(isinstance(text, str) and text.strip() for text in sample):
         raise UserError(f"{short(texts)} has no text; give a text, a pair as a tuple, or a list of these")
+    if not all(is_unicode(text) for text in sample):
+        raise UserError(f"{short(texts)} has half a character (a lone surrogate), so it is not text; correct it")
     return sample
 
 
@@ -163,7 +166,11 @@ def restored_model(
     trained = (start.settings.get("config") or {}) if start.own else {}
     if glue_task is None and classification_data is None:
         glue_task, classification_data = trained.get("glue_task"), trained.get("classification_data")
-    length = max_seq_length or usual_length(start, task)
+    length = usual_length(start, task) if max_seq_length is None else max_seq_length
+    if isinstance(max_seq_length, int) and max_seq_length < SHORTEST_SEQUENCE:
+        raise UserError(
+            f"max_seq_length is {length}; set it to {SHORTEST_SEQUENCE} or more, up to the model's positions"
+        )
     config = prediction_config(
         precision,
         glue_task=glue_task,
@@ -173,13 +180,20 @@ def restored_model(
         max_seq_length=length,
         vocab_file=vocab_file,
     )
+    skipped = 0  # tokens of a prompt that are not pooled
     answering, built, _ = restore_task(start, task, config)
     if task == SENTENCE_EMBEDDING:
-        answering.prompt = embedding_prompt(start, pooling or known.pooling, prompt)
-        answering.normalizes = known.normalize or normalize
+        own_prompt = embedding_prompt(start, prompt)
+        answering.prompt, answering.normalizes = own_prompt.text, known.normalize or normalize
+        if not own_prompt.is_pooled:
+            skipped = 1 + len(answering.tokenizer.encode(own_prompt.text, add_special_tokens=False).ids)  # with [CLS]
+            if skipped >= length:
+                raise UserError(f"max_seq_length is {length}, but the prompt has {skipped} tokens; raise it")
 
     def outputs(features: Dict[str, Any]) -> Dict[str, Any]:
-        tensors = run_blocks(built.blocks, features)
+        tensors = run_blocks(built.blocks[:-1], features)
+        pooled = {name: tensors[name][:, skipped:] if skipped else tensors[name] for name in built.blocks[-1].reads}
+        tensors = run_blocks(built.blocks[-1:], {**tensors, **pooled})
         return {name: tensors[name] for name in answering.outputs}
 
     return Model(answering, PredictorByLength(outputs))

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.sentence_transformers import output_activation
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import Features, classification_features, report_truncation, text_features
 from data_utils.classification.own import own_task
@@ -45,7 +46,7 @@ from tasks import write_baseline
 from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_facts
 from tasks.mistakes import Mistakes, class_mistakes, label_mistakes, number_mistakes, write_mistakes
-from tasks.saved_classifier import CLASSIFIER, class_rows, output_names
+from tasks.saved_classifier import CLASSIFIER, SIGMOID, class_rows, output_names
 from tasks.teacher import teacher_outputs
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor, PredictorCall
@@ -96,6 +97,13 @@ class Classification(FineTuning):
         self.objective = self._objective()
         if not config.generated_dataset:
             self.head_rows = class_rows(start, self.benchmark, config.do_training)
+        # The scores of a cross-encoder are between 0 and 1; training fits its outputs themselves.
+        self._is_squashed = False
+        if self.benchmark.is_regression and isinstance(start, Pretrained) and CLASSIFIER in start.weights:
+            has_sigmoid = output_activation(start) == SIGMOID
+            self._is_squashed = has_sigmoid and not config.do_training
+            if has_sigmoid and config.do_training:
+                logger.warning("%s has a sigmoid after its output, which the training leaves out", start.origin)
         self._validation: List[HeldOut] = []
         self._test: List[HeldOut] = []
         if not config.generated_dataset:
@@ -234,7 +242,8 @@ class Classification(FineTuning):
     def logits_of(self, predict: Predict, inputs: Features) -> np.ndarray:
         """Return what :meth:`logits` does for encoded texts."""
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
-        return self.predicted(predict, samples, inputs.lengths)["logits"]
+        logits = self.predicted(predict, samples, inputs.lengths)["logits"]
+        return np.asarray(expit(logits)) if self._is_squashed else logits
 
     def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Any]:
         """Return for each sample its classes or labels and their probabilities, the likeliest first; or its score."""
@@ -329,7 +338,8 @@ def select_benchmark(config: TrainingConfig, start: Optional[InitialWeights]) ->
         classes, separator = ["0", "1"], own.label_separator  # of random data
         if isinstance(start, Pretrained) and CLASSIFIER in start.weights:
             classes = output_names(start)
-            if start.settings.get("problem_type") == MULTI_LABEL:
+            are_labels = len(classes) > 1 and output_activation(start) == SIGMOID
+            if start.settings.get("problem_type") == MULTI_LABEL or are_labels:
                 separator = separator or USUAL_SEPARATOR
         facts = {"classes": classes, "regression": len(classes) == 1 and not separator, "label_separator": separator}
         own = own.model_copy(update=facts)

@@ -23,7 +23,7 @@ from settings.problems import ConfigError
 from settings.schema import TrainingConfig
 from tasks import check_metric
 from tasks.own_data import read_classes
-from utilities.commands import log_to_stderr, start_command
+from utilities.commands import check_arguments, log_to_stderr, start_command
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
 from utilities.secrets import mask, shown_line
 
@@ -48,6 +48,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
     debug = "--debug" in arguments
     watch_lifeline()
     try:
+        check_arguments(arguments)
         return _main(task, run, arguments)
     except UserError as error:
         if debug:

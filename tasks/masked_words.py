@@ -34,6 +34,7 @@ from tasks.file_predictions import FLOAT32
 from training.initial_weights import TokenizerSettings, resolved_architecture, tokenizer_settings
 from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
+from utilities.files import is_unicode
 
 POSITIONS, PIECES = "masked_lm_positions", "masked_lm_ids"
 SHOWN = 5  # pieces for a blank
@@ -151,11 +152,12 @@ class MaskedWords:
 
     def _options(self, top: int, among: Optional[Sequence[str]]) -> Dict[str, Any]:
         """Return how many pieces are shown, and which, as :meth:`fillings` takes it."""
-        if top < 1:
-            raise UserError(f"top is {top}; set it to 1 or more")
+        if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
+            raise UserError(f"top is {top!r}; set it to a whole number, 1 or more")
         ids, competing = list(range(len(self._settings.vocabulary.pieces))), np.ones(self._rows, bool)
         if among is not None:
-            if isinstance(among, str) or not among:
+            are_words = not isinstance(among, str) and all(isinstance(word, str) and is_unicode(word) for word in among)
+            if not among or not are_words:
                 raise UserError(f'among is {among!r}; give a list of words, such as ["good", "bad"]')
             ids = []
             for word, encoding in zip(among, self.tokenizer.encode_batch(list(among), add_special_tokens=False)):

@@ -11,6 +11,7 @@ import re
 from typing import Any, Collection, List, Mapping, Optional, Sequence
 
 from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.sentence_transformers import output_activation
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.tasks import BenchmarkTask
 from model.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
@@ -28,6 +29,7 @@ KINDS = {
     REGRESSION: "a number",
     MULTIPLE_CHOICE: "a choice among samples",
 }
+SIGMOID = "Sigmoid"  # of the outputs of a cross-encoder
 _NUMBERED = re.compile(r"label_\d+")  # Hugging Face's names of classes without a name
 
 
@@ -129,10 +131,9 @@ def check_kind(start: Pretrained, benchmark: BenchmarkTask) -> None:
             f"{start.origin} was trained for {KINDS[kind]}, not for {KINDS[asked]}; name a checkpoint of this kind, or"
             " train first (--do-training true)"
         )
-    activation = (start.settings.get("sentence_transformers") or {}).get("activation_fn")
-    activation = activation or start.settings.get("sbert_ce_default_activation_function")
-    if isinstance(activation, str) and not activation.endswith("Identity"):
-        raise UserError(f"{start.origin}: its config.json asks for {activation}, which is not applied to its outputs")
+    activation = output_activation(start)
+    if activation not in ("Identity", *((SIGMOID,) if asked != SINGLE_LABEL else ())):
+        raise UserError(f"{start.origin}: its files ask for {activation} of its outputs, which is not computed here")
 
 
 def classifier_kind(settings: Mapping[str, Any]) -> Optional[str]:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional, Sequence
 
 from utilities.environment import program_version
 from utilities.errors import EXIT_USER_ERROR, UserError
-from utilities.files import DISK_FULL, PROJECT, failed_write
+from utilities.files import DISK_FULL, PROJECT, failed_write, is_unicode
 from utilities.secrets import MaskingFormatter, mask, shown_line
 
 RUN_AGAIN = "run the command again: it resumes where it stopped"
@@ -56,6 +56,17 @@ def completes() -> bool:
     return "_ARGCOMPLETE" in os.environ
 
 
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Refuse an argument that is not UTF-8: it is no text, and a file that names it cannot be written.
+
+    Raises:
+        UserError: there is one.
+    """
+    for argument in arguments:
+        if not is_unicode(argument):
+            raise UserError(f"the argument {argument!a} is not UTF-8; write it in UTF-8, or rename the file")
+
+
 def complete(parser: argparse.ArgumentParser) -> None:
     """Answer a shell that asks for completions, and exit; argcomplete is optional, and imported only then."""
     if completes():
@@ -91,6 +102,7 @@ def run_main(
     log_to_stderr()
     options = parser.parse_args(arguments)
     try:
+        check_arguments(sys.argv[1:] if arguments is None else arguments)
         return action(options) or 0
     except (UserError, OSError) as error:
         if options.debug:

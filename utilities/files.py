@@ -80,12 +80,19 @@ def parse_json(text: Union[str, bytes]) -> Any:
         ValueError: the text is not JSON, repeats a key in an object, or contains half a character (a lone surrogate).
     """
     value = json.loads(text, object_pairs_hook=_object)
-    if "\\ud" in str(text).lower():  # the escape of a surrogate; two make a character
-        try:
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError:
-            raise ValueError("it has half a character, a lone surrogate") from None
+    # The escape of a surrogate; two make a character.
+    if "\\ud" in str(text).lower() and not is_unicode(json.dumps(value, ensure_ascii=False)):
+        raise ValueError("it has half a character, a lone surrogate")
     return value
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text has whole characters only, no lone surrogates, which arguments that are not UTF-8 have."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import os
 import shutil
 from pathlib import Path
-from typing import List, NamedTuple, Optional
+from typing import Iterator, List, NamedTuple, Optional
 
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
@@ -19,7 +21,12 @@ from checkpoints.pretrained.formats import VOCABULARY_DIGEST
 from checkpoints.pretrained.model_folder import CONFIG, HDF5, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
-from checkpoints.pretrained.sentence_transformers import embedding_settings, write_modules
+from checkpoints.pretrained.sentence_transformers import (
+    copy_cross_encoder,
+    embedding_settings,
+    is_cross_encoder,
+    write_modules,
+)
 from checkpoints.pretrained.weights import CLASSIFIER
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.tokenizer import bert_normalizer, read_vocabulary, vocabulary_file
@@ -70,8 +77,7 @@ def export(
     Raises:
         UserError: the checkpoint cannot be read or has no Hugging Face form, or the folder cannot be written.
     """
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{OUTPUT}: {output} exists and is not empty; name another folder")
+    _refuse_content(output)
     start = open_pretrained(checkpoint, CHECKPOINT)
     vocabulary = start.vocabulary if vocabulary is None else vocabulary_file(vocabulary)
     exported = exported_arrays(start, vocabulary, encoder_only)
@@ -80,9 +86,7 @@ def export(
     if vocabulary is None:
         notes.append("The vocabulary is not known, so there are no tokenizer files.")
     temporary = output.parent / f".writing-{output.name}"
-    try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+    with _writing_alone(temporary, output):
         config.save_pretrained(str(temporary))
         metadata = {"format": "pt"}
         if vocabulary is not None:
@@ -93,6 +97,8 @@ def export(
         settings = embedding_settings(start)
         if settings is not None:
             write_modules(temporary, start, settings, config.hidden_size)
+        elif is_cross_encoder(start) and not encoder_only:
+            copy_cross_encoder(start, temporary)
         if tensorflow:
             notes += _write_hdf5(temporary, exported.head)
         if saved_model:
@@ -102,12 +108,48 @@ def export(
         if output.is_dir():
             output.rmdir()
         os.replace(temporary, output)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{OUTPUT}: cannot write {output} ({reason}); name another folder") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return Outcome(exported.head, start.origin, notes)
+
+
+def _refuse_content(output: Path) -> None:
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise UserError(f"{OUTPUT}: {output} exists and is not empty; name another folder")
+
+
+@contextlib.contextmanager
+def _writing_alone(temporary: Path, output: Path) -> Iterator[None]:
+    """Within the block, the new folder ``temporary`` is this process's alone; what is left of it is removed."""
+    try:
+        temporary.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(temporary, os.O_RDONLY)
+    except OSError as error:
+        raise UserError(f"{OUTPUT}: cannot write {output} ({error.strerror}); name another folder") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"{OUTPUT}: another command writes {output}; wait for it, or name another folder"
+            ) from error
+        except OSError:
+            pass  # a file system without locks
+        try:
+            _refuse_content(output)  # which the other command has written meanwhile
+            _clear(temporary)
+            yield
+        except (OSError, SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"{OUTPUT}: cannot write {output} ({reason}); name another folder") from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _clear(folder: Path) -> None:
+    """Remove what an export that was killed has left in its folder."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _write_hdf5(folder: Path, head: Head) -> List[str]:

@@ -30,13 +30,20 @@ class Format(NamedTuple):
     open: Callable[[Path], Weights]  # function that returns the weights by PyTorch's names
 
 
+_EIGHT_BITS = "F8_"  # beginning of the names of safetensors' formats of 8 bits, which NumPy lacks
+
+
 def _open_safetensors(path: Path) -> Weights:
     def weight(file: Any, name: str) -> Weight:
+        kind, shape = file.get_slice(name).get_dtype(), tuple(file.get_slice(name).get_shape())
+
         def read() -> Any:
+            if kind.startswith(_EIGHT_BITS):
+                raise UserError(f"{path}: {name}: is quantized ({kind}); name the weights before that")
             with safe_open(str(path), framework="numpy") as opened:
                 return opened.get_tensor(name)
 
-        return Weight(tuple(file.get_slice(name).get_shape()), read, f"{path}: {name}")
+        return Weight(shape, read, f"{path}: {name}")
 
     with readable(str(path)), safe_open(str(path), framework="numpy") as file:
         weights = {name: weight(file, name) for name in file.keys()}  # noqa: SIM118 (no mapping)
@@ -113,6 +120,7 @@ def open_weights_file(path: Path, key: str) -> Weights:
     if not path.name.endswith(INDEX):
         format = _find_format(path)
         assert format is not None, path
+        refuse_other_content(path)
         return format.open(path)
     with readable(str(path)):
         file_of_weight: Dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
@@ -123,8 +131,19 @@ def open_weights_file(path: Path, key: str) -> Weights:
         format = _find_format(part)
         if format is None or not part.is_file():
             raise UserError(f"{key}: {part} is missing, which {path.name} names; get the whole folder")
+        refuse_other_content(part)
         weights.update(format.open(part))
     return weights
+
+
+def refuse_other_content(path: Path) -> None:
+    """Refuse what a download leaves in place of a file of weights."""
+    with readable(str(path)), open(path, "rb") as file:
+        head = file.read(200).lstrip().lower()
+    if head.startswith((b"<!doctype", b"<html", b"<?xml")):
+        raise UserError(f"{path}: is a web page, not a file of weights; download the file itself")
+    if head.startswith(b"version https://git-lfs"):
+        raise UserError(f"{path}: is a pointer of Git LFS, not the file itself; get it with git lfs pull")
 
 
 def _find_format(path: Path) -> Optional[Format]:

@@ -9,7 +9,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from typing_extensions import Annotated, Literal
 
 from data_utils.tokenizer import read_vocabulary
@@ -53,6 +53,14 @@ class _Settings(BaseModel):
         "gelu", "gelu_python", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "relu", "silu", "swish",
         "tanh", "sigmoid"
     ] = "gelu"  # fmt: skip
+
+    @field_validator("num_attention_heads")
+    @classmethod
+    def _divides_the_width(cls, heads: int, info: Any) -> int:
+        width = info.data.get("hidden_size")
+        if width is not None and width % heads:
+            raise ValueError(f"the heads should divide hidden_size, which is {width}")
+        return heads
 
 
 # The names under which Hugging Face has some activations again.

@@ -27,6 +27,7 @@ from utilities.errors import UserError
 
 ADAPTER = "adapter_config.json"  # of PEFT, whose weights change those of another model
 MERGE = "merge it into the weights (PEFT: merge_and_unload)"
+_UNREAD = ("flax_model.msgpack", ".onnx", ".gguf", ".ot", ".tflite", "model.ckpt", ".pb")  # weights in other formats
 REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co
 _DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
 # Fields that describe how a run computes or changes its model; the weights that are read here are dense and whole.
@@ -87,6 +88,18 @@ def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
     prefix = newest_tensorflow(folder, key)
     if prefix is not None:
         return _open_tensorflow(Checkpoint(prefix, None), key)
+    inner = [path.name for path in folder.glob("checkpoint-*") if find_weights_file(path) is not None]
+    if inner:  # as Hugging Face's Trainer writes them
+        last = max(inner, key=lambda name: (len(name), name))
+        raise UserError(
+            f"{key}: {folder} has no weights itself, but {len(inner)} checkpoints; name one: {folder / last}"
+        )
+    other = next((path.name for path in sorted(folder.iterdir()) if path.name.endswith(_UNREAD)), None)
+    if other is not None:
+        known = ", ".join(format.name for format in FORMATS)
+        raise UserError(
+            f"{key}: {folder} has {other}, which is not read; save the model in one of {known} where it can be loaded"
+        )
     names = ", ".join(["step-… (checkpoints of this project)", *(format.name for format in FORMATS), "*.ckpt.index"])
     raise UserError(f"{key}: {folder} contains no weights (looked for {names}); name another folder")
 

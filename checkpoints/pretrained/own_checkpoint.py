@@ -52,6 +52,7 @@ from sparsity.patterns import dense_matrix
 from utilities.errors import UserError
 
 _VARIABLE = "/.ATTRIBUTES/VARIABLE_VALUE"  # TensorFlow appends this to the name of every variable in a checkpoint
+_MODEL_GARDEN = "layer_with_weights-"  # in the names of Keras models that tensorflow/models saves
 _BLOCKS, _POSITIONS, _SHAPE = "blocks", "positions", "matrix_shape"  # variables of a block-sparse layer
 
 
@@ -106,6 +107,11 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
     without_head = SENTENCE_EMBEDDING if EMB in blocks else None  # that task's head has no weights
     task = next((task for task, model in TASKS.items() if model.head in blocks), without_head)
     if task is None:
+        if any(_MODEL_GARDEN in name for name in saved):
+            raise UserError(
+                f"{key}: {prefix} is a checkpoint of tensorflow/models (TensorFlow 2), whose names are not read;"
+                " convert it with Transformers' convert_bert_original_tf2_checkpoint_to_pytorch.py"
+            )
         raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but not of this project; name another")
     origins: Dict[str, Sequence[Name]] = {}
     for variant in _VARIANTS:

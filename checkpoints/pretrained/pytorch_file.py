@@ -23,6 +23,7 @@ import numpy as np
 
 from checkpoints.pretrained.weights import Weight, Weights, readable
 from utilities.errors import UserError
+from utilities.tables import listed
 
 _STORAGES: Dict[str, np.dtype] = {
     "FloatStorage": np.dtype("float32"),
@@ -59,6 +60,8 @@ class Tensor(NamedTuple):
     strides: Tuple[int, ...]
 
 
+_PICKLE = b"\x80"  # first byte of a pickle
+_QUANTIZED = "is quantized to 8 bits"
 _MOST_COMPRESSED = 4  # times; PyTorch does not compress, and weights shrink by a tenth
 
 
@@ -123,6 +126,8 @@ class _TensorUnpickler(pickle.Unpickler):
     """An unpickler that resolves only the names of ``_NAMES``."""
 
     def find_class(self, module: str, name: str) -> Union[_Function, str]:
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v3"):  # of formats that older versions lack
+            raise _RefusedError(_QUANTIZED)
         if (module, name) not in _NAMES:
             shown = ascii(f"{module}.{name}")[1:-1]
             raise _RefusedError(f"it asks for {shown[:100]}, which is not part of a tensor")
@@ -170,6 +175,9 @@ def open_pytorch_file(path: Path) -> Weights:
         UserError: the file is damaged, is of the format before PyTorch 1.6, or its pickle asks for more than tensors.
     """
     if not zipfile.is_zipfile(path):
+        with readable(str(path)), open(path, "rb") as stream:
+            if stream.read(1) != _PICKLE:
+                raise ValueError("it is no file of PyTorch")
         raise UserError(
             f"{path}: not a zip file, which PyTorch writes since 1.6; convert it where PyTorch is installed:"
             f" {_conversion_command(path)}"
@@ -185,15 +193,19 @@ def open_pytorch_file(path: Path) -> Weights:
         try:
             content = _unpickled(file.read(entry))
         except _RefusedError as error:
+            if str(error) == _QUANTIZED:
+                raise UserError(f"{path}: {error}; name the weights before that") from error
             raise UserError(
-                f"{path}: not read, because {error}; if you trust the file, convert it where PyTorch is installed:"
-                f" {_conversion_command(path)}"
+                f"{path}: not read, because {error}; if you trust the file, whose code this runs, convert it where"
+                f" PyTorch and its packages are installed: {_conversion_command(path, runs_code=True)}"
             ) from error
         if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
             content = content["state_dict"]
         if not isinstance(content, dict):
             raise ValueError("it contains no table of weights")
     tensors = {str(name): tensor for name, tensor in content.items() if isinstance(tensor, Tensor)}
+    if not tensors:
+        raise UserError(f"{path}: has no weights by name, but {listed(map(str, content))}; save the model's state_dict")
     return {name: _weight(path, folder, order, name, tensor) for name, tensor in tensors.items()}
 
 
@@ -209,11 +221,13 @@ def _weight(path: Path, folder: str, order: str, name: str, tensor: Tensor) -> W
     return Weight(tensor.shape, read, f"{path}: {name}")
 
 
-def _conversion_command(path: Path) -> str:
+def _conversion_command(path: Path, runs_code: bool = False) -> str:
+    """Return a command that converts a file; if ``runs_code``, also one of a whole model, which is made by its code."""
     source, target = json.dumps(str(path)), json.dumps(str(path.with_name("model.safetensors")))
     code = (
         "import torch; from safetensors.torch import save_file; "
-        f'w = torch.load({source}, map_location="cpu", weights_only=True); '
+        f'w = torch.load({source}, map_location="cpu", weights_only={not runs_code}); '
+        f"{'w = w if isinstance(w, dict) else w.state_dict(); ' if runs_code else ''}"
         f'save_file({{k: v.clone().contiguous() for k, v in w.items()}}, {target}, {{"format": "pt"}})'
     )
     return f"python -c {shlex.quote(code)}"

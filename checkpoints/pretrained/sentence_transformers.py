@@ -1,4 +1,4 @@
-"""The files by which sentence-transformers knows how a model makes embeddings: reads and writes them."""
+"""The files by which sentence-transformers knows how a model embeds texts or scores pairs: reads and writes them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import Annotated, Literal
 
 from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.weights import CLASSIFIER
 from data_utils.tokenizer_files import SETTINGS_NAME
 from model.tasks import SENTENCE_EMBEDDING
 from utilities.errors import UserError
@@ -40,6 +41,18 @@ class EmbeddingSettings(NamedTuple):
     pooling: str = "mean"
     normalize: bool = False
     length: Optional[int] = None
+
+
+class Prompt(NamedTuple):
+    """What is put before each text.
+
+    Attributes:
+        text: the prompt; empty if there is none.
+        is_pooled: whether its tokens are pooled as those of the text are.
+    """
+
+    text: str = ""
+    is_pooled: bool = True
 
 
 class _Part(BaseModel):
@@ -74,8 +87,9 @@ class _Prompts(_Part):
 
     prompts: Optional[Dict[str, str]] = None
     default_prompt_name: Optional[str] = None
-    model_type: Literal["SentenceTransformer"] = "SentenceTransformer"
+    model_type: Literal["SentenceTransformer", "CrossEncoder"] = "SentenceTransformer"
     truncate_dim: None = None
+    activation_fn: Optional[str] = None
 
 
 def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
@@ -90,7 +104,7 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
         config = start.settings.get("config") or {}
         pooling = (config.get("embedding") or {}).get("pooling", EmbeddingSettings().pooling)
         return EmbeddingSettings(pooling, length=config.get("max_seq_length"))
-    if start.folder is None or not (start.folder / MODULES).is_file():
+    if start.folder is None or not (start.folder / MODULES).is_file() or is_cross_encoder(start):
         return None
     modules = _read_modules(start.folder / MODULES)
     encoder = start.folder / modules["Transformer"]
@@ -112,33 +126,56 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
     return EmbeddingSettings(pooling, "Normalize" in modules, length)
 
 
-def embedding_prompt(start: Pretrained, pooling: str, name: Optional[str] = None) -> str:
-    """Return the text that a model of sentence-transformers puts before each text.
+def is_cross_encoder(start: Pretrained) -> bool:
+    """Return whether a checkpoint is one of sentence-transformers that scores pairs of texts."""
+    return _prompts(start).model_type == "CrossEncoder"
+
+
+def output_activation(start: Pretrained) -> str:
+    """Return the function that sentence-transformers applies to a classifier's outputs, ``Identity`` if it has none.
+
+    It says so in one of several files; a cross-encoder that does not has ``Sigmoid`` for a single output.
+    """
+    section = start.settings.get("sentence_transformers") if not start.own else None
+    said = (
+        _prompts(start).activation_fn,
+        section.get("activation_fn") if isinstance(section, dict) else None,
+        start.settings.get("sbert_ce_default_activation_function"),
+    )
+    name = next((name for name in said if isinstance(name, str)), None)
+    if name is None:
+        scores = is_cross_encoder(start) and f"{CLASSIFIER}.bias" in start.weights
+        name = "Sigmoid" if scores and start.weights[f"{CLASSIFIER}.bias"].shape == (1,) else "Identity"
+    return name.rsplit(".", 1)[-1]
+
+
+def _prompts(start: Pretrained) -> _Prompts:
+    path = start.folder / PROMPTS if start.folder is not None and not start.own else None
+    return read_checked(path, _Prompts) if path is not None and path.is_file() else _Prompts()
+
+
+def embedding_prompt(start: Pretrained, name: Optional[str] = None) -> Prompt:
+    """Return what a model of sentence-transformers puts before each text.
 
     Args:
-        pooling: how tokens are pooled.
+        start: the checkpoint.
         name: name of one of the model's prompts, or ``none``; None: its default prompt, if it has one.
 
     Raises:
-        UserError: there is no such prompt, or the model leaves it out when it pools.
+        UserError: there is no such prompt.
     """
-    path = start.folder / PROMPTS if start.folder is not None and not start.own else None
-    settings = read_checked(path, _Prompts) if path is not None and path.is_file() else _Prompts()
+    settings = _prompts(start)
     prompts = settings.prompts or {}
     if name == NO_PROMPT:
-        return ""
+        return Prompt()
     if name is not None and name not in prompts:
         raise UserError(f"--prompt: the model has no prompt {name}; it has {', '.join([NO_PROMPT, *prompts])}")
     name = settings.default_prompt_name if name is None else name
     if name is not None and name not in prompts:
+        path = (start.folder or Path()) / PROMPTS
         raise UserError(f"{path}: default_prompt_name is {name}, which is not among the prompts; download it again")
     prompt = "" if name is None else prompts[name]
-    if prompt and path is not None and pooling == "mean" and not _includes_prompt(path.parent):
-        raise UserError(
-            f"{path.parent}: include_prompt is false, which leaves the prompt {name} out of the mean and is not done"
-            f" here; embed without a prompt (--prompt {NO_PROMPT})"
-        )
-    return prompt
+    return Prompt(prompt, not prompt or start.folder is None or _includes_prompt(start.folder))
 
 
 def _includes_prompt(folder: Path) -> bool:
@@ -175,6 +212,14 @@ def _pooling(path: Path) -> str:
             return pooling
     known = " and ".join(POOLING_MODES)
     raise UserError(f"{path}: pools by {chosen or 'nothing'}, known are {known}; name another model")
+
+
+def copy_cross_encoder(start: Pretrained, folder: Path) -> None:
+    """Copy the files with which sentence-transformers loads a cross-encoder, except its weights and tokenizer."""
+    assert start.folder is not None
+    for name in (MODULES, LENGTH, PROMPTS):
+        if (start.folder / name).is_file():
+            shutil.copyfile(start.folder / name, folder / name)
 
 
 def write_modules(folder: Path, start: Pretrained, settings: EmbeddingSettings, hidden_size: int) -> None:

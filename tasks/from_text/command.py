@@ -22,6 +22,7 @@ from data_utils.text.sources import (
 from data_utils.text.vocabulary import add_case_option, check_case
 from model.tasks import PRETRAINING
 from settings.flags import parse_flags
+from settings.loading import check_values
 from tasks.from_text.choice import LENGTHS, Recipe, choose
 from tasks.from_text.facts import look_at_machine, look_at_text
 from tasks.from_text.folder import Folder
@@ -223,6 +224,9 @@ def _given(others: Sequence[str]) -> Dict[str, Any]:
         fix = DECIDED.get(name) or DECIDED.get(name.partition(".")[0])
         if fix is not None:
             raise UserError(f"--{name.replace('_', '-')}: is decided by this command; {fix}")
+    if "bert_config" in given:
+        raise UserError("--bert-config none: this command chooses sizes; continue those of weights with --start-from")
+    check_values(given)
     return given
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -266,3 +269,40 @@ def test_the_card_names_what_was_trained(tmp_path):
             card = (folder / "README.md").read_text()
             assert card.count("next-sentence prediction") == (2 if is_both else 0)
             assert card.count("masked language model") == 2
+
+
+@pytest.mark.usefixtures("published")
+def test_of_two_exports_into_one_folder_one_is_refused(root, tmp_path):
+    """Whichever begins second is refused in one line, and the folder is that of the first."""
+    command = [sys.executable, "-m", "checkpoints.export", "--checkpoint", str(root / PRETRAINING)]
+    both = [
+        subprocess.Popen([*command, "--output", str(tmp_path / "out")], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    errors = sorted(process.communicate()[1].splitlines()[-1:] for process in both)
+    assert sorted(process.returncode for process in both) == [0, 2]
+    refused = next(lines[0] for lines in errors if lines and lines[0].startswith("error: "))
+    assert "another command writes" in refused or "exists and is not empty" in refused
+    assert open_pretrained(str(tmp_path / "out"), "k").weights and not list(tmp_path.glob(".writing-*"))
+
+
+def test_an_export_beside_another_is_refused_and_what_a_killed_one_left_is_removed(tmp_path):
+    save(PRETRAINING, OPTIONS["as published"], tmp_path / "run" / "checkpoints", pieces=PIECES)
+    temporary = tmp_path / ".writing-out"
+    temporary.mkdir()
+    (temporary / "left.txt").write_text("by a process that was killed")
+    with open_folder(temporary) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another command writes"):
+            export(str(tmp_path / "run"), tmp_path / "out")
+    export(str(tmp_path / "run"), tmp_path / "out")
+    assert not (tmp_path / "out" / "left.txt").exists() and not temporary.exists()
+
+
+@contextlib.contextmanager
+def open_folder(folder):
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

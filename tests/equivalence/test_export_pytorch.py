@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 
 from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.opening import open_pretrained
+from checkpoints.pretrained.pytorch_file import open_pytorch_file
 from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
@@ -146,6 +147,21 @@ def test_a_file_from_before_pytorch_1_6_is_refused_with_a_command_that_converts_
     start = open_pretrained(str(folder), "bert_model_name")
     whole = np.load(theirs / f"{PRETRAINING}.weights.npz")
     np.testing.assert_array_equal(start.weights["cls.predictions.bias"].value(), whole["cls.predictions.bias"])
+
+
+def test_a_whole_model_is_refused_with_a_command_that_converts_it(tmp_path):
+    path = tmp_path / "pytorch_model.bin"
+    code = f"import torch; torch.manual_seed(0); torch.save(torch.nn.Linear(3, 2), {str(path)!r})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(
+        UserError, match=r"it asks for torch\.nn\.modules\.linear\.Linear.* whose code this runs"
+    ) as refused:
+        open_pytorch_file(path)
+    command = str(refused.value).split("installed: ")[1]
+    subprocess.run(command.replace("python ", f"{sys.executable} ", 1), shell=True, check=True)
+    assert {name: value.shape for name, value in load_file(tmp_path / "model.safetensors").items()} == {
+        "weight": (2, 3), "bias": (2,)
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("task", TASKS)

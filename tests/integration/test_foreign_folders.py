@@ -15,6 +15,7 @@ from checkpoints.pretrained.sentence_transformers import embedding_prompt
 from data_utils.text.__main__ import main as prepare
 from data_utils.tokenizer import make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import SPECIAL_TOKENS
+from tasks import load
 from tasks.embed import main as embed
 from tests.support.checkpoint_writers import safetensors
 from tests.support.fine_tuning_runs import write_config, write_pieces
@@ -60,9 +61,18 @@ def test_embeddings_are_those_of_hugging_face_before_and_after_an_export(case: s
             np.testing.assert_allclose(result, expected[pooling], atol=1e-5)
 
 
+def test_sentence_transformers_own_folders() -> None:
+    expected = read_json(real_data("cases", "second", "expected.json"))
+    pairs, texts = expected["ce1"]["pairs"], expected["prompts_noincl_cls"]["texts"]
+    scores = load(str(real_data("cases", "second", "ce1")))([tuple(pair) for pair in pairs])
+    np.testing.assert_allclose(scores, expected["ce1"]["scores"], atol=1e-5)
+    embeddings = load(str(real_data("cases", "second", "prompts_noincl_cls")))(texts)
+    np.testing.assert_allclose(embeddings, expected["prompts_noincl_cls"]["embeddings"], atol=1e-5)
+
+
 def test_a_prompt_is_left_out_on_request(tmp_path: Path) -> None:
     folder = real_data("cases", "st_prompt")
-    prompt = embedding_prompt(open_pretrained(str(folder), "x"), "mean")
+    prompt = embedding_prompt(open_pretrained(str(folder), "x")).text
     whole = embedded(folder, [f"{prompt}paris is a city"], tmp_path / "a.npy", "--prompt", "none")
     np.testing.assert_array_equal(whole, embedded(folder, ["paris is a city"], tmp_path / "b.npy"))
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
+from checkpoints.export.hf_folder import export
 from keras_extensions.backend import tf
 from model.huggingface import transformers
 from tasks import load
@@ -17,7 +20,7 @@ from tasks.classify import main as classify
 from tests.support.checkpoint_writers import safetensors
 from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, write_pieces
 from tests.support.hf_models import hugging_face
-from tests.support.runs import read_json, write_json
+from tests.support.runs import read_json, read_lines, write_json
 from utilities.errors import UserError
 
 POSITIONS = 200
@@ -143,14 +146,120 @@ def test_each_head_answers_its_own_task_alone(name: str, tmp_path: Path) -> None
                 load(str(tmp_path), task)
 
 
+def cross_encoder(folder: Path, outputs: int, **settings: Any) -> Any:
+    """Write the folder of a model with some outputs, and return Hugging Face's model."""
+    model = hugging_face("classification", vocab_size=len(PIECES), max_position_embeddings=POSITIONS)
+    config = model.config
+    config.num_labels = outputs
+    scoring = transformers.TFBertForSequenceClassification(config)
+    scoring.build()
+    safetensors(scoring, folder)
+    write_pieces(folder / "vocab.txt", PIECES)
+    write_json(folder / "config.json", {**read_json(folder / "config.json"), **settings})
+    return scoring
+
+
+SIGMOID, IDENTITY = "torch.nn.modules.activation.Sigmoid", "torch.nn.modules.linear.Identity"
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "is_squashed"),
+    [
+        ({"model_type": "CrossEncoder", "activation_fn": SIGMOID}, {}, True),
+        ({"model_type": "CrossEncoder", "activation_fn": IDENTITY}, {}, False),
+        ({"model_type": "CrossEncoder"}, {}, True),  # the default of sentence-transformers
+        (None, {"sentence_transformers": {"activation_fn": SIGMOID}}, True),
+        (None, {"sbert_ce_default_activation_function": IDENTITY}, False),
+        (None, {}, False),  # of Hugging Face
+    ],
+)
+def test_cross_encoders_give_the_scores_of_sentence_transformers(
+    files: dict[str, Any] | None, settings: dict[str, Any], is_squashed: bool, tmp_path: Path
+) -> None:
+    theirs = cross_encoder(tmp_path / "model", 1, **settings)
+    if files is not None:
+        write_json(tmp_path / "model" / "modules.json", [{"idx": 0, "path": "", "type": "a.Transformer"}])
+        write_json(tmp_path / "model" / "sentence_bert_config.json", {"transformer_task": "sequence-classification"})
+        write_json(tmp_path / "model" / "config_sentence_transformers.json", {**files, "prompts": {}})
+    first, second = ids_of("the film"), ids_of("was good")[1:]
+    ids, segments = [first + second], [[0] * len(first) + [1] * len(second)]
+    logit = theirs(tf.constant(ids), token_type_ids=tf.constant(segments)).logits.numpy()[0, 0]
+    export(str(tmp_path / "model"), tmp_path / "exported")
+    for folder in ("model", "exported"):
+        found = load(str(tmp_path / folder))(("the film", "was good"))
+        assert found == pytest.approx(expit(logit) if is_squashed else logit, abs=1e-5)
+
+
+def test_a_function_of_outputs_that_is_not_computed_is_refused(tmp_path: Path) -> None:
+    cross_encoder(tmp_path, 1, sbert_ce_default_activation_function="torch.nn.modules.activation.Tanh")
+    with pytest.raises(UserError, match="its files ask for Tanh of its outputs"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_a_prompt_is_left_out_of_the_pooling(pooling: str, tmp_path: Path) -> None:
+    """sentence-transformers masks [CLS] and the prompt; the first token that is left stands for [CLS]."""
+    theirs = written(tmp_path, "pretraining")
+    kinds = [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
+    write_json(tmp_path / "modules.json", kinds)
+    (tmp_path / "1_Pooling").mkdir()
+    write_json(tmp_path / "1_Pooling" / "config.json", {"pooling_mode": pooling, "include_prompt": False})
+    prompts = {"prompts": {"query": "the story was very "}, "default_prompt_name": "query"}
+    write_json(tmp_path / "config_sentence_transformers.json", prompts)
+    texts = ["good film", "it was a very fine film", "bad"]
+    for found, text in zip(load(str(tmp_path))(texts), texts):
+        hidden = theirs.bert(tf.constant([ids_of(f"the story was very {text}")])).last_hidden_state.numpy()[0, 5:]
+        expected = hidden[0] if pooling == "cls" else hidden.mean(axis=0)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(UserError, match="max_seq_length is 5, but the prompt has 5 tokens"):
+        load(str(tmp_path), max_seq_length=5)
+
+
 def test_options_that_are_no_options_are_refused(tmp_path: Path) -> None:
     written(tmp_path, "pretraining")
     model = load(str(tmp_path))
     for options, message in (
-        ({"top": 0}, "top is 0; set it to 1 or more"),
+        ({"top": 0}, "top is 0; set it to a whole number, 1 or more"),
+        ({"top": "3"}, "top is '3'"),
+        ({"among": [5]}, "give a list of words"),
         ({"top": -1}, "top is -1"),
         ({"among": []}, "give a list of words"),
         ({"among": "good"}, "give a list of words"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(UserError, match=message):
             model("the [MASK]", **options)
+    for text in ("the [MASK] \ud83d", ["the [MASK]", "caf\udce9 [MASK]"]):
+        with pytest.raises(UserError, match=r"has half a character \(a lone surrogate\)"):
+            model(text)
+    given: list[dict[str, Any]] = [
+        {"max_seq_length": -1},
+        {"max_seq_length": 0},
+        {"max_seq_length": "a"},
+        {"pooling": "max"},
+    ]
+    for settings in given:
+        (name,) = settings
+        with pytest.raises(UserError, match=rf"^(embedding\.)?{name} is ") as error:
+            load(str(tmp_path), "sentence_embedding", **settings)
+        assert "\n" not in str(error.value)
+
+
+def test_rows_without_words_have_no_tags(tmp_path: Path) -> None:
+    model = written(tmp_path / "m", "classification")
+    names = {str(number): name for number, name in enumerate(("O", "B-PER", "I-PER"))}
+    config = {**read_json(tmp_path / "m" / "config.json"), "architectures": ["BertForTokenClassification"]}
+    write_json(tmp_path / "m" / "config.json", {**config, "id2label": names})
+    assert model.config.num_labels == len(names)
+    for number, rows in enumerate(([[]], [[], ["film"], []])):
+        source, output = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.out.jsonl"
+        source.write_text("".join(json.dumps({"tokens": words}) + "\n" for words in rows), encoding="utf-8")
+        assert classify(["--checkpoint", str(tmp_path / "m"), "--file", str(source), "--output", str(output)]) == 0
+        assert [len(row["prediction"]) for row in read_lines(output)] == [len(words) for words in rows]
+
+
+def test_an_argument_that_is_not_utf8_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert classify(["--checkpoint", str(tmp_path), "caf\udce9"]) == 2
+    assert (
+        capsys.readouterr().err
+        == "error: the argument 'caf\\udce9' is not UTF-8; write it in UTF-8, or rename the file\n"
+    )

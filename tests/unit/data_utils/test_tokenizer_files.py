@@ -311,7 +311,7 @@ def test_what_the_guide_calls_refused_is_refused(file: str, example: str, tmp_pa
         start = Pretrained("there", {}, architecture, lower_case=lower_case, folder=tmp_path)
         settings = embedding_settings(start)
         assert settings is not None
-        embedding_prompt(start, settings.pooling)
+        embedding_prompt(start)
 
     read()
     content, changes = (read_json(tmp_path / file) if (tmp_path / file).exists() else {}), json.loads(example)

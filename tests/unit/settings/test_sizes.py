@@ -58,6 +58,23 @@ def test_a_recipes_sizes_give_way_to_those_of_the_weights(tmp_path: Path) -> Non
     assert plan_of(loaded)["bert_config.hidden_size"] == "192 derived"
 
 
+def test_a_released_name_with_an_odd_vocabulary_takes_any_flag() -> None:
+    """The rows are padded to a multiple of the factor, as those of a folder are."""
+    recipe = str(CONFIGS / "squad" / "squad_base.json")
+    flags = ["--bert-model-name", "bert-base-multilingual-uncased", "--bert-config.hidden-dropout-prob", "0.2"]
+    loaded = load_config("squad", ["--config", recipe, str(CONFIGS / "systems" / "squad_cpu.json"), *flags])
+    factor = loaded.config.embedding_serialization_factor
+    assert factor == 2 and sizes_of(loaded)["vocab_size"] == 105880  # 105,879 pieces
+
+
+def test_heads_that_do_not_divide_the_width_of_weights_are_refused(tmp_path: Path) -> None:
+    """Also by the plan, and whether the config has a section of sizes or not."""
+    path = write(tmp_path, {**WEIGHTS, "model_type": "bert", "num_attention_heads": 5}, "config.json")
+    for recipe in (RECIPE, CONFIGS / "fine_tuning.json"):
+        with pytest.raises(UserError, match=r"heads.*hidden_size"):
+            load(recipe, path.parent)
+
+
 def test_without_weights_a_recipes_sizes_are_used() -> None:
     loaded = load_config("squad", ["--config", str(CONFIGS / "squad" / "squad_large_checkpoint_path.json")])
     assert (sizes_of(loaded)["num_hidden_layers"], sizes_of(loaded)["vocab_size"]) == (24, 30400)

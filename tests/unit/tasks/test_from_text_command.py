@@ -95,6 +95,8 @@ def test_flags_of_pretraining_override(text: Path, capsys: pytest.CaptureFixture
         (["--start-from", "nowhere"], "no folder"),
         (["--cased", "--keep-accents"], "--keep-accents"),
         (["--jsonl-field", "body"], "--jsonl"),
+        (["--bert-config.vocab-size", "abc"], 'vocab_size = "abc" (command line): expected a whole number'),
+        (["--bert-config", "none"], "this command chooses sizes"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(

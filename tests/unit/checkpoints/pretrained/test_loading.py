@@ -328,25 +328,26 @@ def test_settings_of_sentence_transformers_are_followed_or_refused(name, content
         return
     with pytest.raises(UserError, match=named) as caught:
         start = open_pretrained(str(folder), "k")
-        embedding_prompt(start, embedding_settings(start).pooling)
+        embedding_settings(start)
+        embedding_prompt(start)
     assert name in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_the_prompt_is_that_of_a_name_or_the_default_one(source, tmp_path):
     folder = safetensors(source, tmp_path / "m")
     start = open_pretrained(str(folder), "k")
-    assert embedding_prompt(start, "mean") == ""
+    assert embedding_prompt(start) == ("", True)
     write_json(folder / "config_sentence_transformers.json", {"prompts": {"q": "ask: ", "p": "text: "}})
-    assert [embedding_prompt(start, "mean", name) for name in (None, "q", "p", "none")] == ["", "ask: ", "text: ", ""]
+    found = [embedding_prompt(start, name).text for name in (None, "q", "p", "none")]
+    assert found == ["", "ask: ", "text: ", ""]
     with pytest.raises(UserError, match=r"--prompt: the model has no prompt x; it has none, q, p"):
-        embedding_prompt(start, "mean", "x")
+        embedding_prompt(start, "x")
     modules = [{"path": "", "type": "Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
     write_json(folder / "modules.json", modules)
     (folder / "1_Pooling").mkdir()
     write_json(folder / "1_Pooling" / "config.json", {"pooling_mode": "mean", "include_prompt": False})
-    assert embedding_prompt(start, "cls", "q") == "ask: "
-    with pytest.raises(UserError, match=r"include_prompt is false, which leaves the prompt q out of the mean"):
-        embedding_prompt(start, "mean", "q")
+    assert embedding_prompt(start, "q") == ("ask: ", False)
+    assert embedding_prompt(start, "none") == ("", True)
 
 
 def test_an_encoder_in_a_folder_of_its_own_is_read(source, tmp_path):

@@ -189,7 +189,7 @@ def test_an_activation_of_a_cross_encoder_is_not_passed_over(name: str) -> None:
     for function, is_refused in (("activation.Sigmoid", True), ("linear.Identity", False)):
         value = {name: f"torch.nn.modules.{function}"}
         model = start({"sentence_transformers": value} if name == "activation_fn" else value)
-        with pytest.raises(UserError, match=r"asks for .*Sigmoid") if is_refused else contextlib.nullcontext():
+        with pytest.raises(UserError, match=r"ask for Sigmoid") if is_refused else contextlib.nullcontext():
             class_rows(model, TASKS["mnli"], trains=False)
 
 
