@@ -99,9 +99,9 @@ def predict_file(options: argparse.Namespace, model: Model) -> str:
             return [{TAGS: tags} for tags in model.tags(samples, str(source))]
 
         rows = check_rows(source, read, output, added)
-        with model.progress(rows.count - len(rows.empty)):
+        with model.progress(rows.total - len(rows.empty)):
             write_predictions(source, read, output, added, predict)
-        return f"predictions for {rows.count:,} rows: {output}{rows.note()}"
+        return f"predictions for {rows.total:,} rows: {output}{rows.note()}"
     if options.text or not tags_words:
         raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {task.name} need")
     count = check_sentences(source, options.word_column)

@@ -155,6 +155,7 @@ class Squad(FineTuning):
     def _answers(self, predict: Predict, squad: SquadSet) -> Dict[str, List[Candidate]]:
         config = self._config.squad
         windows = make_windows(squad, self.tokenizer, self._geometry, labels=False)
+        self._report_cut(squad, windows)
         logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
         start, end = (logits[name] for name in self.outputs)
         return best_answers(
@@ -167,6 +168,13 @@ class Squad(FineTuning):
             config.no_answer_threshold,
             config.align_to_words,
         )
+
+    def _report_cut(self, squad: SquadSet, windows: Windows) -> None:
+        """Log how many questions were cut."""
+        if windows.questions_cut:
+            cut = f"{windows.questions_cut:,} of {len(squad.questions):,} questions"
+            longest = self._geometry.max_query_length
+            logger.warning("%s: %s are longer than max_query_length %d and are cut", squad.origin, cut, longest)
 
     def _read(self, file_name: str, split: str) -> SquadSet:
         squad = open_squad(self._config.dataset_dir, file_name, self._config.squad.dataset_name, split)
@@ -196,6 +204,7 @@ class Squad(FineTuning):
 
     def _describe(self, squad: SquadSet, windows: Windows) -> Dict[str, Any]:
         """Return the facts about the training data for the report."""
+        self._report_cut(squad, windows)
         vocabulary = self.required_tokenizer_settings.vocabulary
         used = len(np.unique(windows.question))
         pieces = np.concatenate([context.ids for context in windows.contexts])
