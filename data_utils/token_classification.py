@@ -117,7 +117,7 @@ def encode_words(tokenizer: Tokenizer, sentences: Sequence[Sequence[str]], max_s
         truncated += sum(len(pieces[word]) for word in words) > max_seq_length - 2
         ids[row, column] = tokenizer.token_to_id(SEPARATOR)
         mask[row, : column + 1] = 1
-    rows, columns, numbers = np.array(kept, np.int64).T
+    rows, columns, numbers = np.array(kept, np.int64).reshape(-1, 3).T
     arrays = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros(shape, np.int32)}
     share = float(np.sum(ids == unknown) / np.sum(mask))
     return Encoded(arrays, rows, columns, numbers, truncated, truncated_words, share)
