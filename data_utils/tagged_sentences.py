@@ -231,6 +231,7 @@ def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
     found = [tagged(marked[number]) for number in kept]
     counts = (
         (unmarked if has_tags else 0, "texts that nobody has marked are left out"),
+        (sum(each.others for each in marked), "annotations of texts that have another one before are left out"),
         (sum(each.overlapping for each in found), "entities overlap an earlier one and are left out"),
         (sum(each.widened for each in found), "entities begin or end within a word, and are taken to its end"),
     )

@@ -32,10 +32,11 @@ class Span(NamedTuple):
 
 
 class Marked(NamedTuple):
-    """A text and its entities; ``spans`` is None if nobody has marked them."""
+    """A text and its entities; ``spans`` is None if nobody has marked them, and ``others`` counts other annotations."""
 
     text: str
     spans: Optional[List[Span]]
+    others: int = 0
 
 
 class Tagged(NamedTuple):
@@ -89,7 +90,9 @@ def _label_studio(row: Mapping[str, Any]) -> Marked:
     data = row["data"]
     text = data["text"] if "text" in data else next(value for value in data.values() if isinstance(value, str))
     made = [each for each in row.get("annotations", row.get("completions")) if not each.get("was_cancelled")]
-    return Marked(text, [_span(each["value"]) for each in _results(made[0])] if made else None)
+    if not made:
+        return Marked(text, None)
+    return Marked(text, [_span(each["value"]) for each in _results(made[0])], len(made) - 1)
 
 
 def _results(annotation: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -93,7 +93,7 @@ def predict_file(options: argparse.Namespace, model: Model) -> str:
         read, added = (filled(*columns), task.predicted_columns) if field is None else (words_in(field), [TAGS])
 
         rows = check_rows(source, read, output, added)
-        with model.call(rows.count - len(rows.empty), str(source)) as call:
+        with model.call(rows.total - len(rows.empty), str(source)) as call:
 
             def predict(samples: Sequence[Any]) -> List[Dict[str, Any]]:
                 if field is None:
@@ -101,7 +101,7 @@ def predict_file(options: argparse.Namespace, model: Model) -> str:
                 return [{TAGS: tags} for tags in task.tags(call, samples)]
 
             write_predictions(source, read, output, added, predict)
-        return f"predictions for {rows.count:,} rows: {output}{rows.note()}"
+        return f"predictions for {rows.total:,} rows: {output}{rows.note()}"
     if options.text or not tags_words:
         raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {task.name} need")
     count = check_sentences(source, options.word_column)

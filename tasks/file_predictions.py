@@ -135,18 +135,20 @@ def read_texts(source: Path, column: Optional[str]) -> List[str]:
     else:
         lines = read_text(source).split("\n")
         rows = list(enumerate(lines if lines[-1] else lines[:-1], start=1))
-    empty = [number for number, text in rows if not isinstance(text, str) or not text.strip()]
-    if empty:
-        raise UserError(f"{source}: {lines_named(empty)}: no text; leave them out, because each text is a row")
+    texts = [text for _, text in rows if isinstance(text, str) and text.strip()]
+    if len(texts) < len(rows):
+        empty = [number for number, text in rows if not isinstance(text, str) or not text.strip()]
+        has = "has" if len(empty) == 1 else "have"
+        raise UserError(f"{source}: {lines_named(empty)}: {has} no text; leave out what is empty, or write a text")
     if not rows:
         raise UserError(f"{source}: is empty; name a file with texts")
-    return [text for _, text in rows]
+    return texts
 
 
 class Rows(NamedTuple):
     """The number of rows of a file, and the lines of those that have no text, which get an empty prediction."""
 
-    count: int
+    total: int
     empty: List[int]
 
     def note(self) -> str:

@@ -14,7 +14,7 @@ from settings.data_sections import USUAL_SEPARATOR, ClassificationData, Embeddin
 from settings.derived import own_files
 from settings.schema import TrainingConfig
 from utilities.errors import UserError
-from utilities.tables import check_columns, distinct_values, has_lists
+from utilities.tables import check_columns, check_flags, distinct_values, has_lists
 
 
 def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
@@ -48,6 +48,8 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
         return {}
     path, separator, classes = _path(config, own, "train_file"), own.label_separator, own.classes
     if isinstance(own.label, list):
+        if path is not None:
+            check_flags(path, own.label)
         separator, classes = separator or USUAL_SEPARATOR, classes or own.label
     elif path is not None:
         if separator is None and has_lists(path, own.label):

@@ -88,7 +88,7 @@ class Squad(FineTuning):
         windows = make_windows(squad, self.tokenizer, self._geometry, labels=True, unanswerable=no_answers)
         if not windows.count:
             raise UserError(f"{squad.origin}: no question has an answer in its context; name a file to train on")
-        self._report_cut_questions(squad.origin, windows.cut_questions)
+        self._report_cut_questions(squad.origin, windows.questions_cut)
         reader = self.rows(self._samples(windows, labels=True), windows.tokens())
         self._facts = {"records": reader.count, **self._describe(squad, windows)}
         return reader
@@ -166,9 +166,9 @@ class Squad(FineTuning):
         config = self._config.squad
         windows = make_windows(squad, self.tokenizer, self._geometry, labels=False)
         if isinstance(predict, PredictorCall):
-            predict.count(len(squad.questions), windows.cut_questions)
+            predict.count(len(squad.questions), windows.questions_cut)
         elif is_reported:
-            self._report_cut_questions(squad.origin, windows.cut_questions)
+            self._report_cut_questions(squad.origin, windows.questions_cut)
         logits = self.predicted(predict, self._samples(windows, labels=False), windows.tokens())
         start, end = (logits[name] for name in self.outputs)
         return best_answers(

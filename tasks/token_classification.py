@@ -209,14 +209,8 @@ class TokenClassification(FineTuning):
         return {"entities": [{**entity._asdict(), "probability": round(entity.probability, 6)} for entity in answer]}
 
     def entities(self, predict: Predict, texts: Sequence[str]) -> List[List[Entity]]:
-        """Return the entities of each text in their order.
-
-        Raises:
-            UserError: a text has no words.
-        """
+        """Return the entities of each text in their order."""
         spans = word_spans(self.tokenizer, texts)
-        if not all(spans):
-            raise UserError("the text has no words")
         sentences = [[text[begin:end] for begin, end in each] for text, each in zip(texts, spans)]
         encoded = self._encoded(sentences)
         logits = self._logits(predict, encoded)

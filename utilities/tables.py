@@ -270,6 +270,20 @@ def _listed_values(value: Any) -> Any:
     return value
 
 
+def check_flags(path: Path, columns: Sequence[str]) -> None:
+    """Check that columns have 0 and 1 only.
+
+    Raises:
+        UserError: the file cannot be read, or a cell has something else.
+    """
+    for number, row in read_table(path):
+        for column in columns:
+            value = (row or {}).get(column)
+            if value is None or not are_flags([value_as_text(value)]):
+                what = f"{column} is {short(value)}, not 0 or 1, as a column of a label has"
+                raise UserError(f"{path}: line {number}: {what}; {REPAIR}, or name another column")
+
+
 def are_flags(texts: Iterable[str]) -> bool:
     """Return whether values are 0 and 1, false and true, only."""
     return all(text.lower() in FLAGS for text in texts)

@@ -175,11 +175,11 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             columns = f" (the columns are {listed(row)})" if problem.field.split(".")[0] not in row else ""
             broken[number] = f"{problem}{columns}"
     if broken:
-        (number, problem), *others = broken.items()
+        (first, reason), *others = broken.items()
         fields = f"set {task.section} ({_flags(task)}.text, .label) to what the file has"
         repair = f"correct it there, or {fields}" if task.benchmark == OWN else REPAIR
         more = f", and {lines_named([other for other, _ in others])} cannot be used either" if others else ""
-        raise UserError(f"{origin}: line {number}: {problem}{more}; {repair}")
+        raise UserError(f"{origin}: line {first}: {reason}{more}; {repair}")
     for kind, numbers in left_out.items():
         level = logging.INFO if kind == UNDECIDED else logging.WARNING  # the former is a property of the benchmark
         logger.log(level, "%s: %s lines %s are left out (line %s first)", origin, f"{len(numbers):,}", kind, numbers[0])

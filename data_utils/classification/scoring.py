@@ -51,9 +51,10 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Return Pearson's correlation coefficient of ``(N,)`` numbers each, or of ``(N, C)`` over all columns."""
     x = np.asarray(predictions, np.float64)
     y = np.asarray(labels, np.float64)
+    varies = np.ptp(x, axis=0).any() and np.ptp(y, axis=0).any()  # else their means, which are rounded, seem to differ
     x, y = x - x.mean(axis=0), y - y.mean(axis=0)
     spread = np.sqrt(np.sum(x * x)) * np.sqrt(np.sum(y * y))
-    return float(np.clip(np.sum(x * y) / spread, -1, 1)) if spread > 0 else 0.0
+    return float(np.clip(np.sum(x * y) / spread, -1, 1)) if varies and spread > 0 else 0.0
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:

@@ -57,6 +57,7 @@ class Windows(NamedTuple):
 
     Attributes:
         contexts: the contexts of all paragraphs.
+        questions_cut: number of questions that were longer than ``max_query_length``.
         asked: the number of its context, and the pieces, of each of Q questions.
         question: each window's question; the windows of a question follow one another.
         begin: first piece of its part of the context, counted in the context.
@@ -64,10 +65,10 @@ class Windows(NamedTuple):
         first_column: the column at which its part of the context begins, after [CLS] question [SEP].
         start, end: columns of the answer's first and last piece; 0, [CLS], if the window does not contain the whole
             answer, or answers were not requested.
-        cut_questions: number of questions that were longer than ``max_query_length``.
     """
 
     contexts: List[Context]
+    questions_cut: int
     asked: List[Tuple[int, List[int]]]
     question: np.ndarray
     begin: np.ndarray
@@ -75,7 +76,6 @@ class Windows(NamedTuple):
     first_column: np.ndarray
     start: np.ndarray
     end: np.ndarray
-    cut_questions: int = 0
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -108,9 +108,9 @@ def make_windows(
         )
         for encoding in _encoded(tokenizer, [paragraph.context for paragraph in squad.paragraphs])
     ]
-    longest = geometry.max_query_length
-    pieces = [encoding.ids for encoding in _encoded(tokenizer, [question.text for question in squad.questions])]
-    asked = [(question.paragraph, ids[:longest]) for question, ids in zip(squad.questions, pieces)]
+    whole = [encoding.ids for encoding in _encoded(tokenizer, [question.text for question in squad.questions])]
+    asked = [(each.paragraph, ids[: geometry.max_query_length]) for each, ids in zip(squad.questions, whole)]
+    cut = sum(len(ids) > geometry.max_query_length for ids in whole)
     windows: List[Tuple[int, ...]] = []
     for number, (paragraph, ids) in enumerate(asked):
         context, column = contexts[paragraph], len(ids) + 2
@@ -126,8 +126,7 @@ def make_windows(
             inside = is_located and begin <= first and last < begin + length
             answer = (column + first - begin, column + last - begin) if inside else (0, 0)
             windows.append((number, begin, length, column, *answer))
-    found = Windows(contexts, asked, *np.array(windows, np.int32).reshape(-1, 6).T)
-    return found._replace(cut_questions=sum(len(ids) > longest for ids in pieces))
+    return Windows(contexts, cut, asked, *np.array(windows, np.int32).reshape(-1, 6).T)
 
 
 def _encoded(tokenizer: Tokenizer, texts: List[str]) -> Iterator[Encoding]:

@@ -181,6 +181,7 @@ def test_entities_are_parts_of_the_text(root: Path) -> None:
             assert "|".join(inside) in "|".join(words)  # whole words
             counts["one" if len(inside) == 1 else "more"] += 1
     assert counts["one"] and counts["more"]
+    assert model("\u200b") == [] and model(["\u200b", "a"])[0] == []  # no words
 
 
 def test_bfloat16_has_the_probabilities_to_some_digits(root: Path) -> None:

@@ -78,6 +78,9 @@ def test_lists_of_words_are_tagged(root: Path, trained: Path, capsys: pytest.Cap
         {**rows[0], "prediction": ["B-PER", "I-PER", "O", "B-LOC"]},
         {**rows[1], "prediction": []},
     ]
+    (root / "one.jsonl").write_text('{"tokens": []}\n', encoding="utf-8")
+    assert classify([*start, "--file", str(root / "one.jsonl"), "--output", str(root / "empty.jsonl")]) == 0
+    assert read_lines(root / "empty.jsonl") == [{"tokens": [], "prediction": []}]
     with open(source, "a", encoding="utf-8") as file:
         file.write('{"id": 9, "tokens": ["Anna", 5]}\n')
     capsys.readouterr()

@@ -255,12 +255,14 @@ def test_spans_that_are_left_out_or_widened_are_counted(tmp_path: Path) -> None:
         {"text": "Eiffel's tower", "labels": [[0, 4, "PER"], [0, 14, "ORG"], [9, 14, "LOC"]]},
         {"text": "the  film", "labels": [[4, 5, "GAP"]]},
         {"data": {"text": "nobody"}, "annotations": []},
+        {"data": {"text": "a"}, "annotations": [{"result": []}, {"result": []}]},
     ]
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     sentences = read_sentences(str(tmp_path), TRAIN)
-    assert sentences.tags == [["B-ORG", "I-ORG", "I-ORG", "I-ORG"], ["O", "O"]]
+    assert sentences.tags == [["B-ORG", "I-ORG", "I-ORG", "I-ORG"], ["O", "O"], ["O"]]
     assert list(sentences.notes) == [
         "1 texts that nobody has marked are left out",
+        "1 annotations of texts that have another one before are left out",
         "3 entities overlap an earlier one and are left out",
     ]
     (tmp_path / "dev.json").write_text(json.dumps({"text": "Eiffel's", "labels": [[0, 4, "PER"]]}), encoding="utf-8")

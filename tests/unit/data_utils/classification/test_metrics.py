@@ -99,6 +99,10 @@ def test_undefined_scores_are_zero() -> None:
     for name in ("matthews", "pearson", "spearman"):
         assert METRICS[name](same, labels) == 0
     assert METRICS["f1"](np.zeros(4), np.zeros(4)) == 0
+    constants = [np.full(1000, value) for value in (0.1, 0.7, 1 / 3, 1e9 + 0.1)]  # SciPy has NaN for each pair
+    assert {METRICS[name](a, b) for name in ("pearson", "spearman") for a in constants for b in constants} == {0.0}
+    one_class = np.ones(5, np.int32)  # scikit-learn 1.9: 0, 1, 1
+    assert [METRICS[name](one_class, one_class) for name in ("matthews", "f1", "macro_f1")] == [0, 1, 1]
 
 
 @pytest.mark.parametrize(

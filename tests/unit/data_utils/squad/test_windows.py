@@ -72,6 +72,8 @@ def test_windows_are_those_of_the_published_algorithm(
         batch = rows(windows, geometry, vocabulary, labels)
         expected = list(reference(squad, tokenizer, geometry, labels))
         assert windows.question.tolist() == [window["question"] for window in expected]
+        asked = [len(tokenizer.encode(question.text, add_special_tokens=False)) for question in squad.questions]
+        assert windows.questions_cut == sum(count > geometry.max_query_length for count in asked)
         for name, values in batch.items():
             assert values.dtype == np.int32
             wanted = np.array([window[name] for window in expected]).reshape(values.shape)
