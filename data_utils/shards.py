@@ -33,7 +33,7 @@ from data_utils.records.manifest import WORK_FOLDER
 from utilities.commands import RUN_AGAIN
 from utilities.environment import usable_cores
 from utilities.errors import UserError
-from utilities.files import write_atomically
+from utilities.files import only_command_in, write_atomically
 
 SHARDS_PER_WORKER = 2  # one in progress and one waiting
 NEW_OBJECTS = 100_000  # between two garbage collections; with Python's default, 700, they take a sixth of the time
@@ -173,7 +173,7 @@ def _lost_workers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_workers(count: int, scheduler: Optional[str] = None, folder: Optional[Path] = None) -> Iterator[Workers]:
-    """Yield workers, which end with the block, or with this process, however it ends.
+    """Yield workers, which end with the block, or with this process, however it ends; lock their folder.
 
     Args:
         count: Number of processes on this machine; 1 runs everything in this process.
@@ -181,8 +181,16 @@ def open_workers(count: int, scheduler: Optional[str] = None, folder: Optional[P
         folder: Output folder, created if absent. All workers of that scheduler must see it under the same path.
 
     Raises:
-        UserError: The cluster cannot be used.
+        UserError: The cluster cannot be used, or another command works in the folder.
     """
+    with only_command_in(folder) if folder is not None else contextlib.nullcontext(), _workers(
+        count, scheduler, folder
+    ) as workers:
+        yield workers
+
+
+@contextlib.contextmanager
+def _workers(count: int, scheduler: Optional[str], folder: Optional[Path]) -> Iterator[Workers]:
     gc.set_threshold(NEW_OBJECTS)  # in this process, which may be the only worker, as in the others
     if scheduler is not None:
         with _connected(scheduler) as client:

@@ -28,7 +28,7 @@ from model.architecture import Architecture
 from model.huggingface import BertConfig, hugging_face_config, transformers
 from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL, TASKS
 from utilities.errors import UserError
-from utilities.files import sha256
+from utilities.files import sha256, temporary_path
 
 CHECKPOINT, OUTPUT = "--checkpoint", "--output"
 
@@ -79,9 +79,8 @@ def export(
     notes = list(exported.notes)
     if vocabulary is None:
         notes.append("The vocabulary is not known, so there are no tokenizer files.")
-    temporary = output.parent / f".writing-{output.name}"
+    temporary = temporary_path(output)  # another command that writes the same folder has one of its own
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         config.save_pretrained(str(temporary))
         metadata = {"format": "pt"}

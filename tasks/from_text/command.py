@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -20,6 +21,7 @@ from tasks.from_text.steps import StepError, export_model, fix_updates, parts, p
 from utilities.commands import make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
+from utilities.files import only_command_in
 from utilities.tables import aligned
 
 PROGRAM = "run_from_text.py"
@@ -90,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace, others: Sequence[str], started: float) -> Optional[int]:
     try:
-        _make(options, others, started)
+        with contextlib.nullcontext() if options.plan else only_command_in(options.output_dir / _name(options)):
+            _make(options, others, started)
     except StepError as failure:
         return int(failure.args[0])
     except Stopped as stop:
