@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional
 
+from reports.run_files import is_number
 from tasks.from_text.choice import Choice, Recipe
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_json_lines, read_json_object, write_atomically
@@ -53,10 +55,8 @@ class Folder:
         machine = _mapping(plan, "facts").get("machine")
         if machine != facts["machine"]:
             print(f"The plan was made on another machine ({machine}), for whose speed its time is.")
-        try:
+        with damage_in(path, "give another --name"):
             return _recipe(_mapping(plan, "recipe"))
-        except (KeyError, TypeError) as error:
-            raise UserError(f"{path}: is not a plan of this version ({error}); give another --name") from error
 
     def begin(self, command: Mapping[str, Any], recipe: Recipe, facts: Mapping[str, str]) -> None:
         """Write down what is decided; arguments as for ``planned``, and the choice."""
@@ -80,8 +80,9 @@ class Folder:
         path = self.path / TIMES
         totals: Dict[str, float] = {}
         for line in read_json_lines(path) if path.exists() else []:
-            if line:
-                totals[line["step"]] = totals.get(line["step"], 0.0) + line["seconds"]
+            step, seconds = (line or {}).get("step"), (line or {}).get("seconds")
+            if isinstance(step, str) and is_number(seconds):
+                totals[step] = totals.get(step, 0.0) + seconds
         return totals
 
     def read(self, name: str) -> Optional[Dict[str, Any]]:
@@ -93,7 +94,17 @@ class Folder:
         write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _read(self, name: str) -> Dict[str, Any]:
-        return read_json_object(self.path / name, fix="give another --name")
+        return read_json_object(self.path / name, fix="delete it and repeat the command, or give another --name")
+
+
+@contextlib.contextmanager
+def damage_in(path: Path, fix: str = "delete it and repeat the command") -> Iterator[None]:
+    """Within the block, which uses what a file contains, report that this is not what this version writes."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path}: is damaged, or of another version ({reason}); {fix}") from error
 
 
 def _mapping(plan: Mapping[str, Any], key: str) -> Dict[str, Any]:

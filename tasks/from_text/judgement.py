@@ -14,7 +14,7 @@ from reports.page import final_value, steady_throughput
 from reports.run_files import read_run_folder
 from tasks.from_text.blanks import fillings
 from tasks.from_text.choice import Recipe
-from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder
+from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, damage_in
 from tasks.from_text.table import expected_bits
 from utilities.metric_names import MLM_LOSS
 from utilities.tables import aligned
@@ -31,8 +31,9 @@ def judge(folder: Folder, recipe: Recipe, updates: Mapping[str, int], hours: flo
         folder.lap("page")
         result["seconds"] = folder.seconds()
         folder.write(RESULT, result)
-    page = write_from_text_page(folder.path / PAGE, result)
-    print("\n".join(result_lines(result)))
+    with damage_in(folder.path / RESULT):
+        page, lines = write_from_text_page(folder.path / PAGE, result), result_lines(result)
+    print("\n".join(lines))
     print(f"\npage:  {page}\nmodel: {folder.path / MODEL} (a Hugging Face folder)")
 
 
@@ -41,7 +42,7 @@ def read_result(
 ) -> Dict[str, Any]:
     """Return what came out, as JSON can represent it; losses in nats."""
     runs = {name: read_run_folder(folder.path / name) for name in updates}
-    last = runs[list(updates)[-1]]
+    last, data = runs[list(updates)[-1]], folder.path / "data" / list(updates)[-1]  # also of a folder that was renamed
     loss, accuracy = last.scores.get(MLM_LOSS), last.scores.get(ACCURACY)
     training = final_value(last, MLM_LOSS)
     return {
@@ -53,7 +54,7 @@ def read_result(
         "updates": dict(updates),
         "loss": loss,
         "right": accuracy,
-        "bits_per_byte": _bits_per_byte(Path(str(last.config["dataset_dir"])), loss),
+        "bits_per_byte": _bits_per_byte(data, loss),
         "training_loss": training,
         "baselines": _baselines(last.context_free(held_out=True), last.unigram_entropy(), last.vocabulary_size()),
         "forecasts": forecasts(recipe, loss),
@@ -63,7 +64,7 @@ def read_result(
             for name, run in runs.items()
             if (rates := steady_throughput(run)[1])
         },
-        "blanks": fillings(Path(str(last.config["dataset_dir"])), folder.path / MODEL),
+        "blanks": fillings(data, folder.path / MODEL),
         "reports": {name: f"{name}/report.html" for name in updates},
     }
 

@@ -18,7 +18,7 @@ from model.tasks import PRETRAINING
 from reports.run_files import read_run_folder
 from tasks import task_class, train
 from tasks.from_text.choice import TOKENS_PER_UPDATE, Recipe
-from tasks.from_text.folder import MODEL, UPDATES, Folder
+from tasks.from_text.folder import MODEL, UPDATES, Folder, damage_in
 from utilities.commands import start_command
 from utilities.errors import UserError
 from utilities.files import PROJECT, write_atomically
@@ -226,7 +226,8 @@ def fix_updates(folder: Folder, recipe: Recipe, trainings: Sequence[Part], hours
     """
     known = folder.read(UPDATES)
     if known is not None:
-        return {name: int(number) for name, number in known["updates"].items()}
+        with damage_in(folder.path / UPDATES):
+            return {part.name: int(known["updates"][part.name]) for part in trainings}
     print("\n=== timing the first updates", flush=True)
     with waiting("loading TensorFlow"):
         from training import seeds  # noqa: F401 (so that the first timing is without it)

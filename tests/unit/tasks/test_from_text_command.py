@@ -17,8 +17,10 @@ from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.sources import source_from_options
 from tasks.from_text.command import Decision, decide, main, split
 from tasks.from_text.facts import TextFacts, look_at_text
-from tasks.from_text.steps import prepare
+from tasks.from_text.judgement import judge
+from tasks.from_text.steps import Part, fix_updates, prepare
 from tests import ROOT
+from utilities.errors import UserError
 
 WORDS = "the cat of a farmer sat on the mat and looked at some of the birds in the old garden"
 
@@ -169,11 +171,32 @@ def test_a_damaged_plan_is_refused(text: Path, capsys: pytest.CaptureFixture[str
     assert "another --name" in refusal(capsys, text)
 
 
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"updates": 5}', '{"updates": {"32": "x", "128": 1}}'])
+def test_damaged_updates_are_refused(text: Path, content: str) -> None:
+    decision = begin(text)
+    folder, recipe = decision.folder, decision.recipe
+    (folder.path / "updates.json").write_text(content, encoding="utf-8")
+    trainings = [Part(str(length), {}) for length in recipe.lengths]
+    with pytest.raises(UserError, match=r"updates\.json.*; delete it and repeat the command"):
+        fix_updates(folder, recipe, trainings, 1.0)
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"seconds": {"a": "x"}}', '{"seconds": {}, "hours": 0}'])
+def test_a_damaged_result_is_refused(text: Path, content: str) -> None:
+    decision = begin(text)
+    folder = decision.folder
+    (folder.path / "result.json").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"result\.json.*; delete it and repeat the command"):
+        judge(folder, decision.recipe, {"32": 1}, 1.0, decision.facts)
+
+
 def test_what_was_worked_is_added_up(text: Path) -> None:
     folder = begin(text).folder
     folder.lap("a", 2.0)
     folder.lap("b", 3.0)
     folder.lap("a", 1.5)
+    with open(folder.path / "times.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"step": "a"}\n{"step": 1, "seconds": 2}\n[]\n{"step": "b", "seconds": "x"}\n{"st')
     assert folder.seconds() == {"a": 3.5, "b": 3.0}
 
 
