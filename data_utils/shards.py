@@ -13,13 +13,14 @@ import functools
 import gc
 import hashlib
 import json
+import logging
 import multiprocessing
 import os
 import signal
 import sys
 import tempfile
 import threading
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -33,11 +34,14 @@ from data_utils.records.manifest import WORK_FOLDER
 from utilities.commands import RUN_AGAIN
 from utilities.environment import usable_cores
 from utilities.errors import UserError
-from utilities.files import write_atomically
+from utilities.files import only_command_in, write_atomically
+
+logger = logging.getLogger(__name__)
 
 SHARDS_PER_WORKER = 2  # one in progress and one waiting
 NEW_OBJECTS = 100_000  # between two garbage collections; with Python's default, 700, they take a sixth of the time
 CONNECT_SECONDS = 20
+WAIT_SECONDS = 15.0  # for a shard, until it is asked whether there are workers
 INSTALL_DASK = "pip install -r requirements-cluster.txt"
 
 
@@ -92,10 +96,11 @@ MakeShard = Callable[[Shard], Tuple[List[str], Dict[str, Any]]]
 
 
 class Workers(NamedTuple):
-    """Where shards are made, and how many at the same time."""
+    """Where shards are made, how many at the same time, and who says why none is made at the moment."""
 
     executor: Executor
     at_once: int = 1
+    obstacle: Callable[[], str] = str
 
 
 class ThisProcess(Executor):
@@ -144,13 +149,24 @@ def run_shards(
                         break
                 if not running:
                     return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                for future in _completed(running, workers):
                     shard, facts = running.pop(future), future.result()
                     progress.update(shard.size)
                     yield shard.number, facts
     finally:
         for future in running:
             future.cancel()
+
+
+def _completed(running: Iterable[Future[Any]], workers: Workers) -> Iterable[Future[Any]]:
+    """Wait for at least one; log from time to time why it takes so long, if that is known."""
+    while True:
+        done = wait(running, WAIT_SECONDS, FIRST_COMPLETED).done
+        if done:
+            return done
+        obstacle = workers.obstacle()
+        if obstacle:
+            logger.warning(obstacle)
 
 
 def _make(step: Step, make: MakeShard, shard: Shard) -> Dict[str, Any]:
@@ -165,6 +181,8 @@ def _lost_workers() -> Iterator[None]:
         yield
     except BrokenProcessPool as error:
         raise UserError(f"a worker process ended (out of memory?); use fewer --workers, and {RUN_AGAIN}") from error
+    except CancelledError as error:  # distributed cancels all when it has lost the scheduler
+        raise UserError(f"the Dask scheduler has ended, or cannot be reached any more; {RUN_AGAIN}") from error
     except Exception as error:
         if type(error).__module__.partition(".")[0] != "distributed":
             raise
@@ -173,7 +191,7 @@ def _lost_workers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_workers(count: int, scheduler: Optional[str] = None, folder: Optional[Path] = None) -> Iterator[Workers]:
-    """Yield workers, which end with the block, or with this process, however it ends.
+    """Yield workers, which end with the block, or with this process, however it ends; lock their folder.
 
     Args:
         count: Number of processes on this machine; 1 runs everything in this process.
@@ -181,15 +199,24 @@ def open_workers(count: int, scheduler: Optional[str] = None, folder: Optional[P
         folder: Output folder, created if absent. All workers of that scheduler must see it under the same path.
 
     Raises:
-        UserError: The cluster cannot be used.
+        UserError: The cluster cannot be used, or another command works in the folder.
     """
+    with only_command_in(folder) if folder is not None else contextlib.nullcontext(), _workers(
+        count, scheduler, folder
+    ) as workers:
+        yield workers
+
+
+@contextlib.contextmanager
+def _workers(count: int, scheduler: Optional[str], folder: Optional[Path]) -> Iterator[Workers]:
     gc.set_threshold(NEW_OBJECTS)  # in this process, which may be the only worker, as in the others
     if scheduler is not None:
         with _connected(scheduler) as client:
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
                 _check_cluster(client, scheduler, folder)
-            yield Workers(client.get_executor(pure=False), max(1, sum(client.nthreads().values())))
+            at_once = max(1, sum(client.nthreads().values()))
+            yield Workers(client.get_executor(pure=False), at_once, functools.partial(_no_worker, client, scheduler))
     elif count <= 1:
         yield ALONE
     else:
@@ -234,6 +261,15 @@ def _start_fork_server(context: ForkServerContext) -> None:
         forkserver.ensure_running()
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _no_worker(client: Any, address: str) -> str:
+    """Return a line if no worker is left that could make a shard."""
+    try:
+        workers = client.nthreads()
+    except Exception:  # the scheduler does not answer; distributed ends all shards soon
+        return f"the Dask scheduler {address} does not answer"
+    return "" if workers else f"no worker is connected to {address}: start one (python -m dask worker {address})"
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ Example:
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -16,7 +17,13 @@ import random
 
 import numpy as np
 
-from utilities.environment import keep_freed_memory, prepare_transformers, return_freed_memory
+from keras_extensions.quiet import without_noise
+from utilities.environment import (
+    keep_freed_memory,
+    lacks_instructions,
+    prepare_transformers,
+    return_freed_memory,
+)
 from utilities.errors import UserError
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -26,12 +33,14 @@ keep_freed_memory()  # before TensorFlow has threads
 gc.set_threshold(100_000)  # each collection visits TensorFlow's million objects: a tenth of a command's start
 
 # TensorFlow's log shows errors only, unless the user has set a level; without an NVIDIA driver not even errors, because
-# TensorFlow reports its absence as one. What its code writes while it is being loaded cannot be hidden.
+# TensorFlow reports its absence as one. On a processor without AVX, TensorFlow ends the process and says why.
 NVIDIA_DRIVERS = ("/proc/driver/nvidia", "/dev/dxg")  # Linux, and Linux on Windows
+shows_all = "TF_CPP_MIN_LOG_LEVEL" in os.environ or lacks_instructions("avx")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if any(map(os.path.exists, NVIDIA_DRIVERS)) else "3")
 
 try:
-    import tensorflow as tf  # reads these variables
+    with contextlib.nullcontext() if shows_all else without_noise():
+        import tensorflow as tf  # reads these variables
 except (ImportError, MemoryError) as error:
     if isinstance(error, ImportError) and "failed to map segment" not in str(error):
         raise

@@ -73,7 +73,7 @@ def teacher_outputs(config: TrainingConfig, benchmark: BenchmarkTask, texts: Seq
     identity = teacher_identity(start, benchmark, inputs)
     path = Path(config.output_dir) / f"teacher-{identity[:16]}.npz"
     with one_at_a_time(path.parent):
-        logits = read_logits(path)
+        logits = read_logits(path, (count, benchmark.classes))
         if logits is None:
             logits = computed_logits(model, inputs, path)
         else:
@@ -123,11 +123,13 @@ def computed_logits(model: Model, inputs: Features, path: Path) -> np.ndarray:
     return logits
 
 
-def read_logits(path: Path) -> Optional[np.ndarray]:
+def read_logits(path: Path, shape: Tuple[int, int]) -> Optional[np.ndarray]:
     """Return the outputs in a file; None if there are none, or they are damaged: the file has checksums."""
     try:
         with np.load(path, allow_pickle=False) as file:
             logits: np.ndarray = file["logits"]
+            if logits.shape != shape or logits.dtype != np.float32:
+                raise ValueError(f"{logits.shape} {logits.dtype} instead of {shape} float32")
             return logits
     except FileNotFoundError:
         return None

@@ -171,6 +171,12 @@ def fast_bfloat16() -> str:
     return ""
 
 
+def lacks_instructions(name: str) -> bool:
+    """Return whether this is an x86 processor that is known not to have these instructions, such as ``avx``."""
+    flags = _cpu_field("flags")
+    return flags is not None and name not in flags.split()
+
+
 def git_commit(folder: Path) -> Optional[str]:
     """Return the commit of a folder, followed by ``-dirty`` if files differ; None without git."""
     try:

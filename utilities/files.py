@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import socket
 import stat
 from pathlib import Path
-from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from utilities.errors import UserError
 
@@ -57,6 +58,37 @@ def name_full_disk(error: Optional[BaseException], path: Path) -> None:
     """Add the file's name to the error of a full disk, which lacks it if a write to an open file failed."""
     if isinstance(error, OSError) and error.errno in DISK_FULL and error.filename is None:
         error.filename = str(path)
+
+
+@contextlib.contextmanager
+def only_command_in(folder: Path) -> Iterator[None]:
+    """Within the block, refuse other commands that work in a folder, which is made; what stays empty of it is removed.
+
+    The lock is the kernel's, on the open folder: it leaves no file, and ends with the process. A file system without
+    such locks, such as NFS, has none.
+
+    Raises:
+        UserError: another command works in the folder.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a file, or a folder that cannot be made, is reported by those who use it
+            made = [path for path in (folder, *folder.parents) if not path.exists()]
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.callback(_remove_empty, made)
+            except BlockingIOError as error:
+                reason = "another command works in this folder; let it end, then run this one again"
+                raise UserError(f"{folder}: {reason}") from error
+        yield
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    with contextlib.suppress(OSError):  # the first that is not empty ends it
+        for folder in folders:
+            folder.rmdir()
 
 
 def failed_write(error: OSError, folder: Path, fix: str) -> UserError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import resource
 from pathlib import Path
 from typing import List, Tuple, Union
 
@@ -26,7 +27,8 @@ from utilities.errors import UserError
 logger = logging.getLogger(__name__)
 
 
-_OPEN_FILES = 256  # Well below the usual limit of 1024 descriptors, which TensorFlow needs too.
+_OPEN_FILES = 256  # of a reader
+_SHARE_OF_LIMIT = 4  # of the descriptors that the system allows: packing has two readers, and TensorFlow needs some
 
 
 class RecordFiles:
@@ -67,7 +69,7 @@ class RecordFiles:
         self.counts = [boundaries.size - 1 for boundaries in self._boundaries]
         if self.manifest is not None:
             check_counts(self.manifest, dict(zip((path.name for path in self.paths), self.counts)))
-        self._opened = functools.lru_cache(_OPEN_FILES)(RandomAccessFile)
+        self._opened = functools.lru_cache(most_open_files())(RandomAccessFile)
         self._starts = np.concatenate(([0], np.cumsum(self.counts, dtype=np.int64)))
         self.count = int(self._starts[-1])
         if self.count == 0:
@@ -119,6 +121,12 @@ class RecordFiles:
             raise UserError(f"{folder}: {reason}; set data.verify_checksums to false")
         logger.info("verifying the checksums of %d files (data.verify_checksums)", len(self.paths))
         check_checksums(self.manifest, folder)
+
+
+def most_open_files() -> int:
+    """Return how many files a reader keeps open: with the usual limit of 1024 descriptors, 256."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _OPEN_FILES if limit == resource.RLIM_INFINITY else max(1, min(_OPEN_FILES, limit // _SHARE_OF_LIMIT))
 
 
 def list_record_files(folder: Path) -> List[Path]:

@@ -6,6 +6,7 @@ the payload (uint32), all little-endian (TensorFlow API documentation, "TFRecord
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import struct
@@ -175,6 +176,8 @@ def file_size(path: Path) -> int:
 def unreadable(path: Path, error: OSError) -> UserError:
     """Return the error for a file that the operating system cannot read."""
     reason = error.strerror or str(error)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return UserError(f"{path}: cannot be opened ({reason}); raise the limit of open files, such as ulimit -n 1024")
     return UserError(f"{path}: cannot be read ({reason}); check that it is a regular file and that you may read it")
 
 

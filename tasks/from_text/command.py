@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import re
@@ -39,6 +40,7 @@ from tasks.from_text.steps import (
 from utilities.commands import make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
+from utilities.files import only_command_in
 from utilities.tables import aligned
 
 PROGRAM = "run_from_text.py"
@@ -125,7 +127,8 @@ def _run(options: argparse.Namespace, others: Sequence[str], started: float) -> 
     # What follows a training is this command's next step.
     logging.getLogger("training.trainer").addFilter(lambda record: not record.getMessage().startswith("next: "))
     try:
-        _make(options, others, started)
+        with contextlib.nullcontext() if options.plan else only_command_in(options.output_dir / _name(options)):
+            _make(options, others, started)
     except UserError as error:
         raise UserError(in_own_words(str(error))) from error
     except Stopped as stop:

@@ -9,6 +9,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
+from reports.run_files import is_number
 from tasks.from_text.choice import Choice, Recipe
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_json_lines, read_json_object, write_atomically
@@ -54,10 +55,8 @@ class Folder:
         machine = _mapping(plan, "facts").get("machine")
         if machine != facts["machine"]:
             print(f"The plan was made on another machine ({machine}), for whose speed its time is.")
-        try:
+        with damage_in(path, "give another --name"):
             return _recipe(_mapping(plan, "recipe"))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{path}: is not a plan of this version ({error}); give another --name") from error
 
     def begin(self, command: Mapping[str, Any], recipe: Recipe, facts: Mapping[str, str]) -> None:
         """Write down what is decided; arguments as for ``planned``, and the choice."""
@@ -80,10 +79,10 @@ class Folder:
         """Return the seconds worked, by step; those of a step that was killed are not known."""
         path = self.path / TIMES
         totals: Dict[str, float] = {}
-        with usable(path):
-            for line in read_json_lines(path) if path.exists() else []:
-                if line:
-                    totals[str(line["step"])] = totals.get(str(line["step"]), 0.0) + float(line["seconds"])
+        for line in read_json_lines(path) if path.exists() else []:
+            step, seconds = (line or {}).get("step"), (line or {}).get("seconds")
+            if isinstance(step, str) and is_number(seconds):
+                totals[step] = totals.get(step, 0.0) + seconds
         return totals
 
     def read(self, name: str) -> Optional[Dict[str, Any]]:
@@ -95,22 +94,19 @@ class Folder:
         write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _read(self, name: str) -> Dict[str, Any]:
-        return read_json_object(self.path / name, fix="give another --name")
+        return read_json_object(self.path / name, fix="delete it and repeat the command, or give another --name")
 
 
 @contextlib.contextmanager
-def usable(path: Path) -> Iterator[None]:
-    """Within the block, what a file of the folder lacks, or has of another kind, is an error of the user's.
-
-    Raises:
-        UserError: It is damaged, or of another version.
-    """
+def damage_in(path: Path, fix: str = "delete it and repeat the command") -> Iterator[None]:
+    """Within the block, which uses what a file contains, report that this is not what this version writes."""
     try:
         yield
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"{path}: is damaged ({error!r}); delete it and repeat the command") from error
+    except UserError:  # which says what is wrong
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path}: is damaged, or of another version ({reason}); {fix}") from error
 
 
 def _mapping(plan: Mapping[str, Any], key: str) -> Dict[str, Any]:

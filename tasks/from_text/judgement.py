@@ -17,7 +17,7 @@ from reports.page import final_value, steady_throughput
 from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
 from tasks.from_text.choice import Recipe
-from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, usable
+from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, damage_in
 from tasks.from_text.table import expected_bits
 from utilities.commands import start_command
 from utilities.errors import UserError
@@ -36,11 +36,11 @@ def judge(folder: Folder, recipe: Recipe, updates: Mapping[str, int], hours: flo
         folder.lap("page")
         result["seconds"] = folder.seconds()
         folder.write(RESULT, result)
-    with usable(folder.path / RESULT):
+    with damage_in(folder.path / RESULT):
         lines = result_lines(result)
     print("\n".join([*lines, f"\nmodel: {folder.path / MODEL} (a Hugging Face folder)"]))
     try:
-        with usable(folder.path / RESULT):
+        with damage_in(folder.path / RESULT):
             print(f"page:  {write_from_text_page(folder.path / PAGE, result)}")
     except (OSError, UserError) as error:
         print(f"no page: {error}; repeat the command", file=sys.stderr)
@@ -51,10 +51,10 @@ def read_result(
 ) -> Dict[str, Any]:
     """Return what came out, as JSON can represent it; losses in nats."""
     runs = {name: read_run_folder(folder.path / name) for name in updates}
-    last = runs[list(updates)[-1]]
+    last, data = runs[list(updates)[-1]], folder.path / "data" / list(updates)[-1]  # also of a folder that was renamed
     loss, accuracy = last.scores.get(MLM_LOSS), last.scores.get(ACCURACY)
     training = final_value(last, MLM_LOSS)
-    held_out = Path(str(last.config["dataset_dir"])) / VALIDATION_FOLDER
+    held_out = data / VALIDATION_FOLDER
     return {
         "name": folder.path.name,
         "facts": dict(facts),
@@ -76,7 +76,7 @@ def read_result(
             if (rates := steady_throughput(run)[1])
         },
         "curves": _curves(runs, updates),
-        "blanks": fillings(held_out.parent, folder.path / MODEL),
+        "blanks": fillings(data, folder.path / MODEL),
         "commands": _commands(folder.path / MODEL),
         "reports": {name: f"{name}/report.html" for name in updates},
     }

@@ -20,7 +20,7 @@ from reports.run_files import read_run_folder
 from settings.loading import resolve
 from tasks import task_class, train
 from tasks.from_text.choice import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
-from tasks.from_text.folder import MODEL, UPDATES, Folder, usable
+from tasks.from_text.folder import MODEL, UPDATES, Folder, damage_in
 from utilities.commands import start_command
 from utilities.errors import UserError
 from utilities.files import PROJECT, write_atomically
@@ -256,7 +256,7 @@ def fix_updates(folder: Folder, recipe: Recipe, trainings: Sequence[Part], hours
     """
     known = folder.read(UPDATES)
     if known is not None:
-        with usable(folder.path / UPDATES):
+        with damage_in(folder.path / UPDATES):
             return {part.name: int(known["updates"][part.name]) for part in trainings}
     print("\n=== timing the first updates", flush=True)
     with waiting("loading TensorFlow"):

@@ -29,7 +29,6 @@ from tests.support.runs import (
     write_config,
     write_dataset,
 )
-from tests.support.tensorflow_lines import LOADING
 
 pytestmark = pytest.mark.slow
 
@@ -60,9 +59,8 @@ def begun(line: list[str], **environment: str) -> subprocess.Popen:
 
 
 def said_by_process_1(text: str) -> list[str]:
-    """Return the lines of process 1, except for what TensorFlow says while it is being loaded."""
-    lines = [line for line in text.splitlines() if "[1]" in line]
-    return [line for line in lines if not any(known in line for known in LOADING)]
+    """Return the lines of process 1."""
+    return [line for line in text.splitlines() if "[1]" in line]
 
 
 def wait_for(condition: Any, *processes: subprocess.Popen, seconds: float = 300) -> None:

@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 
 from data_utils import shards
 from data_utils.recipe import clear_work
-from data_utils.shards import ALONE, Shard, Step, Workers, open_workers, run_shards
+from data_utils.shards import ALONE, Shard, Step, ThisProcess, Workers, open_workers, run_shards
 from utilities.errors import UserError
 from utilities.files import PROJECT
 from utilities.progress import progress_bar
@@ -124,6 +126,53 @@ def test_a_lost_worker_ends_the_command_which_goes_on_when_it_is_run_again(tmp_p
         list(run(workers, tmp_path, make, numbers(9)))
     with open_workers(2) as workers:
         assert sorted(number for number, _ in run(workers, tmp_path, make, numbers(9))) == list(range(9))
+
+
+def test_a_lost_scheduler_is_one_line(tmp_path: Path) -> None:
+    """Dask's client cancels all futures of a scheduler that it has lost."""
+
+    class Lost(ThisProcess):
+        def submit(self, *_: Any, **__: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+            return future
+
+    with pytest.raises(UserError, match="scheduler has ended, or cannot be reached any more; run the command again"):
+        list(run(Workers(Lost()), tmp_path, square, numbers(3)))
+
+
+def test_waiting_for_workers_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    monkeypatch.setattr(shards, "WAIT_SECONDS", 0.05)
+    future: Future[Any] = Future()
+    asked: list[int] = []
+
+    def obstacle() -> str:
+        asked.append(len(asked))
+        if len(asked) == 3:
+            future.set_result({})
+        return "" if len(asked) == 1 else "no worker is connected"
+
+    class Slow(ThisProcess):
+        def submit(self, *_: Any, **__: Any) -> Future[Any]:
+            return future
+
+    assert len(list(run(Workers(Slow(), 1, obstacle), tmp_path, square, numbers(1)))) == 1
+    assert caplog.text.count("no worker is connected") == 2
+
+
+def test_the_last_worker_of_a_cluster_is_missed(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        open_workers(1, cluster.scheduler_address, tmp_path) as workers,
+    ):
+        assert workers.obstacle() == ""
+        cluster.scale(0)
+        until = time.monotonic() + 30
+        while not workers.obstacle() and time.monotonic() < until:
+            time.sleep(0.1)
+        assert workers.obstacle().startswith(f"no worker is connected to {cluster.scheduler_address}: start one")
 
 
 @pytest.mark.parametrize("module", ["module", "__main__"])

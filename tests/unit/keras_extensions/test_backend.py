@@ -1,12 +1,11 @@
-"""TensorFlow and Transformers start without warnings, except for what TensorFlow says while it is being loaded."""
+"""TensorFlow and Transformers start without a line on standard error, unless something is wrong."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
-
-from tests.support.tensorflow_lines import LOADING
 
 
 def stderr_of(code: str, **environment: str) -> list[str]:
@@ -22,7 +21,55 @@ def test_start_shows_no_warnings() -> None:
         "from transformers import BertConfig, TFBertModel\n"
         "TFBertModel(BertConfig(hidden_size=4, num_hidden_layers=1, num_attention_heads=1, vocab_size=9))"
     )
-    assert [line for line in stderr_of(code) if not any(known in line for known in LOADING)] == []
+    assert stderr_of(code) == []
+
+
+LINES = [
+    "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+    "I0000 00:00:1795905528.097287   12602 port.cc:153] oneDNN custom operations are on. You may see",
+    "E0000 00:00:1736000000.123456     123 cuda_dnn.cc:8310] Unable to register cuDNN factory",
+    "2021-05-01 12:00:00.123456: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.",
+]
+OTHERS = ["loading TensorFlow, for 10 s", "F0000 00:00:1795905528.1  12602 cpu.cc:1] uses AVX, which is missing", "end"]
+PROGRAM = """
+import os, sys, time
+from keras_extensions.quiet import without_noise
+def say(text):
+    os.write(2, text.encode())
+with without_noise():
+    for line in sys.argv[2:]:
+        say(line[:7]); time.sleep(0.3 * (line == "end")); say(line[7:] + chr(10))
+    if sys.argv[1] == "fails":
+        raise SystemExit(f"it fails")
+print("done", file=sys.stderr)
+"""
+
+
+def test_only_tensorflows_lines_are_left_out() -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    given = [line for pair in itertools.zip_longest(LINES, OTHERS) for line in pair if line]
+    done = subprocess.run([*command, "", *given], capture_output=True, text=True)
+    assert done.stderr.splitlines() == [*OTHERS, "done"]
+
+
+def test_a_failing_start_shows_all_lines() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, "fails", *LINES, *OTHERS], capture_output=True, text=True)
+    assert sorted(done.stderr.splitlines()) == sorted([*LINES, *OTHERS, "it fails"])
+
+
+def test_other_lines_are_passed_on_at_once() -> None:
+    code = "import os, time\nfrom keras_extensions.quiet import without_noise\nwith without_noise():\n"
+    code += "    os.write(2, b'goes on\\n'); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None and process.stderr.readline() == "goes on\n"
+    process.kill()
+    process.communicate()
+
+
+def test_without_a_standard_error_it_starts() -> None:
+    code = "from keras_extensions.backend import tf; print(int(tf.constant(1) + 1))"
+    done = subprocess.run(f"'{sys.executable}' -c '{code}' 2>&-", shell=True, capture_output=True, text=True)
+    assert done.stdout == "2\n"
 
 
 def test_log_level_of_the_user_is_kept() -> None:

@@ -20,7 +20,7 @@ from tasks.from_text.blanks import held_out_blanks
 from tasks.from_text.command import Decision, decide, main, split
 from tasks.from_text.facts import TextFacts, look_at_text
 from tasks.from_text.judgement import judge
-from tasks.from_text.steps import fix_updates, parts, prepare
+from tasks.from_text.steps import Part, fix_updates, parts, prepare
 from tests import ROOT
 from utilities.errors import UserError
 
@@ -185,28 +185,6 @@ def test_a_damaged_plan_is_refused(text: Path, capsys: pytest.CaptureFixture[str
     assert "another --name" in refusal(capsys, text)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("updates.json", {"updates": {"32": 5}}),
-        ("updates.json", {"updates": 7}),
-        ("updates.json", {}),
-        ("times.jsonl", {"step": "a"}),
-        ("result.json", {"loss": "low"}),
-    ],
-)
-def test_damaged_files_of_the_folder_are_one_line(text: Path, name: str, content: dict[str, object]) -> None:
-    decision = begin(text)
-    folder, recipe = decision.folder, decision.recipe
-    (folder.path / name).write_text(json.dumps(content) + "\n", encoding="utf-8")
-    with pytest.raises(UserError, match=f"{name}: is damaged .* delete it"):
-        if name == "result.json":
-            judge(folder, recipe, {"32": 5, "128": 5}, 0.5, {})
-        else:
-            folder.seconds()
-            fix_updates(folder, recipe, parts(folder, recipe, {}, 1_000), 0.5)
-
-
 def test_a_result_is_shown_although_its_page_cannot_be_written(
     text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,11 +261,32 @@ def test_blanks_are_whole_words_of_running_text_that_fits(text: Path) -> None:
     assert all(f" {blank.word} " in f" {blank.text.replace('[MASK]', blank.word)} " for blank in found)
 
 
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"updates": 5}', '{"updates": {"32": "x", "128": 1}}'])
+def test_damaged_updates_are_refused(text: Path, content: str) -> None:
+    decision = begin(text)
+    folder, recipe = decision.folder, decision.recipe
+    (folder.path / "updates.json").write_text(content, encoding="utf-8")
+    trainings = [Part(str(length), {}) for length in recipe.lengths]
+    with pytest.raises(UserError, match=r"updates\.json.*; delete it and repeat the command"):
+        fix_updates(folder, recipe, trainings, 1.0)
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"seconds": {"a": "x"}}', '{"seconds": {}, "hours": 0}'])
+def test_a_damaged_result_is_refused(text: Path, content: str) -> None:
+    decision = begin(text)
+    folder = decision.folder
+    (folder.path / "result.json").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"result\.json.*; delete it and repeat the command"):
+        judge(folder, decision.recipe, {"32": 1}, 1.0, decision.facts)
+
+
 def test_what_was_worked_is_added_up(text: Path) -> None:
     folder = begin(text).folder
     folder.lap("a", 2.0)
     folder.lap("b", 3.0)
     folder.lap("a", 1.5)
+    with open(folder.path / "times.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"step": "a"}\n{"step": 1, "seconds": 2}\n[]\n{"step": "b", "seconds": "x"}\n{"st')
     assert folder.seconds() == {"a": 3.5, "b": 3.0}
 
 

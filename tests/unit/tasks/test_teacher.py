@@ -11,7 +11,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import Features
-from tasks.teacher import check_teacher, teacher_identity
+from tasks.teacher import check_teacher, read_logits, teacher_identity
 from utilities.errors import UserError
 
 
@@ -64,3 +64,13 @@ def test_weights_classes_options_and_inputs_are_a_teachers_identity() -> None:
     found = [teacher_identity(teacher, TASKS[task], inputs(number)) for teacher, task, number in cases]
     assert len(set(found)) == len(found)
     assert teacher_identity(moved, TASKS["mnli"], inputs(1)) == found[0]
+
+
+@pytest.mark.parametrize("content", [np.zeros((3, 2), np.float32), np.zeros(6, np.float32), np.zeros((2, 3), np.int8)])
+def test_kept_answers_of_another_shape_are_computed_again(tmp_path, caplog, content):
+    path = tmp_path / "teacher.npz"
+    np.savez(path, logits=np.ones((2, 3), np.float32))
+    assert read_logits(path, (2, 3)).tolist() == [[1.0] * 3] * 2
+    np.savez(path, logits=content)
+    assert read_logits(path, (2, 3)) is None
+    assert f"{path} is damaged ({content.shape} {content.dtype} instead of (2, 3) float32)" in caplog.text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,9 @@ from data_utils.records.files import list_record_files
 from data_utils.records.manifest import write_manifest
 from data_utils.records.reader import RecordReader
 from data_utils.shards import open_workers
+from tests import ROOT
 from tests.support.pack_samples import LENGTH, PREDICTIONS, VOCABULARY, comparable, sequence, split_pack, write
+from tests.support.record_samples import write_samples
 from utilities.errors import UserError
 
 RECORDS = 300
@@ -300,3 +304,17 @@ class TestCommand:
         assert (settings["packing"]["algorithm"], settings["packing"]["seed"]) == ("lpfhp", 3)
         assert "<svg" in picture.read_text()
         assert not (tmp_path / "out" / "packing.png").exists()
+
+
+def test_more_files_than_may_be_open(tmp_path):
+    (tmp_path / "in").mkdir()
+    for number in range(120):
+        write_samples(tmp_path / "in" / f"part-{number:03}.tfrecord", range(2 * number, 2 * number + 2))
+    code = (
+        "import resource, sys; from data_utils.packing.__main__ import main\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (80, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    arguments = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--workers", "1", "--no-picture"]
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-1000:]
