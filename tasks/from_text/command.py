@@ -221,8 +221,6 @@ def _given(others: Sequence[str]) -> Dict[str, Any]:
     own, given = parse_flags(PRETRAINING, others)
     if own.config or own.throughput or own.schema:
         raise UserError("--config, --throughput and --schema are options of run_pretraining.py; leave them out")
-    if "bert_config" in given:
-        raise UserError("--bert-config: the model has sizes; give one of them, such as --bert-config.hidden-size 256")
     for name in given:
         fix = DECIDED.get(name) or DECIDED.get(name.partition(".")[0])
         if fix is not None:

@@ -218,7 +218,6 @@ def test_several_files_have_the_name_of_their_folder(tmp_path: Path, capsys: pyt
     [
         (["--optimizer-opts.name", "Adam"], "optimizer_opts.name"),
         (["--bert-config.vocab-size", "many"], "a whole number"),
-        (["--bert-config", "none"], "--bert-config.hidden-size"),
         (["--bert-config.hidden-size", "100", "--bert-config.num-attention-heads", "3"], "divide"),
         (["--bert-config.max-position-embeddings", "64"], "--lengths"),
         (["--start-from", str(ROOT / "configs")], "no weights"),
