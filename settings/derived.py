@@ -280,6 +280,11 @@ def manifest_records(config: TrainingConfig) -> Optional[int]:
     return _manifest_count(config, "totals", "records")
 
 
+def manifest_setting(config: TrainingConfig, name: str) -> Optional[int]:
+    """Return a number that the data set was made with, as its ``manifest.json`` gives it; None if it does not."""
+    return _manifest_count(config, "settings", name)
+
+
 def _manifest_count(config: TrainingConfig, section: str, key: str) -> Optional[int]:
     if config.dataset_dir is None or config.generated_dataset:
         return None

@@ -10,6 +10,8 @@ from settings import model_rules
 from settings.data_sections import ClassificationData, Distillation
 from settings.derived import (
     PUBLISHED_SAMPLES,
+    is_packed,
+    manifest_setting,
     number_of_labels,
     own_files,
     packing_factor,
@@ -84,6 +86,17 @@ def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[SettingError
             "a pack has at least one masked token per sequence, and at most max_seq_length",
             "leave max_predictions_per_pack unset, or set it to that of the data set's manifest",
         )
+
+
+def data_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
+    """Yield the sizes of the data set, as its manifest states them, that the config contradicts."""
+    if task != PRETRAINING or is_packed(config):
+        return
+    for name in ("max_seq_length", "max_predictions_per_seq"):
+        made, value = manifest_setting(config, name), getattr(config, name)
+        if made is not None and made != value:
+            fix = f"set {name} to {made}, or dataset_dir to a data set made with {value}"
+            yield SettingError([name, "dataset_dir"], f"the data set was made with {made}", fix)
 
 
 def data_and_length(config: TrainingConfig, task: str) -> Iterator[SettingError]:
@@ -284,6 +297,7 @@ RULES: Tuple[Rule, ...] = (
     model_source,
     *model_rules.RULES,
     sequence_lengths,
+    data_sizes,
     data_and_length,
     parallel_micro_batches,
     phases,

@@ -179,6 +179,8 @@ class Manifest(_Strict):
 def load_manifest(folder: Path) -> Optional[Manifest]:
     """Return the manifest of a data set folder, or None if it has none; raise a ``UserError`` if it is invalid."""
     path = folder / MANIFEST_NAME
+    if folder.is_file():
+        raise UserError(f"{folder}: is a file; name the folder with the *.tfrecord files")
     if path.exists() and not path.is_file():
         raise UserError(f"{path}: is not a regular file; {_FIX}")
     try:

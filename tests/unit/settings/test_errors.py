@@ -316,6 +316,16 @@ def test_config_is_required(capsys: pytest.CaptureFixture) -> None:
     assert_refused(run_command("pretraining", []), capsys.readouterr(), "--config FILE is missing")
 
 
+@pytest.mark.parametrize(("name", "made"), [("max_seq_length", 64), ("max_predictions_per_seq", 11)])
+def test_sizes_that_the_data_does_not_have_are_refused_by_the_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture, name: str, made: int
+) -> None:
+    config = write(tmp_path, changed(TINY, {"dataset_dir": str(tmp_path)}))
+    write(tmp_path, {"settings": {name: made}}, "manifest.json")
+    status = run_command("pretraining", ["--config", str(config), "--plan"])
+    assert_refused(status, capsys.readouterr(), name, f"the data set was made with {made}; set {name} to {made}")
+
+
 def test_missing_file_and_folder(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     for path in (tmp_path / "none.json", tmp_path, tmp_path / ("x" * 5000), Path("~no_such_user_here/x")):
         status = run_command("pretraining", ["--config", str(path)])
