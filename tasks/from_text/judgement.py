@@ -67,7 +67,7 @@ def read_result(
         "bits_per_byte": _bits_per_byte(held_out, loss),
         "unknown": _unknown_share(held_out),
         "training_loss": training,
-        "baselines": _baselines(last.context_free(held_out=True), last.unigram_entropy(), last.vocabulary_size()),
+        "baselines": _baselines(held_out, last.vocabulary_size()),
         "forecasts": forecasts(recipe, loss),
         "expected": recipe.expected_bits,
         "samples_per_second": {
@@ -110,9 +110,11 @@ def _commands(model: Path) -> List[Tuple[str, str]]:
     ]
 
 
-def _baselines(
-    context_free: Optional[float], unigram: Optional[float], pieces: Optional[int]
-) -> List[Tuple[str, float]]:
+def _baselines(held_out: Path, pieces: Optional[int]) -> List[Tuple[str, float]]:
+    """Return what the frequencies of the held-out text alone reach on it, and what is reached without them."""
+    manifest = load_manifest(held_out)
+    context_free = manifest.context_free.loss_nats if manifest is not None and manifest.context_free else None
+    unigram = manifest.unigram_entropy_nats if manifest is not None else None
     uniform = math.log(pieces) if pieces else None
     named = [("context-free baseline", context_free), ("unigram baseline", unigram), ("uniform baseline", uniform)]
     return [(name, round(value, 3)) for name, value in named if value is not None]

@@ -6,6 +6,7 @@ import json
 import resource
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -14,13 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from transformers import BertTokenizerFast
 
 from data_utils.demo_corpus import write_demo_corpus
-from tasks.from_text.choice import MOST_PASSES
+from keras_extensions.backend import tf
+from tasks.from_text.choice import MOST_PASSES, REAL_TOKENS, TOKENS_PER_UPDATE
 from tests import ROOT
 from tests.support.pytorch_fillings import pytorch_fillings
-from tests.support.pytorch_process import NEEDS_PYTORCH
-from tests.support.runs import read_json
+from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
+from tests.support.runs import read_json, read_lines
 
 pytestmark = pytest.mark.slow
 
@@ -74,6 +77,56 @@ def test_it_ends_with_a_page_a_result_and_a_model_that_transformers_loads(done: 
     assert len(fillings) == 3 and all(0 < share < 1 for _, share in fillings)
 
 
+@NEEDS_PYTORCH
+def test_each_figure_of_the_result_is_computed_again_by_other_means(done: Path, tmp_path: Path) -> None:
+    result = read_json(done / "result.json")
+    data = done / "data" / "128"
+    held_out = data / "validation"
+    np.savez(tmp_path / "records.npz", **records(held_out))
+    found = json.loads(run_pytorch("tests.support.pytorch_masked_loss", done / "model", tmp_path / "records.npz"))
+    assert result["loss"] == pytest.approx(found["loss"], rel=0.005)  # bfloat16, where the processor is fast in it
+    assert result["right"] == pytest.approx(found["right"], abs=0.005)
+
+    text = (held_out / "corpus" / "sentences_000.txt").read_text("utf-8")
+    tokenizer = BertTokenizerFast(str(data / "vocab.txt"))
+    counts = np.bincount(tokenizer(text, add_special_tokens=False)["input_ids"], minlength=tokenizer.vocab_size)
+    bits = result["loss"] * counts.sum() / len(text.encode()) / np.log(2)
+    assert result["bits_per_byte"] == pytest.approx(bits, abs=1e-3)
+    assert result["unknown"] == pytest.approx(counts[1] / counts.sum())
+    shares = counts[counts > 0] / counts.sum()
+    baselines = dict(result["baselines"])
+    assert baselines["unigram baseline"] == pytest.approx(-(shares * np.log(shares)).sum(), abs=1e-3)
+    assert baselines["uniform baseline"] == pytest.approx(np.log(tokenizer.vocab_size), abs=1e-3)
+    assert 0.8 * baselines["unigram baseline"] < baselines["context-free baseline"] < baselines["unigram baseline"]
+
+    updates, lines = read_json(done / "updates.json")["updates"], {}
+    for name in updates:
+        lines[name] = [line for line in read_lines(done / name / "metrics.jsonl") if "metrics" in line]
+        rates = [line["throughput"] for line in lines[name] if not line.get("compiling")]
+        assert not rates or result["samples_per_second"][name] == pytest.approx(statistics.median(rates), abs=0.1)
+    before = 0
+    for name, points in result["curves"].items():
+        assert points == [[before + line["step"], line["metrics"]["mlm_loss"]] for line in lines[name]]
+        before += updates[name]
+    assert sum(result["seconds"].values()) == pytest.approx(
+        sum(line["seconds"] for line in read_lines(done / "times.jsonl")), abs=0.01
+    )
+    page = (done / "index.html").read_text("utf-8")
+    for shown in (f"{result['loss']:.3f}", f"{result['right']:.1%}", f"{result['bits_per_byte']:.3f}"):
+        assert shown in page
+
+
+def records(folder: Path) -> dict[str, np.ndarray]:
+    """Return the features of all records of a folder, read by TensorFlow."""
+    files = sorted(map(str, folder.glob("*.tfrecord")))
+    examples = [tf.train.Example.FromString(each.numpy()) for each in tf.data.TFRecordDataset(files)]
+    features: dict[str, list[list[float]]] = {}
+    for example in examples:
+        for name, feature in example.features.feature.items():
+            features.setdefault(name, []).append(list(feature.int64_list.value or feature.float_list.value))
+    return {name: np.array(values) for name, values in features.items()}
+
+
 def test_the_number_of_updates_is_that_of_the_time_that_was_left(done: Path) -> None:
     fixed = read_json(done / "updates.json")
     for name, updates in fixed["updates"].items():
@@ -81,7 +134,8 @@ def test_the_number_of_updates_is_that_of_the_time_that_was_left(done: Path) -> 
         assert config["total_num_train_samples"] == updates * 4096 // int(name)
     training = sum(fixed["updates"].values()) * fixed["seconds_of_an_update"]
     budget = float(HOURS) * 3600 - fixed["seconds_worked"] - fixed["seconds_at_the_end"]
-    most = MOST_PASSES * read_json(done / "plan.json")["recipe"]["pass_updates"]
+    tokens = read_json(done / "data" / "128" / "manifest.json")["totals"]["tokens"]  # without what is held out
+    most = MOST_PASSES * tokens / (TOKENS_PER_UPDATE * REAL_TOKENS)
     assert training == pytest.approx(budget, rel=0.1) or sum(fixed["updates"].values()) == pytest.approx(most, abs=2)
 
 
