@@ -6,7 +6,7 @@ A text is split into words as BERT splits it, and a word is of an entity if it s
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tokenizers import PreTokenizedString
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -108,7 +108,7 @@ def _flat(row: Mapping[str, Any]) -> Marked:
 def _span(given: Any) -> Span:
     """Return a span from ``[0, 2, "ORG"]`` or from an object."""
     if isinstance(given, dict):
-        begin, end, kind = (next(given[key] for key in keys if key in given) for keys in (_BEGINS, _ENDS, _KINDS))
+        begin, end, kind = (_first(given, keys) for keys in (_BEGINS, _ENDS, _KINDS))
         kind = kind[0] if isinstance(kind, list) else kind
         words = given.get("text")
     else:
@@ -116,6 +116,11 @@ def _span(given: Any) -> Span:
     if type(begin) is not int or type(end) is not int or not isinstance(kind, str) or not kind.strip():
         raise ValueError
     return Span(begin, end, kind.strip(), words if isinstance(words, str) else None)
+
+
+def _first(given: Mapping[str, Any], keys: Sequence[str]) -> Any:
+    """Return the value of the first of some keys that there is; raise ``KeyError`` if there is none."""
+    return given[next((key for key in keys if key in given), keys[0])]
 
 
 def bert_words(text: str) -> List[Place]:

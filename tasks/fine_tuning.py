@@ -141,7 +141,11 @@ class FineTuning:
         """Return the model's outputs for each sequence, by name."""
         if isinstance(predict, PredictorCall):
             self._check_segments(samples)
-            return predict(samples, lengths)
+            outputs = predict(samples, lengths)
+            if not all(np.isfinite(values).all() for values in outputs.values()):
+                reason = "the model's scores are not finite numbers; its weights are damaged"
+                raise UserError(f"{reason}: take another checkpoint")
+            return outputs
         reader = self.rows(samples, lengths, texts=1)
         return outputs_by_sample(reader, predict(reader))
 

@@ -19,6 +19,7 @@ from data_utils.token_classification import find_entities
 from keras_extensions.backend import tf
 from model.losses import LOSS, MultiLabelObjective
 from tasks import file_predictions, load
+from tasks.answering import Model
 from tasks.answers import Answer
 from tasks.classify import main as classify
 from tasks.masked_words import Filling
@@ -27,6 +28,7 @@ from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, sentence,
 from tests.support.html_pages import HOSTILE, Page
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.runs import read_csv, read_json, write_json
+from training.prediction import PredictorByLength
 from utilities.errors import UserError
 
 pytestmark = [pytest.mark.slow, NEEDS_PYTORCH]
@@ -182,6 +184,20 @@ def test_entities_are_parts_of_the_text(root: Path) -> None:
             counts["one" if len(inside) == 1 else "more"] += 1
     assert counts["one"] and counts["more"]
     assert model("\u200b") == [] and model(["\u200b", "a"])[0] == []  # no words
+
+
+def test_scores_that_are_no_numbers_are_refused(root: Path) -> None:
+    """Their largest is the first, so that they would be answers."""
+    for name in ("single", "entities", "number"):
+        answering = load(str(root / name)).answering
+        classes = {"single": 3, "number": 1}.get(name, len(TAGS))
+
+        def broken(inputs: dict[str, tf.Tensor], name: str = name, classes: int = classes) -> dict[str, tf.Tensor]:
+            shape = tf.shape(inputs["input_ids"])
+            return {"logits": tf.fill((shape[0], *([shape[1]] if name == "entities" else []), classes), np.nan)}
+
+        with pytest.raises(UserError, match="not finite numbers; its weights are damaged"):
+            Model(answering, PredictorByLength(broken))("w1")
 
 
 def test_bfloat16_has_the_probabilities_to_some_digits(root: Path) -> None:

@@ -86,6 +86,17 @@ def test_version_2_learns_which_questions_have_no_answer(
     capsys.readouterr()
     assert score_command([str(tmp_path / "dev-v1.1.json"), str(folder / "predictions.json")]) == 0
     assert json.loads(capsys.readouterr().out)["f1"] == pytest.approx(scores["f1"])
+    document = read_json(tmp_path / "dev-v1.1.json")  # impossible questions alone are scored, too
+    for paragraph in (each for article in document["data"] for each in article["paragraphs"]):
+        paragraph["qas"] = [entry for entry in paragraph["qas"] if entry.get("is_impossible")]
+    write_json(tmp_path / "dev-v1.1.json", document)
+    again = ["--name", "impossible", "--do-training", "false", "--pretrained-ckpt-path", str(folder)]
+    run(config, *flags[:4], *again, "--squad.no-answer-threshold", "0")
+    alone = read_json(tmp_path / "runs" / "impossible" / "scores.json")
+    answered = read_json(tmp_path / "runs" / "impossible" / "predictions.json").values()
+    share = 100 * sum(text == "" for text in answered) / len(answered)
+    assert {alone[name] for name in ("f1", "exact_match", "NoAns_f1", "NoAns_exact_match")} == {share} and share > 90
+    capsys.readouterr()
     assert classify(["--checkpoint", str(folder), "nobody?", "anna lives in oslo"]) == 0
     assert "no answer" in capsys.readouterr().out
 

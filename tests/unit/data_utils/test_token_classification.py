@@ -158,6 +158,12 @@ def test_columns_are_chosen_and_comments_are_read(
     assert (sentences.words, sentences.tags) == (words, tags)
 
 
+def test_predictions_of_words_with_blanks_have_tabs(tmp_path: Path) -> None:
+    for text, line in (("new york\tB-LOC\n", "new york\tB-LOC\tO"), ("york\tB-LOC\n", "york B-LOC O")):
+        (tmp_path / "train.txt").write_text(text, encoding="utf-8")
+        assert list(prediction_lines(read_sentences(str(tmp_path), TRAIN), [["O"]])) == [line, ""]
+
+
 def test_a_test_file_may_have_words_only(tmp_path: Path) -> None:
     (tmp_path / "test.txt").write_text("EU\nacts\n\nBonn\n", encoding="utf-8")
     sentences = read_sentences(str(tmp_path), TEST)
@@ -359,6 +365,7 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
         ),
         ("train.json", '{"text": "EU", "labels": [[1, 1, "ORG"]]}', "count characters from 0, the end not included"),
         ("train.json", '{"text": "EU", "labels": [[0, 1, 5]]}', 'line 1: is not {"text": "EU acts", "labels"'),
+        ("train.json", '{"text": "EU", "spans": [{"start": 0, "label": "ORG"}]}', 'line 1: is not {"text": "EU acts"'),
         (
             "train.json",
             '{"text": "EU", "spans": [{"start": 0, "end": 1, "label": "ORG", "text": "EU"}]}',
