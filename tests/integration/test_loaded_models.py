@@ -244,6 +244,16 @@ def test_options_that_are_no_options_are_refused(tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
 
 
+def test_pairs_are_refused_where_the_tokenizer_does_not_tell_them_apart(tmp_path: Path) -> None:
+    """By the class of DistilBERT, Hugging Face gives no ``token_type_ids``: its model reads both as the first text."""
+    theirs = written(tmp_path, "classification", tokenizer_class="DistilBertTokenizer")
+    model = load(str(tmp_path))
+    expected = probabilities(theirs, ids_of("a film"))
+    assert sorted(share for _, share in model("a film")) == pytest.approx(sorted(expected), abs=1e-5)
+    with pytest.raises(UserError, match=r"does not tell apart \(its model_input_names are input_ids, attention_mask\)"):
+        model(("a film", "was good"))
+
+
 def test_rows_without_words_have_no_tags(tmp_path: Path) -> None:
     model = written(tmp_path / "m", "classification")
     names = {str(number): name for number, name in enumerate(("O", "B-PER", "I-PER"))}
