@@ -112,10 +112,12 @@ def rows_by_name(theirs: Sequence[str], ours: Sequence[Collection[str]]) -> List
         >>> rows_by_name(["neutral", "positive"], [("1", "Positive"), ("2", "mixed")])
         [1, None]
     """
-    plain = [name.strip().lower() for name in theirs]
     rows: List[Optional[int]] = []
     for names in ours:
-        known = [number for number, name in enumerate(plain) if name in {each.strip().lower() for each in names}]
+        known: List[int] = []
+        for plain in (str.strip, lambda name: name.strip().lower()):  # some tell names apart by capitals alone
+            if len(known) != 1:
+                known = [number for number, name in enumerate(theirs) if plain(name) in set(map(plain, names))]
         rows.append(known[0] if len(known) == 1 else None)
     return rows
 
