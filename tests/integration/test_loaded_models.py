@@ -194,6 +194,11 @@ def test_a_function_of_outputs_that_is_not_computed_is_refused(tmp_path: Path) -
     cross_encoder(tmp_path, 1, sbert_ce_default_activation_function="torch.nn.modules.activation.Tanh")
     with pytest.raises(UserError, match="its files ask for Tanh of its outputs"):
         load(str(tmp_path))
+    cross_encoder(tmp_path, 1)
+    prompts = {"model_type": "CrossEncoder", "prompts": {"q": "ask: "}, "default_prompt_name": "q"}
+    write_json(tmp_path / "config_sentence_transformers.json", prompts)
+    with pytest.raises(UserError, match="its files put a prompt before texts"):
+        load(str(tmp_path))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
