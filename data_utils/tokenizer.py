@@ -109,6 +109,10 @@ def read_vocabulary(path: Path) -> Vocabulary:
     """
     path = vocabulary_file(path)
     files = read_tokenizer_files(path)
+    if path.suffix == ".json" and files.tokenizer is None:
+        raise UserError(
+            f"{path}: a tokenizer's file is called {TOKENIZER_NAME}; rename it, or name a {VOCABULARY_NAME}"
+        )
     if path.suffix == ".json":
         pieces = files.pieces()
         data = "".join(piece + "\n" for piece in pieces).encode("utf-8")

@@ -314,7 +314,8 @@ def _hugging_face(folder: Path) -> Any:
     prepare_transformers()
     from transformers import AutoTokenizer, BertTokenizerFast, PreTrainedTokenizerFast
 
-    is_named = (folder / CONFIG_NAME).is_file() or bool(_content(folder / SETTINGS_NAME).get(_CLASS))
+    config, settings = _content(folder / CONFIG_NAME), _content(folder / SETTINGS_NAME)
+    is_named = bool(settings.get(_CLASS) or config.get(_CLASS) or config.get("model_type"))  # old ones have no type
     kind = AutoTokenizer if is_named else BertTokenizerFast
     tokenizer = kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):

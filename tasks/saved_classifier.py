@@ -11,7 +11,7 @@ import re
 from typing import Any, Collection, List, Mapping, Optional, Sequence
 
 from checkpoints.pretrained.pretrained import Pretrained
-from checkpoints.pretrained.sentence_transformers import output_activation
+from checkpoints.pretrained.sentence_transformers import embedding_prompt, is_cross_encoder, output_activation
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.tasks import BenchmarkTask
 from model.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
@@ -54,6 +54,8 @@ def class_rows(
         return None
     ours = [label.name for label in benchmark.labels]
     theirs = output_names(start)
+    if ours == theirs:  # also if two have the same name
+        return list(range(len(ours)))
     rows = rows_by_name(theirs, [(label.value, label.name) for label in benchmark.labels])
     if any(row is not None for row in rows):
         if not trains and (None in rows or len(rows) < len(theirs)):
@@ -112,10 +114,12 @@ def rows_by_name(theirs: Sequence[str], ours: Sequence[Collection[str]]) -> List
         >>> rows_by_name(["neutral", "positive"], [("1", "Positive"), ("2", "mixed")])
         [1, None]
     """
-    plain = [name.strip().lower() for name in theirs]
     rows: List[Optional[int]] = []
     for names in ours:
-        known = [number for number, name in enumerate(plain) if name in {each.strip().lower() for each in names}]
+        known: List[int] = []
+        for plain in (str.strip, lambda name: name.strip().lower()):  # some tell names apart by capitals alone
+            if len(known) != 1:
+                known = [number for number, name in enumerate(theirs) if plain(name) in set(map(plain, names))]
         rows.append(known[0] if len(known) == 1 else None)
     return rows
 
@@ -134,6 +138,8 @@ def check_kind(start: Pretrained, benchmark: BenchmarkTask) -> None:
     activation = output_activation(start)
     if activation not in ("Identity", *((SIGMOID,) if asked != SINGLE_LABEL else ())):
         raise UserError(f"{start.origin}: its files ask for {activation} of its outputs, which is not computed here")
+    if is_cross_encoder(start) and embedding_prompt(start).text:
+        raise UserError(f"{start.origin}: its files put a prompt before texts, which is done for embeddings only")
 
 
 def classifier_kind(settings: Mapping[str, Any]) -> Optional[str]:

@@ -159,8 +159,9 @@ class Squad(FineTuning):
 
     def _report_cut_questions(self, origin: str, count: int) -> None:
         if count:
-            longest = f"{self._geometry.max_query_length} pieces (squad.max_query_length)"
-            logger.warning("%s: %s questions are longer than %s and are cut", origin, f"{count:,}", longest)
+            longer = f"{count:,} questions are longer" if count > 1 else "1 question is longer"
+            longest = self._geometry.max_query_length
+            logger.warning("%s: %s than %d pieces (squad.max_query_length) and cut", origin, longer, longest)
 
     def _answers(self, predict: Predict, squad: SquadSet, is_reported: bool = False) -> Dict[str, List[Candidate]]:
         config = self._config.squad

@@ -194,6 +194,11 @@ def test_a_function_of_outputs_that_is_not_computed_is_refused(tmp_path: Path) -
     cross_encoder(tmp_path, 1, sbert_ce_default_activation_function="torch.nn.modules.activation.Tanh")
     with pytest.raises(UserError, match="its files ask for Tanh of its outputs"):
         load(str(tmp_path))
+    cross_encoder(tmp_path, 1)
+    prompts = {"model_type": "CrossEncoder", "prompts": {"q": "ask: "}, "default_prompt_name": "q"}
+    write_json(tmp_path / "config_sentence_transformers.json", prompts)
+    with pytest.raises(UserError, match="its files put a prompt before texts"):
+        load(str(tmp_path))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -242,6 +247,16 @@ def test_options_that_are_no_options_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=rf"^(embedding\.)?{name} is ") as error:
             load(str(tmp_path), "sentence_embedding", **settings)
         assert "\n" not in str(error.value)
+
+
+def test_pairs_are_refused_where_the_tokenizer_does_not_tell_them_apart(tmp_path: Path) -> None:
+    """By the class of DistilBERT, Hugging Face gives no ``token_type_ids``: its model reads both as the first text."""
+    theirs = written(tmp_path, "classification", tokenizer_class="DistilBertTokenizer")
+    model = load(str(tmp_path))
+    expected = probabilities(theirs, ids_of("a film"))
+    assert sorted(share for _, share in model("a film")) == pytest.approx(sorted(expected), abs=1e-5)
+    with pytest.raises(UserError, match=r"does not tell apart \(its model_input_names are input_ids, attention_mask\)"):
+        model(("a film", "was good"))
 
 
 def test_rows_without_words_have_no_tags(tmp_path: Path) -> None:

@@ -121,6 +121,12 @@ def test_broken_vocabularies(tmp_path: Path, content: bytes | None, message: str
         read_vocabulary(path)
 
 
+def test_a_tokenizer_of_another_name_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text("{}")
+    with pytest.raises(UserError, match=r"mine\.json: a tokenizer's file is called tokenizer\.json; rename it"):
+        read_vocabulary(tmp_path / "mine.json")
+
+
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "BPE": ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}, "model.type is 'BPE'"),
     "other prefix": ({"model": {"continuing_subword_prefix": "@@"}}, "continuing_subword_prefix is '@@'"),

@@ -156,6 +156,14 @@ def test_unusual_settings_are_read_as_hugging_face_reads_them(case: str, tmp_pat
     assert_reads_as_hugging_face(tmp_path, AutoTokenizer.from_pretrained(tmp_path))
 
 
+def test_a_config_from_before_types_of_models_has_a_tokenizer_of_bert(tmp_path: Path) -> None:
+    write_pieces(tmp_path)
+    write_json(tmp_path / CONFIG, {"hidden_size": 32})
+    write_json(tmp_path / SETTINGS, {"do_lower_case": False})
+    theirs = BertTokenizerFast(str(tmp_path / "vocab.txt"), do_lower_case=False)
+    assert_reads_as_hugging_face(tmp_path, theirs)
+
+
 @pytest.mark.parametrize("settings", [None, {}, {"tokenizer_class": "BertTokenizer"}, {"do_lower_case": True}])
 @pytest.mark.parametrize("general", [False, True])
 def test_settings_that_are_silent_do_not_leave_the_case_to_tokenizer_json(

@@ -79,6 +79,14 @@ def test_a_trained_head_is_continued_by_the_names_of_its_classes(
     assert line in caplog.text and bool(line) == bool(caplog.records)
 
 
+def test_names_that_differ_by_capitals_alone_are_told_apart() -> None:
+    trained = start({"id2label": {"0": "us", "1": "US", "2": "Them"}})
+    for trains in (False, True):
+        assert class_rows(trained, own_classes("US", "them", "us"), trains) == [1, 2, 0]
+        twice = start({"id2label": {"0": "a", "1": "a", "2": "b"}})
+        assert class_rows(twice, own_classes("a", "a", "b"), trains) == [0, 1, 2]
+
+
 def test_a_model_of_some_of_the_classes_is_not_evaluated() -> None:
     trained = start({"id2label": {"0": "neutral", "1": "positive", "2": "negative"}})
     for names in (("negative", "positive"), ("negative", "positive", "mixed")):
