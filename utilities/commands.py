@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import itertools
 import logging
 import os
 import shlex
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 from utilities.environment import program_version
 from utilities.errors import EXIT_USER_ERROR, UserError
 from utilities.files import DISK_FULL, PROJECT, failed_write
 from utilities.secrets import MaskingFormatter, mask, shown_line
 
+MOST_SHOWN, FIRST_SHOWN = 6, 3  # values of a flag
 RUN_AGAIN = "run the command again: it resumes where it stopped"
 
 
@@ -33,6 +35,22 @@ def start_command(module: str, arguments: Sequence[str]) -> str:
     is_script = path.parent == PROJECT and not path.is_dir()
     here = [path.name] if is_script else ["-m", module]
     return shlex.join(["python", *(here if Path.cwd() == PROJECT else [str(path)]), *arguments])
+
+
+def shortened(words: Sequence[str]) -> List[str]:
+    """Return a command line to show, of which long lists, such as the files that a shell has found, have a beginning.
+
+    Example:
+        >>> shortened(["--text", *"abcdefgh", "--hours", "1"])
+        ['--text', 'a', 'b', 'c', '… 5 more', '--hours', '1']
+    """
+    shown: List[str] = []
+    for is_flag, group in itertools.groupby(words, lambda word: word.startswith("-")):
+        listed = list(group)
+        if not is_flag and len(listed) > MOST_SHOWN:
+            listed = [*listed[:FIRST_SHOWN], f"… {len(listed) - FIRST_SHOWN:,} more"]
+        shown += listed
+    return shown
 
 
 class ShowVersion(argparse.Action):
