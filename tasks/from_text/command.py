@@ -18,7 +18,7 @@ from tasks.from_text.facts import look_at_machine, look_at_text
 from tasks.from_text.folder import Folder
 from tasks.from_text.judgement import judge
 from tasks.from_text.steps import StepError, export_model, fix_updates, parts, prepare, train_part
-from utilities.commands import make_parser, run_main
+from utilities.commands import flags_of, make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
 from utilities.files import only_command_in
@@ -167,7 +167,7 @@ def _given(others: Sequence[str]) -> Dict[str, Any]:
     Raises:
         UserError: A flag is unknown, or of something that this command decides.
     """
-    own, given = parse_flags(PRETRAINING, others)
+    own, given = parse_flags(PRETRAINING, others, flags_of(_parser()))
     if own.config or own.throughput or own.schema:
         raise UserError("--config, --throughput and --schema are options of run_pretraining.py; leave them out")
     for name in given:
