@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import math
 import operator
+import shlex
 import statistics
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -14,6 +15,7 @@ from reports.charts import MOST_CURVES, Area, Chart, Curve, draw, scatter
 from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor, kept_band
 from reports.run_files import Points, RunData, is_number, read_run_folder
 from reports.templating import fill, number
+from utilities.commands import shortened
 from utilities.files import write_atomically
 from utilities.history import END, INTERRUPT, SKIP
 from utilities.metric_names import (
@@ -64,6 +66,7 @@ def render(run: RunData, live: bool = False) -> str:
         reload_seconds=RELOAD_SECONDS if live else None,
         name=name,
         run=run,
+        command=_command(run),
         progress=_progress(run),
         written=f" Page written {datetime.datetime.now():%Y-%m-%d %H:%M:%S}.",
         masked_words=_masked_words(run),
@@ -77,6 +80,15 @@ def render(run: RunData, live: bool = False) -> str:
         mistakes=[{**each, "chart": _scatter(number, each)} for number, each in enumerate(run.mistakes)],
         config=[(key, value, run.origin(key)) for key, value in run.config.items()],
     )
+
+
+def _command(run: RunData) -> str:
+    """Return how the run was started; of a long list of files, the beginning."""
+    command = str(run.start.get("command", ""))
+    try:
+        return shlex.join(shortened(shlex.split(command)))
+    except ValueError:  # an edited file
+        return command
 
 
 def _progress(run: RunData) -> str:

@@ -190,8 +190,11 @@ def _arguments(leaf: Leaf) -> Dict[str, Any]:
     return {"metavar": _METAVARS[leaf.kind.name], "help": help_text}
 
 
-def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dict[str, Any]]:
+def parse_flags(task: str, argv: Sequence[str], own: Sequence[str] = ()) -> Tuple[argparse.Namespace, Dict[str, Any]]:
     """Return the options of the command itself, and the config values given by flag, by dotted name.
+
+    Args:
+        own: further flags of this command, which ``argv`` has no longer; one of them may be meant by an unknown flag.
 
     Raises:
         UserError: a flag is unknown, or lacks its value or another flag that it needs.
@@ -201,7 +204,7 @@ def parse_flags(task: str, argv: Sequence[str]) -> Tuple[argparse.Namespace, Dic
     complete(parser)
     parsed, unknown = parser.parse_known_args(list(argv))
     if unknown:
-        raise UserError(_unknown_flag(unknown[0]))
+        raise UserError(_unknown_flag(unknown[0], own))
     for flag, needed in _NEEDS.items():
         if _given(parsed, flag) and not _given(parsed, needed):
             raise UserError(f"{flag} has no effect without {needed}; add {needed}, or remove {flag}")
@@ -217,7 +220,7 @@ def _given(parsed: argparse.Namespace, flag: str) -> bool:
     return value is not None and value is not False
 
 
-def _unknown_flag(argument: str) -> str:
+def _unknown_flag(argument: str, own: Sequence[str] = ()) -> str:
     if not argument.startswith("-"):
         return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
     word = argument.split("=")[0]
@@ -227,7 +230,9 @@ def _unknown_flag(argument: str) -> str:
     plain = word.lower().replace("_", "-").lstrip("-")
     section, _, key = plain.replace("-", "_").rpartition(".")
     short = leaves().get(expand_abbreviation(key, section))
-    guess = by_key.get(plain) or (short.flag if short else nearest("--" + plain, known))
+    guess = (
+        nearest("--" + plain, own, 0.8) or by_key.get(plain) or (short.flag if short else nearest("--" + plain, known))
+    )
     guess = guess or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help-all lists the flags"
     return f"{word}: unknown flag; {hint}"

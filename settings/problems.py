@@ -83,10 +83,10 @@ def _flag_hint(names: Sequence[str]) -> str:
     return f" (flag{'s' if len(flags) > 1 else ''}: {', '.join(flags)})" if flags else ""
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
-    """Return the known name that is most similar to ``word``, or an empty string."""
+def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
+    """Return the known name that is most similar to ``word``, or an empty string; ``cutoff`` is difflib's."""
     lower = {name.lower(): name for name in known}
-    matches = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=cutoff)
     return lower[matches[0]] if matches else ""
 
 

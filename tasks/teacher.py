@@ -32,6 +32,7 @@ from tasks.answering import Model, restored_model, trained_task
 from tasks.saved_classifier import CLASSIFIER, check_kind, class_names, matched
 from utilities.errors import UserError
 from utilities.files import replacing
+from utilities.progress import waiting
 from utilities.tables import listed
 
 logger = logging.getLogger(__name__)
@@ -146,5 +147,6 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
             folder.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(folder, os.O_RDONLY)
             stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with waiting("waiting for another command, which asks a teacher"):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

@@ -23,6 +23,7 @@ from training.run_context import RunContext, TrainingData
 from training.sparsity import pattern_updates
 from training.task import BuiltModel
 from utilities.errors import Stopped
+from utilities.progress import waiting
 
 logger = logging.getLogger(__name__)
 
@@ -89,11 +90,13 @@ class TrainingLoop:
                     self._train(saver)
                     break
                 except DivergenceError as error:
-                    saver.writer.wait()
+                    with waiting("writing the checkpoint"):
+                        saver.writer.wait()
                     if context.config.on_divergence != "rewind":
                         raise
                     saver.position = self._rewind(saver, error)
-            saver.writer.wait()
+            with waiting("writing the last checkpoint"):
+                saver.writer.wait()
             processes.barrier()
         last = self._memory.last
         if context.stop.signal is None:

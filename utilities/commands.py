@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib
+import itertools
 import logging
 import os
+import re
 import shlex
 import sys
 import traceback
 from pathlib import Path
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, List, NoReturn, Optional, Sequence
 
 from utilities.environment import program_version
 from utilities.errors import EXIT_USER_ERROR, UserError
 from utilities.files import DISK_FULL, PROJECT, failed_write, is_unicode
 from utilities.secrets import MaskingFormatter, mask, shown_line
 
+_FLAG = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
+MOST_SHOWN, FIRST_SHOWN = 6, 3  # values of a flag
 RUN_AGAIN = "run the command again: it resumes where it stopped"
 
 
@@ -35,6 +40,22 @@ def start_command(module: str, arguments: Sequence[str]) -> str:
     return shlex.join(["python", *(here if Path.cwd() == PROJECT else [str(path)]), *arguments])
 
 
+def shortened(words: Sequence[str]) -> List[str]:
+    """Return a command line to show, of which long lists, such as the files that a shell has found, have a beginning.
+
+    Example:
+        >>> shortened(["--text", *"abcdefgh", "--hours", "1"])
+        ['--text', 'a', 'b', 'c', '… 5 more', '--hours', '1']
+    """
+    shown: List[str] = []
+    for is_flag, group in itertools.groupby(words, lambda word: word.startswith("-")):
+        listed = list(group)
+        if not is_flag and len(listed) > MOST_SHOWN:
+            listed = [*listed[:FIRST_SHOWN], f"… {len(listed) - FIRST_SHOWN:,} more"]
+        shown += listed
+    return shown
+
+
 class ShowVersion(argparse.Action):
     """Prints the version, which asks git, and exits."""
 
@@ -43,9 +64,33 @@ class ShowVersion(argparse.Action):
         parser.exit()
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors name the flag that a mistyped one may mean."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and remember the command line for errors."""
+        self.words = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and exit."""
+        flags = flags_of(self)
+        given = itertools.takewhile(lambda word: word != "--", getattr(self, "words", ()))
+        for word in (each.partition("=")[0] for each in given if each.startswith("--")):
+            meant = [] if word in flags else difflib.get_close_matches(word, flags, n=1, cutoff=0.75)
+            if meant and not meant[0].startswith(word):
+                super().error(f"{word}: unknown flag; did you mean {meant[0]}?")
+        super().error(message)
+
+
+def flags_of(parser: argparse.ArgumentParser) -> List[str]:
+    """Return all long flags of a parser."""
+    return sorted(set(_FLAG.findall(parser.format_help())))
+
+
 def make_parser(module: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every such command has."""
-    parser = argparse.ArgumentParser(prog=start_command(module, ()), description=description)
+    parser = Parser(prog=start_command(module, ()), description=description)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="print the version, then exit")
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import subprocess
@@ -16,6 +17,7 @@ from utilities.metric_names import LEARNING_RATE, THROUGHPUT
 
 logger = logging.getLogger(__name__)
 
+SECONDS_TO_END = 10.0  # for the command that writes the report
 FIRST_REPORT_SECONDS = 30.0  # shorter runs get their report only at the end
 
 
@@ -153,7 +155,9 @@ class LiveReport(Listener):
         """Stop a running command; the trainer writes the final report."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(SECONDS_TO_END)
+            self._process.kill()  # if it is still there, such as on a file system that does not answer
             self._process = None
 
     def _give_up(self, reason: str) -> None:

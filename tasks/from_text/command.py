@@ -37,7 +37,7 @@ from tasks.from_text.steps import (
     prepared,
     train_part,
 )
-from utilities.commands import make_parser, run_main
+from utilities.commands import flags_of, make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
 from utilities.files import only_command_in
@@ -218,7 +218,7 @@ def _given(others: Sequence[str]) -> Dict[str, Any]:
     Raises:
         UserError: A flag is unknown, or of something that this command decides.
     """
-    own, given = parse_flags(PRETRAINING, others)
+    own, given = parse_flags(PRETRAINING, others, flags_of(_parser()))
     if own.config or own.throughput or own.schema:
         raise UserError("--config, --throughput and --schema are options of run_pretraining.py; leave them out")
     for name in given:

@@ -21,7 +21,7 @@ from settings.loading import resolve
 from tasks import task_class, train
 from tasks.from_text.choice import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
 from tasks.from_text.folder import MODEL, UPDATES, Folder, damage_in
-from utilities.commands import start_command
+from utilities.commands import shortened, start_command
 from utilities.errors import UserError
 from utilities.files import PROJECT, write_atomically
 from utilities.history import History
@@ -88,7 +88,8 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
         sizes = ["--max-seq-length", str(length), "--no-next-sentence", *masks, *passes, *held_out]
         if load_manifest(output) is None or load_manifest(output / VALIDATION_FOLDER) is None:
             arguments = [*text, "--output", str(output), *sizes]
-            print(f"\n=== rows of {length} tokens\n$ {mask(start_command('data_utils.text', arguments))}", flush=True)
+            command = mask(start_command("data_utils.text", shortened(arguments)))
+            print(f"\n=== rows of {length} tokens\n$ {command}", flush=True)
             prepare_rows(arguments)
             folder.lap(f"preparation, {length} tokens")
 

@@ -205,6 +205,17 @@ def test_the_final_value_is_the_mean_of_the_updates_that_it_names(tmp_path):
     assert read_run_folder(folder).series("learning_rate")[1][-1] == pytest.approx(1e-4 * 663)
 
 
+def test_of_many_files_the_first_are_named_and_all_counted(tmp_path):
+    folder = make_run(tmp_path / "run", [period(10)])
+    command = "python run_from_text.py --text " + " ".join(f"a/{n}.txt" for n in range(300)) + " --hours 1 --name 'a b'"
+    begin = {"event": "begin", "step": 0, "command": command, "folder": "/x", "variables": {}}
+    (folder / "history.jsonl").write_text(json.dumps(begin) + "\n")
+    shown = "python run_from_text.py --text a/0.txt a/1.txt a/2.txt '… 297 more' --hours 1 --name 'a b'"
+    assert shown in read_page(folder).texts
+    (folder / "history.jsonl").write_text(json.dumps({**begin, "command": "python 'x"}) + "\n")
+    assert "python 'x" in read_page(folder).texts
+
+
 def test_throughput_leaves_compilation_out(tmp_path):
     periods = [period(10, throughput=1.0), period(20, throughput=50.0), period(30, throughput=70.0)]
     assert "60.0" in read_page(make_run(tmp_path / "run", periods)).texts

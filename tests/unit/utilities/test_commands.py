@@ -26,3 +26,23 @@ def test_a_full_disk_is_one_line(arguments: list[str], path: str, capsys: pytest
     assert run_main(parser, action, arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: {path}: No space left on device; free space there") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--checkpont", "a", "x"], "--checkpont: unknown flag; did you mean --checkpoint?"),
+        (["--checkpoint", "a", "--flie=b"], "--flie: unknown flag; did you mean --file?"),
+        (["--checkpoint", "a", "--unlike", "b"], "unrecognized arguments: --unlike"),
+        (["--file", "a"], "the following arguments are required: --checkpoint"),
+        (["--file", "a", "--", "--checkpont"], "the following arguments are required: --checkpoint"),
+    ],
+)
+def test_a_mistyped_flag_is_named_with_the_right_one(words, message, capsys):
+    parser = make_parser("tasks.classify", "Answers.")
+    parser.add_argument("--checkpoint", required=True)
+    parser.add_argument("--file", help="of --checkpoint")
+    parser.add_argument("text", nargs="*")
+    with pytest.raises(SystemExit) as caught:
+        parser.parse_args(words)
+    assert caught.value.code == 2 and message in capsys.readouterr().err
