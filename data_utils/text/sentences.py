@@ -192,15 +192,15 @@ def write_sentences(
             f"{len(rejected):,} documents cannot be used, more than --max-bad-articles {max_bad_articles} allows; the"
             f" first: {_described(rejected[0])}; all of them: {folder / REJECTED_NAME}"
         )
-    if counts["short"]:
-        few = f"documents of fewer than {max(settings.min_characters, 1)} characters are left out (--min-characters)"
-        print(f"sentences: {counts['short']:,} {few}", file=sys.stderr)
     if not counts["documents"]:
         clear_work(folder)
         problem = "the input contains no prose: no document is long enough (see --min-characters)"
         if rejected:
             problem += f", and {len(rejected):,} could not be used, the first: {_described(rejected[0])}"
         raise UserError(problem)
+    if counts["short"]:
+        few = f"documents of fewer than {max(settings.min_characters, 1)} characters are left out (--min-characters)"
+        print(f"sentences: {counts['short']:,} {few}", file=sys.stderr)
     files = [name for number in sorted(made) for name in made[number]["files"]]
     summary = {"files": files, **{name: counts[name] for name in COUNTS}}
     write_atomically(folder / CORPUS_NAME, json.dumps({**summary, "set_aside": len(rejected)}, indent=2) + "\n")
