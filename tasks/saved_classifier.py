@@ -13,8 +13,9 @@ from typing import Any, Collection, List, Mapping, Optional, Sequence
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import output_activation
 from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.tasks import BenchmarkTask
-from model.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from data_utils.classification.tasks import OWN, BenchmarkTask
+from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from model.tasks import TASKS as TASK_PROGRAMS
 from training.initial_weights import InitialWeights
 from utilities.errors import UserError
 from utilities.tables import listed
@@ -29,6 +30,7 @@ KINDS = {
     REGRESSION: "a number",
     MULTIPLE_CHOICE: "a choice among samples",
 }
+PROGRAM = TASK_PROGRAMS[CLASSIFICATION].program
 SIGMOID = "Sigmoid"  # of the outputs of a cross-encoder
 _NUMBERED = re.compile(r"label_\d+")  # Hugging Face's names of classes without a name
 
@@ -57,9 +59,11 @@ def class_rows(
     rows = rows_by_name(theirs, [(label.value, label.name) for label in benchmark.labels])
     if any(row is not None for row in rows):
         if not trains and (None in rows or len(rows) < len(theirs)):
+            named = "set classification_data.classes to those of the checkpoint"
+            fix = named if benchmark.benchmark == OWN else "name a checkpoint of these classes"
             raise UserError(
-                f"{start.origin} has the classes {listed(theirs)}, this task {listed(ours)}; set"
-                " classification_data.classes to those of the checkpoint, or train first (--do-training true)"
+                f"{start.origin} has the classes {listed(theirs)}, this task {listed(ours)}; {fix}, or fine-tune it"
+                f" first with {PROGRAM}"
             )
         report_rows(start, theirs, ours, rows)
         return rows
@@ -80,8 +84,14 @@ def check_evaluated(start: Pretrained, benchmark: BenchmarkTask) -> None:
     """Refuse a checkpoint that is evaluated without training if its outputs are random or mean something else."""
     if CLASSIFIER not in start.weights:
         raise UserError(
-            f"{start.origin} has no classifier, so its scores would be random; train first (--do-training true), or"
+            f"{start.origin} has no classifier, so its scores would be random; fine-tune it first with {PROGRAM}, or"
             " name a checkpoint of classification"
+        )
+    names = class_names(start.settings) or []
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(
+            f"{start.origin}: two of its classes have the name {twice} (id2label); rename one in its config"
         )
     check_kind(start, benchmark)
     if start.own:
@@ -129,7 +139,7 @@ def check_kind(start: Pretrained, benchmark: BenchmarkTask) -> None:
     if kind in KINDS and kind != asked:
         raise UserError(
             f"{start.origin} was trained for {KINDS[kind]}, not for {KINDS[asked]}; name a checkpoint of this kind, or"
-            " train first (--do-training true)"
+            f" fine-tune it first with {PROGRAM}"
         )
     activation = output_activation(start)
     if activation not in ("Identity", *((SIGMOID,) if asked != SINGLE_LABEL else ())):

@@ -301,6 +301,7 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
     "name, content, named",
     [
         ("modules.json", [], "no module Transformer"),
+        ("modules.json", [{"path": "0_BERT", "type": "models.BERT"}], "has a module BERT, known are .*name another"),
         ("modules.json", [{"path": "", "type": kind} for kind in ("Normalize", "Transformer")], "another order"),
         ("sentence_bert_config.json", {"max_seq_length": -5}, "at most -5 tokens"),
         ("sentence_bert_config.json", {"max_seq_length": 2}, "at most 2 tokens"),
@@ -308,7 +309,7 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
         ("config_sentence_transformers.json", {"prompts": {"q": "ask: "}, "default_prompt_name": "p"}, "not among"),
         ("config_sentence_transformers.json", {"prompts": {"q": 1}}, "prompts.q is 1"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder'"),
-        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim is 16"),
+        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim is 16, but .*remove it"),
         ("sentence_bert_config.json", {"max_seq_length": "64"}, "max_seq_length is '64'"),
         ("sentence_bert_config.json", {"do_lower_case": True}, "the tokenizer keeps capitals"),
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'"),
