@@ -94,6 +94,10 @@ def check_evaluated(start: Pretrained, benchmark: BenchmarkTask) -> None:
             f"{start.origin}: two of its classes have the name {twice} (id2label); rename one in its config"
         )
     check_kind(start, benchmark)
+    outputs = start.weights[CLASSIFIER].shape[0]
+    if outputs != benchmark.classes and (benchmark.is_regression or class_names(start.settings) is None):
+        what = f"{start.origin} has {outputs} output{'s' * (outputs > 1)}, this task {benchmark.classes}"
+        raise UserError(f"{what}; name a checkpoint of this task, or fine-tune it first with {PROGRAM}")
     if start.own:
         trained = (start.settings.get("config") or {}).get("glue_task")
         if trained not in (None, benchmark.name):
@@ -118,14 +122,20 @@ def report_rows(start: Pretrained, theirs: Sequence[str], ours: Sequence[str], r
 def rows_by_name(theirs: Sequence[str], ours: Sequence[Collection[str]]) -> List[Optional[int]]:
     """Return the index in ``theirs`` of each output, which may have several names; None unless one has such a name.
 
+    Capitals and small letters are the same, unless names differ in nothing else.
+
     Example:
         >>> rows_by_name(["neutral", "positive"], [("1", "Positive"), ("2", "mixed")])
         [1, None]
     """
-    plain = [name.strip().lower() for name in theirs]
+    if len(theirs) == len(ours) and all(name in names for name, names in zip(theirs, ours)):
+        return list(range(len(ours)))
+    exact, plain = [name.strip() for name in theirs], [name.strip().lower() for name in theirs]
     rows: List[Optional[int]] = []
     for names in ours:
-        known = [number for number, name in enumerate(plain) if name in {each.strip().lower() for each in names}]
+        known = [number for number, name in enumerate(exact) if name in {each.strip() for each in names}]
+        if not known:
+            known = [number for number, name in enumerate(plain) if name in {each.strip().lower() for each in names}]
         rows.append(known[0] if len(known) == 1 else None)
     return rows
 

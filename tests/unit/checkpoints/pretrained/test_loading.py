@@ -57,6 +57,15 @@ def test_missing_heads_start_from_random_numbers_and_are_listed(source, tmp_path
     assert start.report.extra == sorted(name for name in pytorch_arrays(source) if name.startswith("cls."))
     assert "classifier.weight: not in the checkpoint" in caplog.text
     assert "cls.seq_relationship.bias: in the checkpoint, but not in the model" in caplog.text
+    assert not [record for record in caplog.records if "in no BERT" in record.message]
+
+
+def test_weights_of_other_layers_are_a_warning(source, tmp_path, caplog):
+    """A tagger with a CRF, say, whose tags are others without it."""
+    arrays = {**pytorch_arrays(source), "crf.transitions": np.zeros((3, 3), np.float32)}
+    load(safetensors(source, tmp_path / "m", arrays), CLASSIFICATION)
+    (warning,) = [record for record in caplog.records if "crf.transitions" in record.message]
+    assert warning.levelname == "WARNING" and "in no BERT; all is computed without it" in warning.message
 
 
 @pytest.mark.parametrize(

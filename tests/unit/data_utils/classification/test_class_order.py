@@ -16,7 +16,7 @@ from data_utils.classification.tasks import BenchmarkTask
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
 from tasks.classification import select_benchmark
-from tasks.saved_classifier import class_rows
+from tasks.saved_classifier import class_rows, rows_by_name
 from tasks.token_classification import label_names, tag_rows
 from utilities.errors import UserError
 
@@ -108,6 +108,18 @@ def test_tags_are_continued_by_their_names(
         assert tag_rows(marks_at_end, ["O", "B-PER", "I-PER"]) == [1, 0, 2]
         assert label_names(marks_at_end, None, False) == ["B-PER", "O", "I-PER"]
     assert "does not name its tags; they are taken, in order, as O, B-PER, I-PER" in caplog.text
+
+
+@pytest.mark.parametrize("names", [["B-Loc", "O", "B-LOC"], ["B-LOC", "O", "B-LOC"]])
+def test_a_tagger_is_asked_with_all_of_its_rows(names: list[str]) -> None:
+    """Tags that differ in capitals only, or not at all; a row that begins anew would answer at random."""
+    model = start({"id2label": {str(number): name for number, name in enumerate(names)}})
+    assert label_names(model, None, False) == names and tag_rows(model, names) == [0, 1, 2]
+
+
+def test_names_that_differ_in_capitals_only_are_told_apart() -> None:
+    assert rows_by_name(["US", "us", "Uk"], [("0", "us"), ("1", "US"), ("2", "uk")]) == [1, 0, 2]
+    assert rows_by_name(["US", "us"], [("Us",)]) == [None]
 
 
 def test_names_of_another_number_than_the_outputs_are_refused() -> None:
@@ -203,6 +215,12 @@ def test_an_activation_of_a_cross_encoder_is_not_passed_over(name: str) -> None:
         model = start({"sentence_transformers": value} if name == "activation_fn" else value)
         with pytest.raises(UserError, match=r"ask for Sigmoid") if is_refused else contextlib.nullcontext():
             class_rows(model, TASKS["mnli"], trains=False)
+
+
+@pytest.mark.parametrize(("outputs", "task"), [(3, "stsb"), (1, "sst2"), (3, "sst2")])
+def test_outputs_of_another_number_are_refused(outputs: int, task: str) -> None:
+    with pytest.raises(UserError, match=rf"somewhere has {outputs} outputs?, this task {TASKS[task].classes}; name a"):
+        class_rows(start({}, outputs=outputs), TASKS[task], trains=False)
 
 
 def test_a_model_without_a_classifier_is_refused() -> None:
