@@ -265,6 +265,7 @@ def test_accents_are_kept_by_a_vocabulary_of_ones_own_and_by_its_data_set(tmp_pa
     again = read_vocabulary(tmp_path / "data")
     assert "schone" in again.pieces and again.rules == USUAL_RULES
     more = ["--vocab-file", str(tmp_path / "data" / "vocab.txt"), "--output", str(tmp_path / "more")]
+    text.write_text("Der Film war schon da.\nEine ist schon in Paris.\n" * 40, encoding="utf-8")  # no word is [UNK]
     assert prepare(["--text", str(text), *more, "--keep-accents"]) == 0
     assert read_vocabulary(tmp_path / "more").rules.strip_accents is False
 
