@@ -89,6 +89,7 @@ def _sentence(
     split = [(number, text, [] if columns[0].split(" ")[0] in around else columns) for number, text, columns in split]
     width = next((len(columns) for _, text, columns in split if columns and not text.startswith("#")), 0)
     sentence: List[ColumnLine] = []
+    first = 0  # the line of the first word
     is_above = True
     for number, text, columns in split:
         sets_value = text.startswith(("# ", "#\t")) and "=" in text and not ENTITY_TAG.fullmatch(columns[-1])
@@ -97,9 +98,10 @@ def _sentence(
         width = width or (0 if is_comment else len(columns))
         if is_above or ((word_column or 1) > 1 and columns and _NOT_IN_TEXT.fullmatch(columns[0])):
             columns = []
+        first = first or (number if columns else 0)
         if columns and len(columns) != width:
-            before = f"has {len(columns)} columns, the words before it {width}"
-            raise UserError(f"{path}: line {number}: {before}; {FIX}")
+            before = f"has {len(columns)} columns, line {first} of the same sentence {width}"
+            raise UserError(f"{path}: line {number}: {before}; correct one of them")
         if columns and len(columns) < (word_column or 1):
             named = f"has {len(columns)} columns, not the word_column {word_column}"
             raise UserError(f"{path}: line {number}: {named}; name the column of the words, from 1")

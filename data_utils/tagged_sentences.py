@@ -32,6 +32,7 @@ TOKEN_FIELDS, TAG_FIELDS = ("tokens", "words"), ("ner_tags", "tags", "labels", "
 WORD_COLUMNS, TAG_COLUMNS = ("word", "token", "words", "tokens"), ("tag", "ner_tag", "ner", "label", "tags", "labels")
 SENTENCE_COLUMNS = ("sentence #", "sentence", "sentence_id", "sentence_idx", "sent_id")
 _BRACKET_TAG = re.compile(r"\([\w-]+\*?\)?|\*\)")  # (DATE* and *) around an entity of several words
+_MARK_AT_END = re.compile(r"(.{2,})[-_]([BIESMLU])")  # PER-B; B-I may be either
 _IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
 
 Entity = Tuple[str, int, int]  # type, first word, last word
@@ -117,7 +118,7 @@ def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_col
                 lacking = f"has {len(broken.columns)} columns, not the tag_column {tag_column}"
             raise UserError(f"{path}: line {broken.number}: {lacking}; {FIX}")
         tags = [[line.columns[(tag_column or 0) - 1] for line in sentence] for sentence in sentences]
-        tags, notes = _with_capitals(tags)
+        tags, notes = _told_as_usual(tags)
         places = (f"line {line.number}" for line in chain.from_iterable(sentences))
         _check_tags(path, zip(places, chain.from_iterable(tags)), set(chain.from_iterable(tags)))
     other = [sentence[0] for sentence in sentences if len(sentence[0].columns) != len(sentences[0][0].columns)]
@@ -129,20 +130,31 @@ def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_col
     return Sentences(words, tags, list(range(len(words))), str(path), notes)
 
 
-def capital_tags(names: Iterable[str]) -> Dict[str, str]:
-    """Return tags of entities that are written with small letters, ``b-PER`` and ``o``, by the usual ones.
+def usual_tags(names: Iterable[str]) -> Dict[str, str]:
+    """Return the usual form of tags of entities that are written as ``b-PER`` and ``o``, or as ``PER-B`` and ``O``.
 
     It is empty unless all are tags of entities then.
     """
     names = set(names)
-    usual = {name: name[:1].upper() + name[1:] for name in names}
+    capitals = {name: name[:1].upper() + name[1:] for name in names}
+    turned = {name: _MARK_AT_END.sub(r"\2-\1", name) for name in names}
     has_marks = OUTSIDE.lower() in names or any(name[1:2] in ("-", "_") for name in names)
-    return {} if are_entity_tags(names) or not has_marks or not are_entity_tags(usual.values()) else usual
+    if are_entity_tags(names):
+        return {}
+    if has_marks and are_entity_tags(capitals.values()):
+        return capitals
+    return turned if OUTSIDE in names and are_entity_tags(turned.values()) else {}
 
 
-def _with_capitals(tags: List[List[str]]) -> Tuple[List[List[str]], List[str]]:
-    """Return tags as :func:`capital_tags` has them, and a note if that changes them."""
-    usual = capital_tags(chain.from_iterable(tags))
+def as_usual(names: Sequence[str]) -> List[str]:
+    """Return tags, those of entities in their usual form; see :func:`usual_tags`."""
+    usual = usual_tags(names)
+    return [usual.get(name, name) for name in names]
+
+
+def _told_as_usual(tags: List[List[str]]) -> Tuple[List[List[str]], List[str]]:
+    """Return tags as :func:`usual_tags` has them, and a note if that changes them."""
+    usual = usual_tags(chain.from_iterable(tags))
     if not usual:
         return tags, []
     changed = sorted(name for name, other in usual.items() if name != other)
@@ -192,7 +204,7 @@ def _from_table(path: Path) -> Sentences:
         words[-1].append(row[word])
         tags[-1].append(row[tag].strip() if tag is not None else OUTSIDE)
         places.append(f"line {number}")
-    tags, notes = _with_capitals(tags)
+    tags, notes = _told_as_usual(tags)
     _check_tags(path, zip(places, chain.from_iterable(tags)), set(chain.from_iterable(tags)))
     return Sentences(words, tags if tag is not None else None, list(range(len(words))), str(path), notes, TOKENS)
 
@@ -266,7 +278,7 @@ def _from_tokens(path: Path, rows: Sequence[Line], field: str) -> Sentences:
         if tag_field is not None and len(words[-1]) != len(tags[-1]):
             counts = f"has {len(words[-1])} {field} and {len(tags[-1])} {tag_field}"
             raise UserError(f"{path}: line {number}: {counts}; {FIX}")
-    tags, notes = _with_capitals(tags)
+    tags, notes = _told_as_usual(tags)
     placed = ((f"line {line.number}", tag) for line, each in zip(rows, tags) for tag in each)
     _check_tags(path, placed, set(chain.from_iterable(tags)))
     ids = [(row or {}).get("id", position) for position, (_, row) in enumerate(rows)]

@@ -296,7 +296,9 @@ def read_tokenizer_files(vocabulary: Path, prefix: str = "") -> TokenizerFiles:
         settings = _Settings.model_validate({**said, **others})
     except Exception as error:  # of a file that has anything
         reason = first_problem(error) if isinstance(error, ValidationError) else " ".join(str(error).split())[:200]
-        what = f"{', '.join(described)} beside it: {reason or type(error).__name__}"
+        kind = _content(folder / SETTINGS_NAME).get(_CLASS) or _content(folder / CONFIG_NAME).get(_CLASS)
+        named = f"{kind}: " if kind else ""
+        what = f"{', '.join(described)} beside it: {named}{reason or type(error).__name__}"
         raise files._refusal(f"{what}; it is not a tokenizer of BERT that is followed here, name another") from error
     return TokenizerFiles(vocabulary, prefix, tokenizer, settings)
 

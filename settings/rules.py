@@ -126,7 +126,7 @@ def data_and_length(config: TrainingConfig, task: str) -> Iterator[SettingError]
         yield SettingError(
             ["total_num_train_samples"],
             f"too few for one weight update: a global batch has {batch} samples",
-            f"set total_num_train_samples to {batch} or more, or lower global_batch.grad_acc_steps_per_replica",
+            f"set total_num_train_samples to {batch} or more, or lower {config.global_batch.lowered}",
         )
 
 

@@ -84,6 +84,12 @@ class GlobalBatch(Section):
         """The micro batches of a weight update, over all replicas."""
         return self.replicas * self.grad_acc_steps_per_replica
 
+    @property
+    def lowered(self) -> str:
+        """The field to lower for smaller batches: the micro batch, unless several are accumulated."""
+        field = "grad_acc_steps_per_replica" if self.grad_acc_steps_per_replica > 1 else "micro_batch_size"
+        return f"global_batch.{field}"
+
 
 class LearningRate(Section):
     """Learning-rate schedule."""

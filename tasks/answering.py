@@ -107,8 +107,12 @@ def checked(texts: Any) -> Tuple[str, ...]:
         UserError: one is empty or no text.
     """
     sample = texts if isinstance(texts, tuple) else (texts,)
-    if not all(isinstance(text, str) and text.strip() for text in sample):
-        raise UserError(f"{short(texts)} has no text; give a text, a pair as a tuple, or a list of these")
+    kinds = [type(text).__name__ for text in sample if not isinstance(text, str)]
+    if kinds or not sample:
+        what = f"has a {kinds[0]}, not a text" if isinstance(texts, tuple) and kinds else "is not a text"
+        raise UserError(f"{short(texts)} {what}; give a text, a pair as a tuple, or a list of these")
+    if not all(text.strip() for text in sample):
+        raise UserError(f"{short(sample[0] if len(sample) == 1 else sample)} has no text; write one, or leave it out")
     if not all(is_unicode(text) for text in sample):
         raise UserError(f"{short(texts)} has half a character (a lone surrogate), so it is not text; correct it")
     return sample
@@ -125,6 +129,8 @@ def load_model(checkpoint: str, key: str, task: Optional[str] = None, **options:
         UserError: there is no such checkpoint, or it is not one of the task.
     """
     start = open_pretrained(checkpoint, key)
+    if task is not None and task not in TASKS:
+        raise UserError(f"{key}: {task!r} is not the name of a task; name one of {', '.join(TASKS)}")
     task = task or trained_task(start)
     named = [name for name in start.classes if name != ENCODER]
     if task is None and named:

@@ -21,7 +21,7 @@ from data_utils.records.features import (
     FeatureSpec,
     fine_tuning_features,
 )
-from data_utils.tokenizer import make_tokenizer
+from data_utils.tokenizer import CONTINUATION, make_tokenizer
 from data_utils.tokenizer_files import CLASSIFIER, MASK, PADDING, SEPARATOR, UNKNOWN
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
@@ -161,6 +161,9 @@ class MaskedWords:
                 raise UserError(f'among is {among!r}; give a list of words, such as ["good", "bad"]')
             ids = []
             for word, encoding in zip(among, self.tokenizer.encode_batch(list(among), add_special_tokens=False)):
+                if word.startswith(CONTINUATION) and word in self._settings.vocabulary.pieces:  # as it is shown
+                    ids.append(self._settings.vocabulary.piece_id(word))
+                    continue
                 if len(encoding.ids) != 1 or encoding.tokens == [UNKNOWN]:
                     shown = " ".join(encoding.tokens) or "nothing"
                     raise UserError(f"{word!r} is not one piece of the vocabulary, but {shown}; name another word")

@@ -13,8 +13,9 @@ from typing import Any, Collection, List, Mapping, Optional, Sequence
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import embedding_prompt, is_cross_encoder, output_activation
 from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.tasks import BenchmarkTask
-from model.tasks import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from data_utils.classification.tasks import OWN, BenchmarkTask
+from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from model.tasks import TASKS as TASK_PROGRAMS
 from training.initial_weights import InitialWeights
 from utilities.errors import UserError
 from utilities.tables import listed
@@ -29,6 +30,7 @@ KINDS = {
     REGRESSION: "a number",
     MULTIPLE_CHOICE: "a choice among samples",
 }
+PROGRAM = TASK_PROGRAMS[CLASSIFICATION].program
 SIGMOID = "Sigmoid"  # of the outputs of a cross-encoder
 _NUMBERED = re.compile(r"label_\d+")  # Hugging Face's names of classes without a name
 
@@ -59,9 +61,11 @@ def class_rows(
     rows = rows_by_name(theirs, [(label.value, label.name) for label in benchmark.labels])
     if any(row is not None for row in rows):
         if not trains and (None in rows or len(rows) < len(theirs)):
+            named = "set classification_data.classes to those of the checkpoint"
+            fix = named if benchmark.benchmark == OWN else "name a checkpoint of these classes"
             raise UserError(
-                f"{start.origin} has the classes {listed(theirs)}, this task {listed(ours)}; set"
-                " classification_data.classes to those of the checkpoint, or train first (--do-training true)"
+                f"{start.origin} has the classes {listed(theirs)}, this task {listed(ours)}; {fix}, or fine-tune it"
+                f" first with {PROGRAM}"
             )
         report_rows(start, theirs, ours, rows)
         return rows
@@ -82,10 +86,20 @@ def check_evaluated(start: Pretrained, benchmark: BenchmarkTask) -> None:
     """Refuse a checkpoint that is evaluated without training if its outputs are random or mean something else."""
     if CLASSIFIER not in start.weights:
         raise UserError(
-            f"{start.origin} has no classifier, so its scores would be random; train first (--do-training true), or"
+            f"{start.origin} has no classifier, so its scores would be random; fine-tune it first with {PROGRAM}, or"
             " name a checkpoint of classification"
         )
+    names = class_names(start.settings) or []
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(
+            f"{start.origin}: two of its classes have the name {twice} (id2label); rename one in its config"
+        )
     check_kind(start, benchmark)
+    outputs = start.weights[CLASSIFIER].shape[0]
+    if outputs != benchmark.classes and (benchmark.is_regression or class_names(start.settings) is None):
+        what = f"{start.origin} has {outputs} output{'s' * (outputs > 1)}, this task {benchmark.classes}"
+        raise UserError(f"{what}; name a checkpoint of this task, or fine-tune it first with {PROGRAM}")
     if start.own:
         trained = (start.settings.get("config") or {}).get("glue_task")
         if trained not in (None, benchmark.name):
@@ -110,16 +124,20 @@ def report_rows(start: Pretrained, theirs: Sequence[str], ours: Sequence[str], r
 def rows_by_name(theirs: Sequence[str], ours: Sequence[Collection[str]]) -> List[Optional[int]]:
     """Return the index in ``theirs`` of each output, which may have several names; None unless one has such a name.
 
+    Capitals and small letters are the same, unless names differ in nothing else.
+
     Example:
         >>> rows_by_name(["neutral", "positive"], [("1", "Positive"), ("2", "mixed")])
         [1, None]
     """
+    if len(theirs) == len(ours) and all(name in names for name, names in zip(theirs, ours)):
+        return list(range(len(ours)))
+    exact, plain = [name.strip() for name in theirs], [name.strip().lower() for name in theirs]
     rows: List[Optional[int]] = []
     for names in ours:
-        known: List[int] = []
-        for plain in (str.strip, lambda name: name.strip().lower()):  # some tell names apart by capitals alone
-            if len(known) != 1:
-                known = [number for number, name in enumerate(theirs) if plain(name) in set(map(plain, names))]
+        known = [number for number, name in enumerate(exact) if name in {each.strip() for each in names}]
+        if not known:
+            known = [number for number, name in enumerate(plain) if name in {each.strip().lower() for each in names}]
         rows.append(known[0] if len(known) == 1 else None)
     return rows
 
@@ -133,7 +151,7 @@ def check_kind(start: Pretrained, benchmark: BenchmarkTask) -> None:
     if kind in KINDS and kind != asked:
         raise UserError(
             f"{start.origin} was trained for {KINDS[kind]}, not for {KINDS[asked]}; name a checkpoint of this kind, or"
-            " train first (--do-training true)"
+            f" fine-tune it first with {PROGRAM}"
         )
     activation = output_activation(start)
     if activation not in ("Identity", *((SIGMOID,) if asked != SINGLE_LABEL else ())):

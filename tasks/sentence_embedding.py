@@ -252,19 +252,24 @@ def normalized(embeddings: np.ndarray) -> np.ndarray:
 def recalls(questions: np.ndarray, answers: np.ndarray, right: np.ndarray) -> Dict[str, float]:
     """Return the share of questions whose right answer has one of the highest 1 and 10 cosines.
 
+    Answers that have the same cosine are taken as in a random order, so a model for which all texts are alike finds
+    1 of A answers.
+
     Args:
         questions: ``(W, H)``, of length 1 each, as are the others.
         answers: ``(A, H)``, all different answers.
         right: ``(W,)``, the number of the right answer to each question.
     """
-    better = []
+    better, equal = [], []
     for begin in range(0, len(questions), QUERIES):
         part = slice(begin, begin + QUERIES)
         cosines = questions[part] @ answers.T
         own = np.take_along_axis(cosines, right[part, None], axis=1)
         better.append(np.sum(~(cosines <= own), axis=1))  # a NaN is never the right answer
-    ranks = np.concatenate(better)
-    return {name: float(np.mean(ranks < count)) for name, count in zip(RECALLS, RECALL_AT)}
+        equal.append(np.sum(cosines == own, axis=1))
+    ranks, ties = np.concatenate(better), np.concatenate(equal)
+    found = {name: np.clip((count - ranks) / np.maximum(ties, 1), 0, 1) for name, count in zip(RECALLS, RECALL_AT)}
+    return {name: float(np.mean(shares * (ties > 0))) for name, shares in found.items()}
 
 
 TASK = SentenceEmbedding

@@ -29,7 +29,7 @@ from data_utils.tagged_sentences import (
     VALIDATION,
     Sentences,
     are_entity_tags,
-    capital_tags,
+    as_usual,
     read_sentences,
 )
 from data_utils.token_classification import (
@@ -47,7 +47,7 @@ from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.architecture import Architecture
 from model.losses import ACCURACY, PackObjective, correct
-from model.tasks import TOKEN_CLASSIFICATION
+from model.tasks import TASKS, TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks import write_baseline
 from tasks.answers import Answer
@@ -310,9 +310,7 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
         UserError: neither has names.
     """
     settings = getattr(start, "settings", None) or {}
-    known = class_names(settings) or []
-    usual = capital_tags(known)
-    known = [usual.get(name, name) for name in known]
+    known = as_usual(class_names(settings) or [])
     if train is not None and train.tags is not None:
         tags = set(chain.from_iterable(train.tags))
         if are_entity_tags(tags):
@@ -322,8 +320,8 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
         return known or list(GENERATED_LABELS)
     origin = start.origin if start is not None else "a model with random weights"
     raise UserError(
-        f"{origin} does not name its tags; train first (--do-training true), or name a checkpoint of"
-        " token classification"
+        f"{origin} does not name its tags; fine-tune it first with {TASKS[TOKEN_CLASSIFICATION].program}, or name a"
+        " checkpoint of token classification"
     )
 
 
@@ -331,7 +329,7 @@ def tag_rows(start: Optional[InitialWeights], names: Sequence[str]) -> Optional[
     """Return the row of a checkpoint's head for each of the tags; see :class:`training.task.Task`."""
     if not isinstance(start, Pretrained) or CLASSIFIER not in start.weights:
         return None
-    theirs = output_names(start)
+    theirs = as_usual(output_names(start))
     rows = rows_by_name(theirs, [(name,) for name in names])
     if class_names(start.settings) is None and not any(row is not None for row in rows):
         if len(theirs) == len(names):

@@ -152,7 +152,7 @@ def refuse_random_weights(start: InitialWeights, allowed: bool) -> None:
     if missing and not allowed:
         raise UserError(
             f"{start.origin} lacks {missing[0]}{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}, so its"
-            " scores would be random; train first (--do-training true), or name a checkpoint of this task"
+            " scores would be random; train it first, or name a checkpoint of this task"
         )
 
 

@@ -89,8 +89,8 @@ def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
     if not updates:
         raise UserError(
             f"training would be less than one global batch of {config.samples_per_update * factor:,.0f} samples (the"
-            f" data set has {reader.count * factor:,.0f}); lower global_batch.grad_acc_steps_per_replica, or raise"
-            " num_epochs or total_num_train_samples"
+            f" data set has {reader.count * factor:,.0f}); lower {config.global_batch.lowered}, or raise num_epochs or"
+            " total_num_train_samples"
         )
     plan = Plan(
         updates=updates,

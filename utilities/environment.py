@@ -134,8 +134,12 @@ def memory_bytes() -> Optional[int]:
 
 
 def prepare_transformers() -> None:
-    """Set what Transformers reads at its import; it loads PyTorch, which takes 270 MB, and shows notices of its own."""
-    os.environ.setdefault("USE_TORCH", "0")
+    """Set what Transformers reads at its import; it loads PyTorch, which takes 270 MB, and shows notices of its own.
+
+    A program that has loaded PyTorch itself may want Transformers' models in PyTorch, too.
+    """
+    if "torch" not in sys.modules:
+        os.environ.setdefault("USE_TORCH", "0")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 

@@ -228,6 +228,9 @@ def distinct_values(path: Path, column: str, separator: Optional[str] = None) ->
     has_repeated = False
     for number, row in read_table(path):
         cell = None if row is None else row.get(column)
+        if isinstance(cell, dict) or (isinstance(cell, list) and any(isinstance(each, (dict, list)) for each in cell)):
+            fix = "write a name or a number, a list of these, or a column of 0 and 1 for each label"
+            raise UserError(f"{path}: line {number}: {column} is {short(cell)}, which is no label; {fix}")
         texts = [] if cell is None else list(filter(None, values_as_text(cell, separator)))
         values.update(texts)
         if texts:
@@ -290,8 +293,8 @@ def are_flags(texts: Iterable[str]) -> bool:
 
 
 def short(value: Any) -> str:
-    """Return a value for a message, truncated if it is long."""
-    text = repr(value)
+    """Return a value for a message, on one line and truncated if it is long."""
+    text = " ".join(map(str.strip, repr(value).splitlines()))
     return text if len(text) <= 40 else text[:39] + "…"
 
 

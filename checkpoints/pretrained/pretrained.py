@@ -12,6 +12,7 @@ import numpy as np
 from checkpoints.pretrained.model_folder import count_word_pieces
 from checkpoints.pretrained.weights import (
     POSITION_TABLE,
+    SPAN_HEAD,
     VOCABULARY_SIZED,
     WORD_TABLE,
     Weight,
@@ -29,6 +30,7 @@ from utilities.errors import UserError
 logger = logging.getLogger(__name__)
 
 HEAD = "classifier."  # beginning of the names of the heads of several tasks
+_KNOWN_HEADS = ("bert.pooler.", "cls.", HEAD, f"{SPAN_HEAD}.")
 
 
 @dataclasses.dataclass
@@ -52,9 +54,12 @@ class LoadReport:
     def log(self, origin: str) -> None:
         """Log every list."""
         logger.info("%d weights from %s", self.loaded, origin)
+        others = [name for name in self.extra if name.startswith(_KNOWN_HEADS)]
+        unknown = [name for name in self.extra if name not in others]
         for level, names, text in (
             (logging.WARNING, self.missing, "not in the checkpoint, so it starts from random numbers"),
-            (logging.INFO, self.extra, "in the checkpoint, but not in the model"),
+            (logging.INFO, others, "in the checkpoint, but not in the model"),
+            (logging.WARNING, unknown, "in the checkpoint, but in no BERT; all is computed without it"),
             (logging.INFO, self.neutral, "not in the model that was trained; set so that it changes nothing"),
             (logging.INFO, self.padded, ""),
         ):

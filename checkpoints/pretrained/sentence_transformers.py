@@ -88,7 +88,7 @@ class _Prompts(_Part):
     prompts: Optional[Dict[str, str]] = None
     default_prompt_name: Optional[str] = None
     model_type: Literal["SentenceTransformer", "CrossEncoder"] = "SentenceTransformer"
-    truncate_dim: None = None
+    truncate_dim: Optional[int] = None
     activation_fn: Optional[str] = None
 
 
@@ -106,6 +106,10 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
         return EmbeddingSettings(pooling, length=config.get("max_seq_length"))
     if start.folder is None or not (start.folder / MODULES).is_file() or is_cross_encoder(start):
         return None
+    cut = _prompts(start).truncate_dim
+    if cut is not None:
+        what = f"truncate_dim is {cut}, but embeddings are not cut here"
+        raise UserError(f"{start.folder / PROMPTS}: {what}; remove it for those of the full width")
     modules = _read_modules(start.folder / MODULES)
     encoder = start.folder / modules["Transformer"]
     pooling, path = EmbeddingSettings().pooling, encoder / LENGTH
@@ -193,11 +197,11 @@ def _read_modules(path: Path) -> Dict[str, str]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: is not a list of modules ({error}); download it again") from error
     modules = dict(listed)
-    if "Transformer" not in modules:
-        raise UserError(f"{path}: has no module Transformer; download it again")
     unknown = [kind for kind in modules if kind not in _FOLDERS]
     if unknown:
         raise UserError(f"{path}: has a module {unknown[0]}, known are {', '.join(_FOLDERS)}; name another model")
+    if "Transformer" not in modules:
+        raise UserError(f"{path}: has no module Transformer; download it again")
     if [kind for kind, _ in listed] != [kind for kind in _FOLDERS if kind in modules]:
         raise UserError(f"{path}: has its modules in another order than {', '.join(_FOLDERS)}; name another model")
     return modules

@@ -30,7 +30,8 @@ _ROOTS = {
 }  # fmt: skip
 _NORM = {"gamma": "weight", "beta": "bias"}
 _BUFFERS = ("position_ids", "token_type_ids")  # constants that PyTorch saves among the weights
-_DATA_PARALLEL = "module."  # prefix that PyTorch's data-parallel training adds
+# Prefixes that data-parallel training in PyTorch, Lightning's modules and torch.compile add.
+_WRAPPERS = re.compile(r"(?:(?:module|model|_orig_mod)\.)*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +101,7 @@ def from_pytorch(name: str) -> Optional[Name]:
     Returns:
         None for a buffer, which is not a weight.
     """
-    parts = (name[len(_DATA_PARALLEL) :] if name.startswith(_DATA_PARALLEL) else name).split(".")
+    parts = _WRAPPERS.sub("", name, count=1).split(".")
     if parts[-1] in _BUFFERS:
         return None
     parts[-1] = _NORM.get(parts[-1], parts[-1])

@@ -119,8 +119,9 @@ def _own_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: boo
     present = set(np.flatnonzero(labels.any(axis=0)) if task.is_multi_label else labels.tolist())
     absent = [label.name for number, label in enumerate(task.labels) if number not in present]
     if split is task.train and absent:
-        fix = f"add such rows, or take it out of {task.section}.classes"
-        raise UserError(f"{path}: {task.label_field}: no row to train on has the class {absent[0]}; {fix}")
+        column, listed_in = (absent[0], "label") if task.label_columns else (task.label_field, "classes")
+        fix = f"add such rows, or take it out of {task.section}.{listed_in}"
+        raise UserError(f"{path}: {column}: no row to train on has the class {absent[0]}; {fix}")
     return examples
 
 

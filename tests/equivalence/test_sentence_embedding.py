@@ -183,6 +183,17 @@ def test_accuracy_and_recalls_by_hand() -> None:
     answers = np.concatenate([np.eye(3), np.tile([[0.6, 0.8, 0]], (11, 1))])
     assert recalls(questions, answers, right) == {"recall_at_1": 0.75, "recall_at_10": 0.75}
     assert recalls(questions * np.nan, answers, right) == {"recall_at_1": 0.0, "recall_at_10": 0.0}
+    assert recalls(questions[:, :1] * np.nan, np.ones((3, 1)), right) == {"recall_at_1": 0.0, "recall_at_10": 0.0}
+
+
+def test_a_model_for_which_all_texts_are_alike_finds_answers_by_chance() -> None:
+    """As if equal answers were shuffled: the right one of 40 is the first in one of 40 orders."""
+    alike = recalls(np.ones((4, 1)), np.ones((40, 1)), np.array([0, 7, 39, 7]))
+    assert alike == {"recall_at_1": pytest.approx(1 / 40), "recall_at_10": pytest.approx(10 / 40)}
+    # The cosines of one better answer, of the right one and of three that equal it, and of a worse one.
+    answers = np.array([[1.0, 0], [0.6, 0.8], [0.6, 0.8], [0.6, 0.8], [0.6, 0.8], [0, 1]])
+    assert recalls(np.array([[1.0, 0]]), answers, np.array([2])) == {"recall_at_1": 0.0, "recall_at_10": 1.0}
+    assert recalls(np.array([[1.0, 0]]), answers[1:], np.array([2]))["recall_at_1"] == pytest.approx(1 / 4)
 
 
 @NEEDS_PYTORCH

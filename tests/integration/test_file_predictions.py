@@ -223,7 +223,12 @@ def test_answers_show_themselves_as_tables(root: Path) -> None:
 
 @pytest.mark.parametrize(
     "given, message",
-    [(("a", "b", "c"), "1 or 2 texts, not 3"), (["a", ""], "has no text"), ([3], "has no text"), (7, "has no text")],
+    [
+        (("a", "b", "c"), "1 or 2 texts, not 3"),
+        (["a", ""], "has no text"),
+        ([3], "3 is not a text"),
+        (7, "7 is not a text"),
+    ],
 )
 def test_a_loaded_model_refuses_what_is_no_text(root: Path, given: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):

@@ -101,6 +101,18 @@ def test_threads_get_their_own_answers(tmp_path: Path) -> None:
         assert [share for _, share in answer] == pytest.approx([share for _, share in expected], abs=1e-5)
 
 
+def test_a_piece_within_a_word_is_named_as_it_is_shown(tmp_path: Path) -> None:
+    theirs = written(tmp_path, "pretraining")
+    logits = theirs(tf.constant([ids_of("the [MASK] was")])).prediction_logits.numpy()[0, 2]
+    number, other = PIECES.index(BAD[0]), GOOD[0]
+    write_pieces(tmp_path / "vocab.txt", [*PIECES[:number], "##ing", *PIECES[number + 1 :]])
+    found = load(str(tmp_path))("the [MASK] was", among=["##ing", other])
+    shares = softmax([logits[number], logits[PIECES.index(other)]])
+    assert {piece: share for _, piece, share in found} == pytest.approx(dict(zip(("##ing", other), shares)), abs=1e-5)
+    with pytest.raises(UserError, match="'##ed' is not one piece of the vocabulary"):
+        load(str(tmp_path))("the [MASK] was", among=["##ed"])
+
+
 def test_threads_classify_their_own_texts(tmp_path: Path) -> None:
     theirs, model = written(tmp_path, "classification"), load(str(tmp_path))
     texts = [long_text(number) for number in range(1, 41)]
@@ -236,6 +248,16 @@ def test_options_that_are_no_options_are_refused(tmp_path: Path) -> None:
     for text in ("the [MASK] \ud83d", ["the [MASK]", "caf\udce9 [MASK]"]):
         with pytest.raises(UserError, match=r"has half a character \(a lone surrogate\)"):
             model(text)
+    for values, message in (
+        (np.array(["the [MASK]"]), r"^array\(\['the \[MASK\]'\].* is not a text; give a text, a pair"),
+        ([None], "^None is not a text"),
+        (("the [MASK]", 3), "has a int, not a text"),
+        ("", "^'' has no text; write one"),
+    ):
+        with pytest.raises(UserError, match=message):
+            model(values)
+    with pytest.raises(UserError, match=r"^load: 'fill-mask' is not the name of a task; name one of pretraining, "):
+        load(str(tmp_path), "fill-mask")
     given: list[dict[str, Any]] = [
         {"max_seq_length": -1},
         {"max_seq_length": 0},

@@ -187,7 +187,7 @@ def test_a_file_of_words_gets_the_tags_of_the_evaluation(
     broken.write_text("anna\nwent to\n")
     empty.write_text("\n\n")
     for source, more, named in (
-        (broken, [], "line 2: has 2 columns, the words before it 1"),
+        (broken, [], "line 2: has 2 columns, line 1 of the same sentence 1"),
         (empty, [], "contains no words"),
         (bare, ["--text", "word"], "is not a table"),
     ):

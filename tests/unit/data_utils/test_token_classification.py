@@ -18,8 +18,8 @@ from data_utils.tagged_sentences import (
     TRAIN,
     VALIDATION,
     are_entity_tags,
-    capital_tags,
     read_sentences,
+    usual_tags,
 )
 from data_utils.token_classification import (
     encode_words,
@@ -145,6 +145,8 @@ COLUMN_FILES = [  # text, columns, words, tags
     ("-DOCSTART- O\n\n# text = a b\n#a b\t\tNNP\tB-X\n", (None, None), [["#a b"]], [["B-X"]]),
     ("# not a comment B-X\nEU\tO\tO\tO\tO\n", (None, None), [["#", "EU"]], [["B-X", "O"]]),
     ("gustave b-PER\neiffel i-PER\nwas o\n", (None, None), [["gustave", "eiffel", "was"]], [["B-PER", "I-PER", "O"]]),
+    ("Eiffel PER-B\nwas O\nin O\nNew LOC_B\nYork LOC_I\n", (None, None), [["Eiffel", "was", "in", "New", "York"]],
+     [["B-PER", "O", "O", "B-LOC", "I-LOC"]]),
     ("a o\nb b\nc i\n", (None, None), [["a", "b", "c"]], [["O", "B", "I"]]),
 ]  # fmt: skip
 
@@ -179,7 +181,8 @@ def test_changes_of_tags_and_columns_are_told(tmp_path: Path) -> None:
     first, second = read_sentences(str(tmp_path), TRAIN).notes
     assert first == "the tags b-PER, o are read as B-PER, O"
     assert second.startswith("2 sentences have another number of columns than the first one (line 4 first)")
-    assert capital_tags(["o", "noun"]) == capital_tags(["O", "B-X"]) == capital_tags(["b", "i"]) == {}
+    assert usual_tags(["o", "noun"]) == usual_tags(["O", "B-X"]) == usual_tags(["b", "i"]) == {}
+    assert usual_tags(["NN-B", "DT"]) == usual_tags(["O", "B-I", "I-I"]) == usual_tags(["O", "X-B", "NOUN"]) == {}
 
 
 TEXT = "Gustave Eiffel was in (Paris) 巴黎."
@@ -334,9 +337,17 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("train.txt", "EU B-ORG\nrejects\n", "train.txt: line 2: has 1 columns, the words before it 2"),
+        (
+            "train.txt",
+            "EU B-ORG\nrejects\n",
+            "train.txt: line 2: has 1 columns, line 1 of the same sentence 2; correct one",
+        ),
         ("train.txt", "EU\n", "train.txt: line 1: does not end with a tag"),
-        ("train.txt", "New York B-LOC\nEU B-ORG\n", "train.txt: line 2: has 2 columns, the words before it 3"),
+        (
+            "train.txt",
+            "New York B-LOC\nEU B-ORG\n",
+            "train.txt: line 2: has 2 columns, line 1 of the same sentence 3; correct one",
+        ),
         ("train.json", '{"text": "x", "label": {"a": {"x": [[0.5, 0.5]]}}}\n', "train.json: line 1: is not"),
         ("train.json", '{"text": "x", "label": {"a": {"x": [[Infinity, 0]]}}}\n', "train.json: line 1: is not"),
         ("train.json", '{"text": "x", "label": {"": {"x": [[0, 0]]}}}\n', "train.json: line 1: is not"),

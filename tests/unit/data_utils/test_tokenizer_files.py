@@ -212,8 +212,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "other [SEP]": (SPECIAL, {"sep_token": {"__type": "AddedToken", "content": "</s>"}}, r"\[SEP\] after each text"),
     "other [MASK]": (SETTINGS, {"mask_token": "<mask>"}, r"mask_token is '<mask>', but input should be '\[MASK\]'"),
     "case in words": (SETTINGS, {"do_lower_case": "yes"}, "'lowercase'"),
-    "other class": (SETTINGS, {"tokenizer_class": "RobertaTokenizer"}, SETTINGS),
-    "other class in config.json": (CONFIG, {"model_type": "bert", "tokenizer_class": "RobertaTokenizer"}, CONFIG),
+    "other class": (SETTINGS, {"tokenizer_class": "RobertaTokenizer"}, f"{SETTINGS} beside it: RobertaTokenizer: "),
+    "other class in config.json": (
+        CONFIG,
+        {"model_type": "bert", "tokenizer_class": "RobertaTokenizer"},
+        f"{CONFIG} beside it: RobertaTokenizer: ",
+    ),
     "padding first": (SETTINGS, {"padding_side": "left"}, "padding_side is 'left'"),
     "cut at the beginning": (SETTINGS, {"truncation_side": "left"}, "truncation_side is 'left'"),
     "special tokens split": (SETTINGS, {"split_special_tokens": True}, "split_special_tokens"),
@@ -269,7 +273,7 @@ def test_accents_are_kept_by_a_vocabulary_of_ones_own_and_by_its_data_set(tmp_pa
     again = read_vocabulary(tmp_path / "data")
     assert "schone" in again.pieces and again.rules == USUAL_RULES
     more = ["--vocab-file", str(tmp_path / "data" / "vocab.txt"), "--output", str(tmp_path / "more")]
-    text.write_text("Der Film war schon da. Eine Schöne ist da. Paris war schon da.\n" * 40, encoding="utf-8")
+    text.write_text("Der Film war schon da.\nEine ist schon in Paris.\n" * 40, encoding="utf-8")  # no word is [UNK]
     assert prepare(["--text", str(text), *more, "--keep-accents"]) == 0
     assert read_vocabulary(tmp_path / "more").rules.strip_accents is False
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from settings.sections import GlobalBatch
 from tests import ROOT
 from tests.support.command_errors import assert_refused
 from tests.support.config_files import FINE_TUNING, TINY, changed, run_command, write
@@ -158,7 +159,7 @@ BROKEN_RULES = [
     case({"save_ckpt_path": "${NO_SUCH_VARIABLE}/x"}, "save_ckpt_path", "export NO_SUCH_VARIABLE="),
     case({"output_dir": "~no_such_user_here/x"}, "output_dir", "in full"),
     case({"total_num_train_samples": ..., "max_seq_length": 64}, "total_num_train_samples", "num_epochs", "set one"),
-    case({"total_num_train_samples": 23}, "total_num_train_samples", "24 or more"),
+    case({"total_num_train_samples": 23}, "total_num_train_samples", "24 or more", "lower global_batch.grad_acc"),
     case(
         {"total_num_train_samples": ..., "num_epochs": 2, "generated_dataset": True},
         *("num_epochs", "set total_num_train_samples"),
@@ -367,3 +368,8 @@ def test_error_of_a_process_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("error: name") and "half a character" in done.stderr
+
+
+def test_the_field_that_makes_a_batch_smaller_is_named() -> None:
+    assert GlobalBatch(micro_batch_size=32).lowered == "global_batch.micro_batch_size"
+    assert GlobalBatch(grad_acc_steps_per_replica=2).lowered == "global_batch.grad_acc_steps_per_replica"

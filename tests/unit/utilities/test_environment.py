@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from utilities.environment import (
     git_commit,
     is_graphcore,
     nvidia_gpus,
+    prepare_transformers,
     program_version,
     start_facts,
 )
@@ -34,6 +36,16 @@ def test_facts_are_true_and_contain_no_secret(monkeypatch):
     assert facts["packages"]["numpy"] == importlib.metadata.version("numpy")
     assert facts["cpu_cores"] >= facts["cpu_cores_usable"] >= 1
     assert facts["memory_gib"] > 0.1
+
+
+def test_pytorch_is_left_to_a_program_that_has_loaded_it(monkeypatch):
+    for is_loaded, said in ((False, "0"), (True, None)):
+        monkeypatch.delenv("USE_TORCH", raising=False)
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+        if is_loaded:
+            monkeypatch.setitem(sys.modules, "torch", sys)
+        prepare_transformers()
+        assert os.environ.get("USE_TORCH") == said
 
 
 def test_the_start_has_command_and_variables_without_secrets(monkeypatch):

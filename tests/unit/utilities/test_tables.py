@@ -14,7 +14,7 @@ import pytest
 
 from utilities.errors import UserError
 from utilities.table_output import unwritable, write_table
-from utilities.tables import LARGEST_CELL, read_table, values_as_text
+from utilities.tables import LARGEST_CELL, distinct_values, read_table, short, values_as_text
 
 ROWS = [
     {"text": 'a, "b"', "number": 0.5, "list": [1, "é"], "none": None},
@@ -140,6 +140,19 @@ def test_labels_that_pandas_writes_as_a_list_are_the_list(labels: list[str], tmp
     assert [values_as_text(cell, ";") for cell in cells] == [labels, ["x"]]
     assert values_as_text(json.dumps(labels), ";") == labels  # as a table here is written
     assert values_as_text("[a]; b", ";") == ["[a]", "b"]
+
+
+@pytest.mark.parametrize("cell", [{"POSITIVE": 1, "NEGATIVE": 0}, [{"label": "x"}], [["x"], "y"]])
+def test_objects_are_no_labels(cell: object, tmp_path: Path) -> None:
+    """As spaCy's ``cats``, which would become the name of a class."""
+    write_table(tmp_path / "cats.jsonl", [{"cats": "x"}, {"cats": cell}])
+    with pytest.raises(UserError, match=r"cats\.jsonl: line 2: cats is .*, which is no label; write a name"):
+        distinct_values(tmp_path / "cats.jsonl", "cats", ";")
+
+
+def test_a_value_is_shown_on_one_line() -> None:
+    assert short(pandas.Series(["good  film"])) == "0    good  film dtype: str"
+    assert short("two\nlines  of text") == "'two\\nlines  of text'"
 
 
 def test_rows_without_a_place_in_a_format() -> None:

@@ -57,6 +57,15 @@ def test_missing_heads_start_from_random_numbers_and_are_listed(source, tmp_path
     assert start.report.extra == sorted(name for name in pytorch_arrays(source) if name.startswith("cls."))
     assert "classifier.weight: not in the checkpoint" in caplog.text
     assert "cls.seq_relationship.bias: in the checkpoint, but not in the model" in caplog.text
+    assert not [record for record in caplog.records if "in no BERT" in record.message]
+
+
+def test_weights_of_other_layers_are_a_warning(source, tmp_path, caplog):
+    """A tagger with a CRF, say, whose tags are others without it."""
+    arrays = {**pytorch_arrays(source), "crf.transitions": np.zeros((3, 3), np.float32)}
+    load(safetensors(source, tmp_path / "m", arrays), CLASSIFICATION)
+    (warning,) = [record for record in caplog.records if "crf.transitions" in record.message]
+    assert warning.levelname == "WARNING" and "in no BERT; all is computed without it" in warning.message
 
 
 @pytest.mark.parametrize(
@@ -301,6 +310,7 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
     "name, content, named",
     [
         ("modules.json", [], "no module Transformer"),
+        ("modules.json", [{"path": "0_BERT", "type": "models.BERT"}], "has a module BERT, known are .*name another"),
         ("modules.json", [{"path": "", "type": kind} for kind in ("Normalize", "Transformer")], "another order"),
         ("sentence_bert_config.json", {"max_seq_length": -5}, "at most -5 tokens"),
         ("sentence_bert_config.json", {"max_seq_length": 2}, "at most 2 tokens"),
@@ -308,7 +318,7 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
         ("config_sentence_transformers.json", {"prompts": {"q": "ask: "}, "default_prompt_name": "p"}, "not among"),
         ("config_sentence_transformers.json", {"prompts": {"q": 1}}, "prompts.q is 1"),
         ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "model_type is 'SparseEncoder'"),
-        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim is 16"),
+        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim is 16, but .*remove it"),
         ("sentence_bert_config.json", {"max_seq_length": "64"}, "max_seq_length is '64'"),
         ("sentence_bert_config.json", {"do_lower_case": True}, "the tokenizer keeps capitals"),
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask'"),

@@ -16,8 +16,8 @@ from data_utils.classification.tasks import BenchmarkTask
 from settings.data_sections import ClassificationData
 from settings.schema import TrainingConfig
 from tasks.classification import select_benchmark
-from tasks.saved_classifier import class_rows
-from tasks.token_classification import tag_rows
+from tasks.saved_classifier import class_rows, rows_by_name
+from tasks.token_classification import label_names, tag_rows
 from utilities.errors import UserError
 
 
@@ -112,12 +112,34 @@ def test_tags_are_continued_by_their_names(
         assert tag_rows(start({"id2label": {"0": "B-LOC", "1": "O", "2": "B-PER"}}), tags) == rows
         assert line in caplog.text
         assert tag_rows(start({}), ["O", "B-PER", "I-PER"]) is None
+        marks_at_end = start({"id2label": {"0": "PER-B", "1": "O", "2": "PER-I"}})
+        assert tag_rows(marks_at_end, ["O", "B-PER", "I-PER"]) == [1, 0, 2]
+        assert label_names(marks_at_end, None, False) == ["B-PER", "O", "I-PER"]
     assert "does not name its tags; they are taken, in order, as O, B-PER, I-PER" in caplog.text
+
+
+@pytest.mark.parametrize("names", [["B-Loc", "O", "B-LOC"], ["B-LOC", "O", "B-LOC"]])
+def test_a_tagger_is_asked_with_all_of_its_rows(names: list[str]) -> None:
+    """Tags that differ in capitals only, or not at all; a row that begins anew would answer at random."""
+    model = start({"id2label": {str(number): name for number, name in enumerate(names)}})
+    assert label_names(model, None, False) == names and tag_rows(model, names) == [0, 1, 2]
+
+
+def test_names_that_differ_in_capitals_only_are_told_apart() -> None:
+    assert rows_by_name(["US", "us", "Uk"], [("0", "us"), ("1", "US"), ("2", "uk")]) == [1, 0, 2]
+    assert rows_by_name(["US", "us"], [("Us",)]) == [None]
 
 
 def test_names_of_another_number_than_the_outputs_are_refused() -> None:
     with pytest.raises(UserError, match=r"somewhere has 3 outputs, but its config.json names 2 classes \(id2label\)"):
         class_rows(start({"id2label": {"0": "a", "1": "b"}}), own_classes("a", "b", "c"), trains=True)
+
+
+def test_two_classes_of_one_name_are_named() -> None:
+    model = start({"id2label": {"0": "joy", "1": "fear", "2": "joy"}})
+    benchmark = select_benchmark(TrainingConfig.model_validate({}), model)
+    with pytest.raises(UserError, match=r"somewhere: two of its classes have the name joy \(id2label\)"):
+        class_rows(model, benchmark, trains=False)
 
 
 @pytest.mark.parametrize("settings", [{}, {"id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}}])
@@ -174,7 +196,9 @@ LABELS = own_task(**ClassificationData(label_separator="|", classes=["a", "b", "
     ],
 )
 def test_a_classifier_of_another_kind_is_refused(settings: dict[str, Any], own: bool, kind: str) -> None:
-    with pytest.raises(UserError, match=f"somewhere was trained for {kind}.*, not for one class.*train first"):
+    with pytest.raises(
+        UserError, match=f"somewhere was trained for {kind}.*, not for one class.*fine-tune it first with run_seq"
+    ):
         class_rows(start(settings, own), TASKS["mnli"], trains=False)
 
 
@@ -201,6 +225,14 @@ def test_an_activation_of_a_cross_encoder_is_not_passed_over(name: str) -> None:
             class_rows(model, TASKS["mnli"], trains=False)
 
 
+@pytest.mark.parametrize(("outputs", "task"), [(3, "stsb"), (1, "sst2"), (3, "sst2")])
+def test_outputs_of_another_number_are_refused(outputs: int, task: str) -> None:
+    with pytest.raises(UserError, match=rf"somewhere has {outputs} outputs?, this task {TASKS[task].classes}; name a"):
+        class_rows(start({}, outputs=outputs), TASKS[task], trains=False)
+
+
 def test_a_model_without_a_classifier_is_refused() -> None:
-    with pytest.raises(UserError, match=r"somewhere has no classifier.*train first"):
+    with pytest.raises(
+        UserError, match=r"somewhere has no classifier.*fine-tune it first with run_seq_classification\.py"
+    ):
         class_rows(start({}, outputs=0), TASKS["sst2"], trains=False)

@@ -268,6 +268,13 @@ def test_broken_files(name: str, content: bytes, message: str, tmp_path: Path) -
     assert "\n" not in str(caught.value)
 
 
+def test_a_column_of_a_label_that_no_row_has_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,x,y\na,1,0\nb,0,0\n")
+    message = r"a\.csv: y: no row to train on has the class y; add such rows, or take it out of .*data\.label$"
+    with pytest.raises(UserError, match=message):
+        read(tmp_path, train_file="a.csv", label=["x", "y"], classes=["x", "y"], label_separator=";")
+
+
 def test_all_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     lines = ["text,label", "a,x", ",x", "b,z", *["c,x"] * 2, *[" ,y"] * 6]
     (tmp_path / "a.csv").write_text("\n".join(lines))
