@@ -30,7 +30,7 @@ _ROOTS = {
 }  # fmt: skip
 _NORM = {"gamma": "weight", "beta": "bias"}
 _BUFFERS = ("position_ids", "token_type_ids")  # constants that PyTorch saves among the weights
-_DATA_PARALLEL = "module."  # prefix that PyTorch's data-parallel training adds
+_WRAPPERS = ("module", "_orig_mod")  # that PyTorch's data-parallel training and torch.compile put before names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +100,9 @@ def from_pytorch(name: str) -> Optional[Name]:
     Returns:
         None for a buffer, which is not a weight.
     """
-    parts = (name[len(_DATA_PARALLEL) :] if name.startswith(_DATA_PARALLEL) else name).split(".")
+    parts = name.split(".")
+    while parts[0] in _WRAPPERS and len(parts) > 1:
+        del parts[0]
     if parts[-1] in _BUFFERS:
         return None
     parts[-1] = _NORM.get(parts[-1], parts[-1])

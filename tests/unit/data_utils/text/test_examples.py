@@ -52,7 +52,13 @@ def is_held_out(document: str, fraction: float) -> bool:
 
 @pytest.mark.parametrize(
     ("piece", "cased", "settings", "is_warned"),
-    [("A", False, None, True), ("A", True, None, False), ("A", False, "{}", False), ("a", False, None, False)],
+    [
+        ("A", False, None, True),
+        ("A", True, None, False),
+        ("A", False, "{}", False),
+        ("a", False, None, False),
+        ("a", True, None, False),
+    ],
 )
 def test_a_vocabulary_that_looks_cased(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], piece: str, cased: bool, settings: str | None, is_warned: bool
@@ -61,7 +67,11 @@ def test_a_vocabulary_that_looks_cased(
     if settings is not None:  # Hugging Face's tokenizer lower-cases by default
         (tmp_path / "tokenizer_config.json").write_text(settings)
     examples.vocabulary_from_options(Namespace(keep_accents=False, vocab_file=tmp_path, extra_tokens=None, cased=cased))
-    assert ("vocab.txt seems to be a vocabulary of cased text" in capsys.readouterr().err) == is_warned
+    lines = capsys.readouterr().err
+    assert ("vocab.txt seems to be a vocabulary of cased text" in lines) == is_warned
+    assert ("vocab.txt has no capitals, so that words with capitals are [UNK]; leave --cased out" in lines) == (
+        cased and piece == "a"
+    )
 
 
 def test_a_shard_whose_documents_are_all_held_out_has_no_file(
