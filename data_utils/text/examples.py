@@ -193,8 +193,7 @@ def _check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, settings: Settings
             break
     text = beginning.decode(errors="ignore")  # the last character may be cut
     use_one_tokenizer_thread()
-    tokens = tokenize_text(text.encode(), make_tokenizer(vocabulary, settings.lower_case)).tokens
-    share = float(np.mean(tokens == vocabulary.piece_id(UNKNOWN))) if len(tokens) else 0.0
+    share = _unknown_share(text, vocabulary, settings.lower_case)
     if share <= MOST_UNKNOWN:
         return
     check_words(text)
@@ -203,9 +202,17 @@ def _check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, settings: Settings
         cause = "is one of SentencePiece, while BERT's has ## before pieces that continue a word"
     if trained:
         cause = f"was trained on it, but has only {len(vocabulary.pieces):,} pieces"
+    fix = "give " + ("a larger --vocab-size" if trained else "a --vocab-file of its language, or none, to train one")
+    if vocabulary.lower_case is None and _unknown_share(text, vocabulary, not settings.lower_case) <= MOST_UNKNOWN:
+        case = ("is of text with capitals", "give --cased"), ("is of lower-cased text", "leave --cased out")
+        cause, fix = case[not settings.lower_case]
     clear_work(output)  # the folder can be used with another vocabulary
-    fix = "a larger --vocab-size" if trained else "a --vocab-file of its language, or none, to train one"
-    raise UserError(f"{share:.0%} of this text is {UNKNOWN} by {vocabulary.path}, which {cause}; give {fix}")
+    raise UserError(f"{share:.0%} of this text is {UNKNOWN} by {vocabulary.path}, which {cause}; {fix}")
+
+
+def _unknown_share(text: str, vocabulary: Vocabulary, lower_case: bool) -> float:
+    tokens = tokenize_text(text.encode(), make_tokenizer(vocabulary, lower_case)).tokens
+    return float(np.mean(tokens == vocabulary.piece_id(UNKNOWN))) if len(tokens) else 0.0
 
 
 def _write_held_out(

@@ -140,3 +140,20 @@ def test_a_trained_vocabulary_that_is_too_small_asks_for_a_larger_one(
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert "has only 300 pieces; give a larger --vocab-size" in line and "--vocab-file" not in line
     assert prepare([*arguments, "--vocab-size", "1500"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "fix"),
+    [("GAT TAC", [], "is of text with capitals; give --cased"), ("gat tac", ["--cased"], "leave --cased out")],
+)
+def test_a_vocabulary_of_the_other_case_is_named_as_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, options: list[str], fix: str
+) -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "vocab.txt").write_text("\n".join([*special, *words.split()]) + "\n", encoding="utf-8")
+    lines = [" ".join(["GAT TAC TAC GAT"] * 8)] * 4
+    (tmp_path / "a.txt").write_text("\n\n".join(["\n".join(lines)] * 9), "utf-8")
+    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data"), *options]
+    assert prepare([*arguments, "--vocab-file", str(tmp_path / "vocab.txt")]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "100% of this text is [UNK]" in line and fix in line
