@@ -372,6 +372,9 @@ def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
     if not options.cased and vocabulary.lower_case is None and not vocabulary.looks_lower_cased():
         what = "seems to be a vocabulary of cased text, because it has capitals"
         print(f"warning: {vocabulary.path} {what}; without --cased, text is lower-cased", file=sys.stderr)
+    elif not (options.cased or options.keep_accents) and vocabulary.lower_case is None and vocabulary.looks_accented():
+        what = "has accents or marks, which text loses, so that these pieces never occur"
+        print(f"warning: {vocabulary.path} {what}; --keep-accents keeps them", file=sys.stderr)
     if options.cased and vocabulary.lower_case is None and vocabulary.looks_lower_cased():
         what = "has no capitals, so that words with capitals are [UNK]"
         print(f"warning: {vocabulary.path} {what}; leave --cased out", file=sys.stderr)
