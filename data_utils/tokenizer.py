@@ -33,6 +33,8 @@ from data_utils.tokenizer_files import (
 )
 from utilities.errors import UserError
 
+MANY_MARKED = 0.01  # of the pieces
+
 
 class Vocabulary(NamedTuple):
     """A WordPiece vocabulary.
@@ -96,6 +98,11 @@ class Vocabulary(NamedTuple):
         This is needed for checkpoints that do not specify how their text was prepared.
         """
         return not any(len(piece) == 1 and "A" <= piece <= "Z" for piece in self.pieces)
+
+    def looks_accented(self) -> bool:
+        """Return whether many pieces have accents or marks, which lower-cased text has lost unless they are kept."""
+        marked = sum("Mn" in map(unicodedata.category, unicodedata.normalize("NFD", piece)) for piece in self.pieces)
+        return marked > MANY_MARKED * len(self.pieces)
 
 
 def read_vocabulary(path: Path) -> Vocabulary:

@@ -12,6 +12,7 @@ from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import (
     Pretrained,
+    warn_of_other_pieces,
     with_added_pieces,
     with_repeated_positions,
     without_other_head,
@@ -294,9 +295,7 @@ def _warn_of_other_pieces(vocabulary: Vocabulary, start: Optional[InitialWeights
     theirs = start.vocabulary if start else None
     if theirs is None or theirs == vocabulary.path:
         return
-    known = read_vocabulary(theirs).pieces
-    if any(ours != piece for ours, piece in zip(vocabulary.pieces, known)):
-        logger.warning("%s: its word pieces are not those of %s, so the rows will not match", vocabulary.path, theirs)
+    warn_of_other_pieces(vocabulary, read_vocabulary(theirs), theirs)
 
 
 def _activation(config: TrainingConfig, activation: str) -> Dict[str, Any]:

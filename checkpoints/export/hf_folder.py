@@ -30,7 +30,7 @@ from checkpoints.pretrained.sentence_transformers import (
 from checkpoints.pretrained.weights import CLASSIFIER
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.tokenizer import bert_normalizer, read_vocabulary, vocabulary_file
-from data_utils.tokenizer_files import SETTINGS_NAME, TOKENIZER_FILES, VOCABULARY_NAME
+from data_utils.tokenizer_files import PADDING, SETTINGS_NAME, TOKENIZER_FILES, VOCABULARY_NAME
 from model.architecture import Architecture
 from model.huggingface import BertConfig, hugging_face_config, transformers
 from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL, TASKS
@@ -81,7 +81,7 @@ def export(
     start = open_pretrained(checkpoint, CHECKPOINT)
     vocabulary = start.vocabulary if vocabulary is None else vocabulary_file(vocabulary)
     exported = exported_arrays(start, vocabulary, encoder_only)
-    config = _config(start, exported)
+    config = _config(start, exported, vocabulary)
     notes = list(exported.notes)
     if vocabulary is None:
         notes.append("The vocabulary is not known, so there are no tokenizer files.")
@@ -166,7 +166,7 @@ def _write_hdf5(folder: Path, head: Head) -> List[str]:
     return [f"`{HDF5}` has random numbers for {name}, which the checkpoint lacks." for name in missing]
 
 
-def _config(start: Pretrained, exported: Exported) -> BertConfig:
+def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -> BertConfig:
     """Return the config of an exported model.
 
     Raises:
@@ -176,6 +176,8 @@ def _config(start: Pretrained, exported: Exported) -> BertConfig:
         config = _own_config(start, exported)
     else:
         config = BertConfig.from_dict({name: value for name, value in start.settings.items() if name != "_path"})
+    if vocabulary is not None and "pad_token_id" not in start.settings:  # the row that PyTorch never trains
+        config.pad_token_id = read_vocabulary(vocabulary).piece_id(PADDING)
     config.architectures = [exported.head.model]
     config.dtype = "float32"
     return config

@@ -21,7 +21,7 @@ from checkpoints.pretrained.weights import (
     is_encoder_weight,
     named_classes,
 )
-from data_utils.tokenizer import make_tokenizer, read_vocabulary
+from data_utils.tokenizer import Vocabulary, make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import CONTINUATION, UNKNOWN
 from keras_extensions.backend import keras
 from model.tasks import TASKS
@@ -217,6 +217,18 @@ def without_other_head(start: Pretrained, task: str) -> Pretrained:
     return dataclasses.replace(start, weights=weights, unknown=[*start.unknown, *unknown])
 
 
+def warn_of_other_pieces(ours: Vocabulary, theirs: Vocabulary, origin: Any) -> bool:
+    """Log how many ids stand for other word pieces than those whose rows ``origin`` has, and return whether any do."""
+    pairs = list(zip(ours.pieces, theirs.pieces))
+    others = [number for number, (piece, known) in enumerate(pairs) if piece != known]
+    if others:
+        text = (
+            "%s: %d of %d word pieces are not those of %s, first id %d (%r, there %r); their rows are those of others"
+        )
+        logger.warning(text, ours.path, len(others), len(pairs), origin, others[0], *pairs[others[0]])
+    return bool(others)
+
+
 def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:
     """Return weights with a row for each piece that a vocabulary has after those of their own.
 
@@ -235,10 +247,7 @@ def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:
     old, new = read_vocabulary(start.vocabulary), read_vocabulary(path)
     count, table = len(old.pieces), start.weights[WORD_TABLE]
     added = new.pieces[count:]
-    if new.pieces[:count] != old.pieces:
-        logger.warning("%s: its word pieces are not those of %s, so the rows will not match", path, start.origin)
-        return start
-    if not added:
+    if warn_of_other_pieces(new, old, start.origin) or not added:
         return start
     if table.shape[0] < count:
         raise UserError(f"{start.key}: {table.location} has {table.shape[0]:,} rows, {old.path} {count:,} word pieces")

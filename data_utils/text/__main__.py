@@ -138,7 +138,8 @@ def _run_steps(options: argparse.Namespace) -> None:
         else part_of(source_from_options(options, folder), options.documents_share)
     )
     if isinstance(given, Source) and given.files:
-        for note in look_at_beginning(given, vocabulary is None and not (options.cased or options.keep_accents)):
+        strips_marks = vocabulary is None and not (options.cased or options.keep_accents)
+        for note in look_at_beginning(given, strips_marks, options.whole_word_masking):
             print(f"note: {note}", file=sys.stderr)
     with workers_from_options(options) as workers:
         _prepare(options, settings, given, vocabulary, workers)

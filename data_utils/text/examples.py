@@ -137,7 +137,7 @@ def write_examples(
     if not isinstance(vocabulary, Vocabulary):
         vocabulary = read_vocabulary(local_vocabulary) if is_complete else vocabulary()
     if not is_complete:
-        _check_vocabulary(vocabulary, corpus, settings)
+        _check_vocabulary(vocabulary, corpus, settings, output)
     has_held_out = not settings.validation_fraction or (output / VALIDATION_FOLDER / MANIFEST_NAME).exists()
     if not (is_complete and has_held_out):
         _write_held_out(corpus, vocabulary, output, settings, workers, overwrite)
@@ -184,7 +184,7 @@ def write_examples(
     clear_work(output)
 
 
-def _check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, settings: Settings) -> None:
+def _check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, settings: Settings, output: Path) -> None:
     """Refuse a vocabulary by which the beginning of the text would be [UNK]."""
     beginning = b""
     for document in read_documents(corpus.files):
@@ -193,18 +193,26 @@ def _check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, settings: Settings
             break
     text = beginning.decode(errors="ignore")  # the last character may be cut
     use_one_tokenizer_thread()
-    tokens = tokenize_text(text.encode(), make_tokenizer(vocabulary, settings.lower_case)).tokens
-    share = float(np.mean(tokens == vocabulary.piece_id(UNKNOWN))) if len(tokens) else 0.0
+    share = _unknown_share(text, vocabulary, settings.lower_case)
     if share <= MOST_UNKNOWN:
         return
     check_words(text)
-    cause = "lacks its words and characters"
+    cause, trained = "lacks its words and characters", vocabulary.path.parent == output
     if any(piece.startswith(SENTENCEPIECE) for piece in vocabulary.pieces):
         cause = "is one of SentencePiece, while BERT's has ## before pieces that continue a word"
-    raise UserError(
-        f"{share:.0%} of this text is {UNKNOWN} by {vocabulary.path}, which {cause}; give a --vocab-file of its"
-        " language, or none, to train one"
-    )
+    if trained:
+        cause = f"was trained on it, but has only {len(vocabulary.pieces):,} pieces"
+    fix = "give " + ("a larger --vocab-size" if trained else "a --vocab-file of its language, or none, to train one")
+    if vocabulary.lower_case is None and _unknown_share(text, vocabulary, not settings.lower_case) <= MOST_UNKNOWN:
+        case = ("is of text with capitals", "give --cased"), ("is of lower-cased text", "leave --cased out")
+        cause, fix = case[not settings.lower_case]
+    clear_work(output)  # the folder can be used with another vocabulary
+    raise UserError(f"{share:.0%} of this text is {UNKNOWN} by {vocabulary.path}, which {cause}; {fix}")
+
+
+def _unknown_share(text: str, vocabulary: Vocabulary, lower_case: bool) -> float:
+    tokens = tokenize_text(text.encode(), make_tokenizer(vocabulary, lower_case)).tokens
+    return float(np.mean(tokens == vocabulary.piece_id(UNKNOWN))) if len(tokens) else 0.0
 
 
 def _write_held_out(
@@ -364,6 +372,12 @@ def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
     if not options.cased and vocabulary.lower_case is None and not vocabulary.looks_lower_cased():
         what = "seems to be a vocabulary of cased text, because it has capitals"
         print(f"warning: {vocabulary.path} {what}; without --cased, text is lower-cased", file=sys.stderr)
+    elif not (options.cased or options.keep_accents) and vocabulary.lower_case is None and vocabulary.looks_accented():
+        what = "has accents or marks, which text loses, so that these pieces never occur"
+        print(f"warning: {vocabulary.path} {what}; --keep-accents keeps them", file=sys.stderr)
+    if options.cased and vocabulary.lower_case is None and vocabulary.looks_lower_cased():
+        what = "has no capitals, so that words with capitals are [UNK]"
+        print(f"warning: {vocabulary.path} {what}; leave --cased out", file=sys.stderr)
     return extended(vocabulary, options.extra_tokens, not options.cased) if options.extra_tokens else vocabulary
 
 

@@ -18,14 +18,17 @@ WRAPPED_SHARE, WRAPPED_LENGTHS = 0.8, range(50, 100)  # of the lines that anothe
 FEWEST_LINES = 20
 SHORT_DOCUMENTS = 1_000  # characters of a document, on average, below which many in a file may be its paragraphs
 MOST_UNREADABLE = 0.2  # share of the text
-MANY_SIGNS = 0.01  # of the characters
+MANY_SIGNS = 0.005  # of the characters
+LETTERS_OWN = (0, 7, 8, 9)  # classes of vowel signs, nuktas, voicing marks of kana and viramas
+MANY_IDEOGRAPHS = 0.3  # of the characters
 
 _TAG = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
+_IDEOGRAPH = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _WIKIEXTRACTOR = re.compile(r"^<doc id=\"[^\"]*\" ", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?:;\"')\]”’]$")
 
 
-def look_at_beginning(source: Source, strips_marks: bool = False) -> list[str]:
+def look_at_beginning(source: Source, strips_marks: bool = False, whole_words: bool = False) -> list[str]:
     """Return what ``look`` says of the first documents of a source."""
     texts, length = [], 0
     for document in source.documents():
@@ -33,10 +36,12 @@ def look_at_beginning(source: Source, strips_marks: bool = False) -> list[str]:
         length += len(texts[-1])
         if length >= LONGEST_LOOK:
             break
-    return look(texts, source.kind, len(source.files), strips_marks)
+    return look(texts, source.kind, len(source.files), strips_marks, whole_words)
 
 
-def look(texts: Sequence[str], kind: Mapping[str, Any], files: int, strips_marks: bool = False) -> list[str]:
+def look(
+    texts: Sequence[str], kind: Mapping[str, Any], files: int, strips_marks: bool = False, whole_words: bool = False
+) -> list[str]:
     """Return what the user may not have meant, a sentence each.
 
     Args:
@@ -44,6 +49,7 @@ def look(texts: Sequence[str], kind: Mapping[str, Any], files: int, strips_marks
         kind: Its format and options, as in ``Source.kind``.
         files: Number of its files.
         strips_marks: Whether accents will be stripped, and with them all marks that Unicode does not count as letters.
+        whole_words: Whether whole words will be masked.
 
     Raises:
         UserError: Most words are too long to be read, or the files are those of another option.
@@ -58,10 +64,13 @@ def look(texts: Sequence[str], kind: Mapping[str, Any], files: int, strips_marks
         notes.append("the text has many tags like those of HTML, which become words; extract its prose first")
     if is_text and not kind["join_lines"] and "per_line" not in kind and _is_wrapped(texts):
         notes.append("lines seem to be wrapped, which cuts sentences; --join-lines joins them to paragraphs")
-    if strips_marks and _vowel_signs(beginning) > MANY_SIGNS * len(beginning):
+    if strips_marks and _lost_marks(beginning) > MANY_SIGNS * len(beginning):
         notes.append(
-            "with accents, the vowel signs of this script are stripped, which changes words; --keep-accents keeps them"
+            "with accents, marks that belong to the letters of this script are stripped (が becomes か, й becomes и),"
+            " which changes words; --keep-accents keeps them"
         )
+    if whole_words and len(_IDEOGRAPH.findall(beginning)) > MANY_IDEOGRAPHS * len(beginning):
+        notes.append("each ideograph is a word of BERT's, so --whole-word-masking has no effect on this text")
     one_each = kind.get("whole_file") or "per_line" in kind
     if is_text and not one_each and 1 < files < len(texts) / 10 and len(beginning) < SHORT_DOCUMENTS * len(texts):
         notes.append("blank lines end a document, of which each file has many; --document-per-file makes a file one")
@@ -83,9 +92,18 @@ def check_words(text: str) -> None:
         )
 
 
-def _vowel_signs(text: str) -> int:
-    """Return how many marks belong to the words of their script, as in Devanagari or Thai; accents do not."""
-    return sum(unicodedata.category(mark) == "Mn" and unicodedata.combining(mark) in (0, 9) for mark in text)
+def _lost_marks(text: str) -> int:
+    """Return how many marks make another letter or word in their script, as in Devanagari, Thai, kana and Cyrillic.
+
+    Accents of other scripts do not.
+    """
+    last, marks = " ", 0
+    for character in unicodedata.normalize("NFD", text):
+        if unicodedata.category(character) != "Mn":
+            last = character
+        elif unicodedata.combining(character) in LETTERS_OWN or (last in "ИиЕеІі" and character in "\u0306\u0308"):
+            marks += 1
+    return marks
 
 
 def _is_wrapped(texts: Sequence[str]) -> bool:

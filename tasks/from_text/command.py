@@ -61,7 +61,11 @@ OWN_WORDS = (
     (r"pretrained_ckpt_path", "start_from"),
     (r"resume [^;:]*(: |with )--name \S+ --resume", "repeat the command"),
     (r"give a larger --vocab-size, or a --vocab-file of its language", "start from weights of its language"),
-    (r"give a --vocab-file of its language, or none, to train one", "start from weights of its language"),
+    (
+        r"give a larger --vocab-size|give a --vocab-file of its language, or none, to train one",
+        "start from weights of its language",
+    ),
+    (r" \(config\)", ""),  # the command's own choice
     (
         r"change --output|name another --output|choose another folder, or replace it with --overwrite",
         "give another --name",

@@ -260,7 +260,9 @@ def test_a_token_that_is_nothing_once_text_is_cleaned_is_refused(tmp_path: Path)
 
 def test_accents_are_kept_by_a_vocabulary_of_ones_own_and_by_its_data_set(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
-    text.write_text("Der schöne Film war über Paris.\nEine Schöne ist schon da.\n" * 40, encoding="utf-8")
+    text.write_text(
+        "Der schöne Film war über Paris.\nEine Schöne ist schon da.\nParis war schon der Film.\n" * 40, encoding="utf-8"
+    )
     arguments = ["--text", str(text), "--output", str(tmp_path / "data"), "--vocab-size", "150", "--workers", "1"]
     assert prepare([*arguments, "--keep-accents"]) == 0
     assert read_json(tmp_path / "data" / "manifest.json")["settings"]["strip_accents"] is False

@@ -232,6 +232,7 @@ def test_what_the_trainings_would_refuse_is_refused_before_any_work(
 ) -> None:
     line = refusal(capsys, text, *flags, *plan)
     assert part in line and "max-seq-length" not in line
+    assert "(config)" not in line and "--vocab-size" not in line  # there is no config, and no such option
 
 
 @pytest.mark.parametrize(("width", "heads"), [(256, 4), (96, 1), (100, 1), (130, 2), (192, 3)])

@@ -152,9 +152,13 @@ def test_rows_of_new_pieces_are_the_mean_of_their_old_pieces(rows, tmp_path, cap
         expected = np.concatenate([old[:40], [old[ids].mean(axis=0) for ids in parts], np.zeros_like(old[:1])])
         np.testing.assert_allclose(arrays[name], expected, rtol=1e-6, atol=1e-8)
     assert with_added_pieces(start, tmp_path / "vocab.txt") is start
-    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, "another"]))
+    caplog.clear()
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces[:30]))  # its rows are right
+    assert with_added_pieces(source, tmp_path / "vocab.txt") is source and not caplog.messages
+    (tmp_path / "vocab.txt").write_text("\n".join([*pieces[:6], "mine", *pieces[7:20], "other", *pieces[21:], "new"]))
     assert with_added_pieces(source, tmp_path / "vocab.txt") is source
-    assert "its word pieces are not those of" in caplog.text
+    assert f"2 of 40 word pieces are not those of {folder}" in caplog.text
+    assert f"first id 6 ('mine', there {pieces[6]!r})" in caplog.text
 
 
 def test_positions_beyond_the_trained_ones_are_copies(source, tmp_path, caplog):

@@ -31,6 +31,8 @@ NORM = "bert.encoder.layer.0.output.LayerNorm"
         (from_pytorch, "module.bert.encoder.layer.0.output.LayerNorm.beta", f"{NORM}.bias", False),
         (from_pytorch, "model.classifier.weight", "classifier.weight", False),
         (from_pytorch, "_orig_mod.module.encoder.layer.0.output.LayerNorm.weight", f"{NORM}.weight", False),
+        (from_pytorch, f"_orig_mod.{QUERY}.weight", f"{QUERY}.weight", False),
+        (from_pytorch, f"module._orig_mod.{QUERY}.weight", f"{QUERY}.weight", False),
         (from_pytorch, "pooler.dense.bias", "bert.pooler.dense.bias", False),
         (from_tensorflow, "tf_bert_model_3/bert/encoder/layer_._0/output/LayerNorm/gamma:0", f"{NORM}.weight", False),
         (from_tensorflow, "tf_bert_model/nsp___cls/seq_relationship/kernel:0", "cls.seq_relationship.weight", True),

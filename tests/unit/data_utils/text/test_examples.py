@@ -15,7 +15,7 @@ from data_utils.text import examples
 from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import write_examples
 from data_utils.text.instances import Settings
-from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary, read_vocabulary
+from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary, make_tokenizer, read_vocabulary
 from utilities.errors import UserError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789."
@@ -52,7 +52,13 @@ def is_held_out(document: str, fraction: float) -> bool:
 
 @pytest.mark.parametrize(
     ("piece", "cased", "settings", "is_warned"),
-    [("A", False, None, True), ("A", True, None, False), ("A", False, "{}", False), ("a", False, None, False)],
+    [
+        ("A", False, None, True),
+        ("A", True, None, False),
+        ("A", False, "{}", False),
+        ("a", False, None, False),
+        ("a", True, None, False),
+    ],
 )
 def test_a_vocabulary_that_looks_cased(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], piece: str, cased: bool, settings: str | None, is_warned: bool
@@ -61,7 +67,26 @@ def test_a_vocabulary_that_looks_cased(
     if settings is not None:  # Hugging Face's tokenizer lower-cases by default
         (tmp_path / "tokenizer_config.json").write_text(settings)
     examples.vocabulary_from_options(Namespace(keep_accents=False, vocab_file=tmp_path, extra_tokens=None, cased=cased))
-    assert ("vocab.txt seems to be a vocabulary of cased text" in capsys.readouterr().err) == is_warned
+    lines = capsys.readouterr().err
+    assert ("vocab.txt seems to be a vocabulary of cased text" in lines) == is_warned
+    assert ("vocab.txt has no capitals, so that words with capitals are [UNK]; leave --cased out" in lines) == (
+        cased and piece == "a"
+    )
+
+
+@pytest.mark.parametrize(
+    ("piece", "keep", "is_warned"), [("が", False, True), ("が", True, False), ("か", False, False)]
+)
+def test_a_vocabulary_with_marks_that_text_loses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], piece: str, keep: bool, is_warned: bool
+) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, piece]), encoding="utf-8")
+    arguments = Namespace(keep_accents=keep, vocab_file=tmp_path, extra_tokens=None, cased=False)
+    vocabulary = examples.vocabulary_from_options(arguments)
+    assert vocabulary is not None
+    assert ("--keep-accents keeps them" in capsys.readouterr().err) == is_warned
+    tokens = make_tokenizer(vocabulary, lower_case=True).encode(piece, add_special_tokens=False).tokens
+    assert tokens == (["[UNK]"] if is_warned else [piece])  # Hugging Face's tokenizer
 
 
 def test_a_shard_whose_documents_are_all_held_out_has_no_file(

@@ -93,6 +93,27 @@ def test_vowel_signs_that_would_be_stripped_are_noticed() -> None:
     assert look(["Café, naïve, Ångström: " + PROSE, "בְּרֵאשִׁית"] * 9, TEXT, 1, strips_marks=True) == []
 
 
+KANA = "ここでは、がぎぐげごのような文字がたくさん使われています。"
+CYRILLIC = "мой первый большой дом стоит у реки, и твой район тоже какой-то новый и тихий"
+
+
+@pytest.mark.parametrize("text", [KANA, CYRILLIC, "यह क़लम और ज़मीन है"])
+def test_letters_that_would_become_other_letters_are_noticed(text: str) -> None:
+    kept = BertNormalizer(lowercase=True, strip_accents=False).normalize_str(text)
+    stripped = BertNormalizer(lowercase=True).normalize_str(text)
+    assert len(set(kept) - set(stripped)) >= 1  # letters that the text has no more
+    (note,) = look([text] * 9, TEXT, 1, strips_marks=True)
+    assert "--keep-accents" in note
+    assert look([text] * 9, TEXT, 1) == []
+
+
+def test_whole_words_of_ideographs_are_said_to_be_single_characters() -> None:
+    chinese = "今天天气很好，我们去公园散步。"
+    (note,) = look([chinese] * 9, TEXT, 1, whole_words=True)
+    assert "--whole-word-masking has no effect" in note
+    assert look([chinese] * 9, TEXT, 1) == look([PROSE] * 9, TEXT, 1, whole_words=True) == []
+
+
 @pytest.mark.parametrize(
     ("pieces", "cause"), [(["▁the", "▁film", "▁was", "s"], "SentencePiece"), (["the"], "lacks its words")]
 )
@@ -106,3 +127,33 @@ def test_a_vocabulary_of_another_text_is_refused_before_records_are_made(
     assert prepare([*arguments, "--vocab-file", str(tmp_path / "vocab.txt")]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert "is [UNK]" in line and cause in line and not list((tmp_path / "data").glob("*.tfrecord"))
+
+
+def test_a_trained_vocabulary_that_is_too_small_asks_for_a_larger_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ideographs = [chr(0x4E00 + 7 * i) for i in range(1_000)]
+    lines = ["".join(ideographs[i::40]) + "。" for i in range(40)]
+    (tmp_path / "a.txt").write_text("\n\n".join("\n".join(lines) for _ in range(4)), "utf-8")
+    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data")]
+    assert prepare([*arguments, "--vocab-size", "300"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "has only 300 pieces; give a larger --vocab-size" in line and "--vocab-file" not in line
+    assert prepare([*arguments, "--vocab-size", "1500"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "fix"),
+    [("GAT TAC", [], "is of text with capitals; give --cased"), ("gat tac", ["--cased"], "leave --cased out")],
+)
+def test_a_vocabulary_of_the_other_case_is_named_as_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, options: list[str], fix: str
+) -> None:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "vocab.txt").write_text("\n".join([*special, *words.split()]) + "\n", encoding="utf-8")
+    lines = [" ".join(["GAT TAC TAC GAT"] * 8)] * 4
+    (tmp_path / "a.txt").write_text("\n\n".join(["\n".join(lines)] * 9), "utf-8")
+    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data"), *options]
+    assert prepare([*arguments, "--vocab-file", str(tmp_path / "vocab.txt")]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert "100% of this text is [UNK]" in line and fix in line
