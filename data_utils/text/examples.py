@@ -49,16 +49,14 @@ from data_utils.text.corpus import (
     Corpus,
     corpus_shards,
     read_corpus,
-    read_documents,
     shard_bytes_of,
     write_held_out,
 )
-from data_utils.text.first_look import check_words
+from data_utils.text.first_look import check_vocabulary
 from data_utils.text.instances import COUNTS, Settings, check_settings, make_shard, use_one_tokenizer_thread
 from data_utils.text.masking import context_free_optimum
-from data_utils.text.tokens import tokenize_text
 from data_utils.text.vocabulary import add_case_option, check_case
-from data_utils.tokenizer import Vocabulary, extended, make_tokenizer, read_vocabulary
+from data_utils.tokenizer import Vocabulary, extended, read_vocabulary
 from data_utils.tokenizer_files import SETTINGS_NAME, UNKNOWN, VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
@@ -68,9 +66,7 @@ from utilities.progress import progress_bar
 FILE_PREFIX = "wiki"
 UNBALANCED = 0.05  # a share of random next sentences that is further from a half is reported
 UNKNOWN_TOKENS = "unknown_tokens"  # in the manifest's totals: how many of its tokens are [UNK]
-MANY_UNKNOWN, MOST_UNKNOWN = 0.01, 0.2  # shares of the tokens above which this is said, and refused
-CHECKED_BYTES = 200_000  # of text, before records are made
-SENTENCEPIECE = "\u2581"  # before its pieces that begin a word
+MANY_UNKNOWN = 0.01  # share of the tokens above which the vocabulary does not fit the text
 BYTES_NEEDED = 1.8  # on disk, per byte of text and pass over it
 
 
@@ -137,7 +133,7 @@ def write_examples(
     if not isinstance(vocabulary, Vocabulary):
         vocabulary = read_vocabulary(local_vocabulary) if is_complete else vocabulary()
     if not is_complete:
-        _check_vocabulary(vocabulary, corpus, settings, output)
+        check_vocabulary(vocabulary, corpus, settings.lower_case, output)
     has_held_out = not settings.validation_fraction or (output / VALIDATION_FOLDER / MANIFEST_NAME).exists()
     if not (is_complete and has_held_out):
         _write_held_out(corpus, vocabulary, output, settings, workers, overwrite)
@@ -182,37 +178,6 @@ def write_examples(
         context_free=context_free_optimum(pieces, vocabulary.ordinary_ids()),
     )
     clear_work(output)
-
-
-def _check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, settings: Settings, output: Path) -> None:
-    """Refuse a vocabulary by which the beginning of the text would be [UNK]."""
-    beginning = b""
-    for document in read_documents(corpus.files):
-        beginning += document[:CHECKED_BYTES]
-        if len(beginning) > CHECKED_BYTES:
-            break
-    text = beginning.decode(errors="ignore")  # the last character may be cut
-    use_one_tokenizer_thread()
-    share = _unknown_share(text, vocabulary, settings.lower_case)
-    if share <= MOST_UNKNOWN:
-        return
-    check_words(text)
-    cause, trained = "lacks its words and characters", vocabulary.path.parent == output
-    if any(piece.startswith(SENTENCEPIECE) for piece in vocabulary.pieces):
-        cause = "is one of SentencePiece, while BERT's has ## before pieces that continue a word"
-    if trained:
-        cause = f"was trained on it, but has only {len(vocabulary.pieces):,} pieces"
-    fix = "give " + ("a larger --vocab-size" if trained else "a --vocab-file of its language, or none, to train one")
-    if vocabulary.lower_case is None and _unknown_share(text, vocabulary, not settings.lower_case) <= MOST_UNKNOWN:
-        case = ("is of text with capitals", "give --cased"), ("is of lower-cased text", "leave --cased out")
-        cause, fix = case[not settings.lower_case]
-    clear_work(output)  # the folder can be used with another vocabulary
-    raise UserError(f"{share:.0%} of this text is {UNKNOWN} by {vocabulary.path}, which {cause}; {fix}")
-
-
-def _unknown_share(text: str, vocabulary: Vocabulary, lower_case: bool) -> float:
-    tokens = tokenize_text(text.encode(), make_tokenizer(vocabulary, lower_case)).tokens
-    return float(np.mean(tokens == vocabulary.piece_id(UNKNOWN))) if len(tokens) else 0.0
 
 
 def _write_held_out(

@@ -5,11 +5,20 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from data_utils.recipe import clear_work
+from data_utils.text.corpus import Corpus, read_documents
+from data_utils.text.instances import use_one_tokenizer_thread
 from data_utils.text.readers import Document
 from data_utils.text.sources import Source
+from data_utils.text.tokens import tokenize_text
 from data_utils.text.vocabulary import LONG_WORD
+from data_utils.tokenizer import Vocabulary, make_tokenizer
+from data_utils.tokenizer_files import UNKNOWN
 from utilities.errors import UserError
 
 LONGEST_LOOK = 200_000  # characters that are looked at
@@ -18,6 +27,9 @@ WRAPPED_SHARE, WRAPPED_LENGTHS = 0.8, range(50, 100)  # of the lines that anothe
 FEWEST_LINES = 20
 SHORT_DOCUMENTS = 1_000  # characters of a document, on average, below which many in a file may be its paragraphs
 MOST_UNREADABLE = 0.2  # share of the text
+MOST_UNKNOWN = 0.2  # share of the tokens
+CHECKED_BYTES = 200_000  # of text, before records are made
+SENTENCEPIECE = "\u2581"  # before its pieces that begin a word
 MANY_SIGNS = 0.005  # of the characters
 LETTERS_OWN = (0, 7, 8, 9)  # classes of vowel signs, nuktas, voicing marks of kana and viramas
 MANY_IDEOGRAPHS = 0.3  # of the characters
@@ -104,6 +116,45 @@ def _lost_marks(text: str) -> int:
         elif unicodedata.combining(character) in LETTERS_OWN or (last in "ИиЕеІі" and character in "\u0306\u0308"):
             marks += 1
     return marks
+
+
+def check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, lower_case: bool, output: Path) -> None:
+    """Refuse a vocabulary by which the beginning of the text would be [UNK].
+
+    Args:
+        lower_case: Whether the text is lower-cased.
+        output: Folder of the records that would be made, which can be used again.
+
+    Raises:
+        UserError: More than a fifth of the tokens are [UNK]; the message names the cause.
+    """
+    beginning = b""
+    for document in read_documents(corpus.files):
+        beginning += document[:CHECKED_BYTES]
+        if len(beginning) > CHECKED_BYTES:
+            break
+    text = beginning.decode(errors="ignore")  # the last character may be cut
+    use_one_tokenizer_thread()
+    share = _unknown_share(text, vocabulary, lower_case)
+    if share <= MOST_UNKNOWN:
+        return
+    check_words(text)
+    cause, trained = "lacks its words and characters", vocabulary.path.parent == output
+    if any(piece.startswith(SENTENCEPIECE) for piece in vocabulary.pieces):
+        cause = "is one of SentencePiece, while BERT's has ## before pieces that continue a word"
+    if trained:
+        cause = f"was trained on it, but has only {len(vocabulary.pieces):,} pieces"
+    fix = "give " + ("a larger --vocab-size" if trained else "a --vocab-file of its language, or none, to train one")
+    if vocabulary.lower_case is None and _unknown_share(text, vocabulary, not lower_case) <= MOST_UNKNOWN:
+        case = ("is of text with capitals", "give --cased"), ("is of lower-cased text", "leave --cased out")
+        cause, fix = case[not lower_case]
+    clear_work(output)  # the folder can be used with another vocabulary
+    raise UserError(f"{share:.0%} of this text is {UNKNOWN} by {vocabulary.path}, which {cause}; {fix}")
+
+
+def _unknown_share(text: str, vocabulary: Vocabulary, lower_case: bool) -> float:
+    tokens = tokenize_text(text.encode(), make_tokenizer(vocabulary, lower_case)).tokens
+    return float(np.mean(tokens == vocabulary.piece_id(UNKNOWN))) if len(tokens) else 0.0
 
 
 def _is_wrapped(texts: Sequence[str]) -> bool:

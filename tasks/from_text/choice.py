@@ -213,7 +213,7 @@ def choose(
         hours: From the start of the command to its end.
         lengths: Tokens of a row, one or two numbers.
         start_from: Folder of released weights, which decide vocabulary and sizes; None: random weights.
-        given: Values of the config by dotted name that the user set.
+        given: Values of the config by dotted name that the user set, of the right types.
 
     Raises:
         UserError: The time is too short for the text, or the text has one document.
@@ -224,7 +224,7 @@ def choose(
             "the text is one document, of which none can be held out; put a blank line between its chapters, or give"
             " --document-per-line, which makes each line a document, or several files and --document-per-file"
         )
-    pieces = _given_size(given, "vocab_size") or 0
+    pieces = given.get("bert_config.vocab_size") or 0
     fitted = functools.partial(_fit, text, machine, hours, len(lengths), start_from, pieces)
     share, fit = 1.0, fitted(1.0)
     smallest = max(LONG_TEXT / text.megabytes, 2 * FEWEST_DOCUMENTS / max(text.documents, 1))
@@ -241,7 +241,7 @@ def choose(
     units = updates / updates_in(1.0, place)
     layers = round(interpolated(place, lambda row: row.layers))
     hidden = HEAD_SIZE * round(interpolated(place, lambda row: row.hidden) / HEAD_SIZE)
-    given_layers, given_hidden = (_given_size(given, name) for name in ("num_hidden_layers", "hidden_size"))
+    given_layers, given_hidden = (given.get(f"bert_config.{name}") for name in ("num_hidden_layers", "hidden_size"))
     recipe = Recipe(
         start_from=start_from,
         on_gpu=bool(machine.gpu),
@@ -268,12 +268,6 @@ def choose(
     reasons = _choices(recipe, text, machine, hours, place, bool(given_layers or given_hidden))
     given_choices = [Choice(name, value, "given on the command line") for name, value in given.items()]
     return replace(recipe, choices=(*reasons, *given_choices), advice=tuple(_advice(recipe, text)))
-
-
-def _given_size(given: Mapping[str, Any], name: str) -> Optional[int]:
-    """Return a size of the model that the user set; None if it is unset, or cannot be used, which is refused later."""
-    value = given.get(f"bert_config.{name}")
-    return value if type(value) is int and value > 0 else None
 
 
 class Fit(NamedTuple):
