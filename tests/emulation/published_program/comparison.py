@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 WEIGHTS_LIMIT = 0.02  # largest rms difference of a weight as a share of the rms of its change
+STEPS_LIMIT = 0.5  # rms difference in float16 steps that is rounding: a quarter of the numbers differ by one step
 RATE_LIMIT = 1e-6  # relative
 Arrays = Mapping[str, np.ndarray]
 
@@ -28,27 +29,36 @@ def rms(values: np.ndarray) -> float:
 
 
 class WeightDifference(NamedTuple):
-    """The weight that differs most, by its rms difference as a share of the rms of its change, and how many are equal.
+    """The weight that differs most.
 
     Attributes:
-        equal: share of all numbers that are equal to the bit.
+        share: rms of its difference as a share of the rms of its change.
+        steps: rms of its difference in steps of float16 numbers of its size.
+        equal: share of the numbers of all weights that are equal to the bit.
     """
 
     name: str
     share: float
+    steps: float
     equal: float
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether so few numbers differ by a step that rounding explains it, however little the weight has changed."""
+        return self.steps <= STEPS_LIMIT
 
 
 def weight_difference(before: Arrays, theirs: Arrays, ours: Arrays, ignored: Sequence[str] = ()) -> WeightDifference:
     """Compare the weights after training; names that contain one of ``ignored`` have no gradient but rounding."""
-    shares = {
-        name: rms(ours[name] - theirs[name]) / max(rms(theirs[name] - before[name]), 1e-30)
-        for name in before
-        if not any(part in name for part in ignored)
-    }
-    worst = max(shares, key=lambda name: shares[name])
-    equal = sum(int(np.sum(ours[name] == theirs[name])) for name in before)
-    return WeightDifference(worst, shares[worst], equal / sum(value.size for value in before.values()))
+    size = sum(value.size for value in before.values())
+    equal = sum(int(np.sum(ours[name] == theirs[name])) for name in before) / size
+    differences = []
+    for name in before:
+        difference, change = rms(ours[name] - theirs[name]), max(rms(theirs[name] - before[name]), 1e-30)
+        if not any(part in name for part in ignored):
+            steps = difference / rms(np.spacing(np.abs(theirs[name]).astype(np.float16)))
+            differences.append(WeightDifference(name, difference / change, steps, equal))
+    return max(differences, key=lambda one: (not one.is_rounding, one.share))
 
 
 class Row(NamedTuple):
@@ -84,7 +94,7 @@ class Row(NamedTuple):
                 found.append(f"{name} differs by {self.difference(name):.4f}, rounding explains {limit:.4f}")
         if len(self.rates[0]) == len(self.rates[1]) and not np.allclose(*self.rates, rtol=RATE_LIMIT, atol=0):
             found.append("rates differ")
-        if self.weights.share > WEIGHTS_LIMIT:
+        if self.weights.share > WEIGHTS_LIMIT and not self.weights.is_rounding:
             found.append(f"{self.weights.name} differs by {self.weights.share:.1%} of its change")
         return found
 
@@ -113,7 +123,7 @@ def line(row: Row) -> list[str]:
         "; ".join(course(row.ours[name]) for name in names),
         "; ".join(differences),
         *(f"{rates[0]:.3g} → {max(rates):.3g} → {rates[-1]:.3g}" for rates in row.rates),
-        f"{row.weights.share:.2%} {row.weights.name}",
+        f"{row.weights.share:.2%}, {row.weights.steps:.1f} steps: {row.weights.name}",
         f"{row.weights.equal:.0%}",
         row.predictions,
         ", ".join(f"{name} {there}/{here}" for name, (there, here) in row.counts.items()),

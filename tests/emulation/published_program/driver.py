@@ -2,13 +2,14 @@
 
     python tests/emulation/run.py --env ENV driver.py FOLDER PROGRAM/run_pretraining.py --config …
 
-FOLDER gets, for each array a file of NumPy: ``records`` as the program's own reader gave them, the weights ``before`` and
+FOLDER gets files of NumPy: ``records`` as the program's own reader gave them, the weights ``before`` and
 ``after`` training with their names, ``predictions``; and ``updates.json``, what its callbacks logged for each update.
 Python 3.8. What is replaced, so that two programs can be compared at all:
 
 - the order of records: files are read in order, without shuffling, each instance its part;
 - the first weights: each is moved a little, so that no bias is 0 and no gain is 1;
-- what needs a network: data sets and tokenizer come from FOLDER/data.json and FOLDER/vocab.txt; no metric is computed.
+- what needs a network: data sets and tokenizer come from data.json and vocab.txt beside FOLDER; no metric is computed;
+- SQuAD's questions come first and contexts second, as everywhere but in this program.
 """
 
 from __future__ import annotations
@@ -50,6 +51,16 @@ class Kept:
     def updates(self, updates: List[Dict[str, float]]) -> None:
         if self._writes:
             (self.folder / "updates.json").write_text(json.dumps(updates))
+
+
+class NoMetric:
+    """Stands for a metric of the package datasets."""
+
+    def __init__(self, name: str):
+        pass
+
+    def compute(self, **_: Any) -> Dict[str, float]:
+        return {}
 
 
 class Updates(keras.callbacks.Callback):
@@ -114,14 +125,23 @@ def keep_records(kept: Kept) -> None:
 
 def without_network(kept: Kept) -> None:
     """Give the program's loaders of SQuAD and GLUE the rows and the vocabulary of the folder."""
-    file = kept.folder / "data.json"
+    file = kept.folder.parent / "data" / "data.json"
     if not file.exists():
         return
     columns = json.loads(file.read_text())
     tensorflow_datasets.load = lambda *_, **__: {
         part: tf.data.Dataset.from_tensor_slices(rows) for part, rows in columns.items()
     }
-    tokenizer = transformers.BertTokenizerFast(str(kept.folder / "vocab.txt"))
+    tokenizer = transformers.BertTokenizerFast(str(file.with_name("vocab.txt")))
+    if "context" in columns["train"]:
+        encode = tokenizer.encode_plus
+
+        def question_first(context: str, question: str, **options: Any) -> Any:
+            encoded = encode(question, context, **options)
+            encoded.char_to_token = functools.partial(encoded.char_to_token, sequence_index=1)
+            return encoded
+
+        tokenizer.encode_plus = question_first
     transformers.AutoTokenizer.from_pretrained = lambda *_, **__: tokenizer
 
 
@@ -136,7 +156,7 @@ def main() -> None:
     sys.argv[:] = [str(script), *(os.path.abspath(word) if os.path.exists(word) else word for word in sys.argv[3:])]
     os.chdir(script.parent)
     sys.path[0] = str(script.parent)
-    datasets.load_metric = lambda name: None
+    datasets.load_metric = NoMetric
     keep_training(kept)
     keep_records(kept)
     without_network(kept)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as for that script itself
 
-from ipu_emulation import default_environment as emulation_environment  # noqa: E402
-from make_environment import SetupError, find_clone, run  # noqa: E402
+from make_environment import SetupError, find_clone, run
+
+from ipu_emulation import default_environment as emulation_environment
 
 PROGRAM = "nlp/bert/tensorflow2"
 WRITTEN_FOR = "3cc8f81f13728dd8c17d0d3c8d2fc1549b159485"  # the commit of graphcore/examples
