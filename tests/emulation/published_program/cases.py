@@ -121,6 +121,6 @@ def pretraining(case: Case) -> dict[str, Any]:
 def fine_tuning(case: Case) -> dict[str, Any]:
     task = {"glue_task": "mrpc", "do_test": True} if case.task == "classification" else {}
     squad = {"squad": {"align_to_words": False}} if case.task == "squad" else {}
-    # With small weights attention is uniform and gradients cancel, so that Adam would make rounding as large as they are.
+    # With small weights attention is uniform and gradients cancel; Adam would make their rounding as large as any.
     sizes = {**SIZES, "vocab_size": PIECES, "initializer_range": 0.2}
     return {"bert_config": sizes, "num_epochs": case.updates, **task, **squad}
