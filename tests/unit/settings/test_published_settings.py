@@ -13,6 +13,7 @@ from settings.loading import load_config
 from settings.schema import TrainingConfig
 from tests.support.config_files import write
 from tests.support.published_configs import CONFIGS, FOLDERS, ROWS, SIZES, TASKS, load
+from utilities.errors import UserError
 
 BATCH = ("replicas", "micro_batch_size", "grad_acc_steps_per_replica")
 TOP = ("max_seq_length", "max_predictions_per_seq", "embedding_serialization_factor", "num_epochs", "seed")
@@ -115,6 +116,13 @@ def test_published_file_has_the_published_values(name: str, platform: str, tmp_p
     assert [note.partition(":")[0] for note in loaded.notes] == ["optimizer_opts.decay_rule"] * other_decay
     assert loaded.config.name == name
     assert_published(name, loaded.config)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_published_path_of_a_config_gets_the_one_here(name: str) -> None:
+    task = TASKS[name.split("_")[0]]
+    with pytest.raises(UserError, match=r"did you mean .*configs/\w+/" + name + r"\.json\?$"):
+        load_config(task, ["--config", f"configs/{name}.json"])
 
 
 def test_samples_are_those_of_the_lamb_paper() -> None:
