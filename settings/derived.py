@@ -13,7 +13,7 @@ from model.architecture import (
     POOL,
     Architecture,
 )
-from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
+from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, expected_blocks
 from settings.data_sections import OwnFiles
 from settings.fields import value_at
 from settings.metadata import manifest_count
@@ -28,6 +28,7 @@ _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
 _FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
 
+PUBLISHED_LENGTH = 512  # tokens: Graphcore's program pads to the model's length if a config of a fine-tuning names none
 PADDED_TO = 128  # rows; vocabularies are padded to a multiple of 8, 64 or 128 for speed
 
 STAGES = "ipu_config.pipeline_stages"
@@ -61,6 +62,9 @@ def derive(
         derived["name"] = file_stem
     if task == CLASSIFICATION and config.classification_data is None and config.glue_task is None:
         derived.update({"glue_task": PUBLISHED_TASK} if _describes_ipus(config, origins) else {})
+    if task in (SQUAD, CLASSIFICATION) and _is_of_published_program(config) and "max_seq_length" not in origins:
+        sizes = bert_sizes(config)
+        derived["max_seq_length"] = PUBLISHED_LENGTH if sizes is None else sizes.max_position_embeddings
     length, notes = _length(config, task, origins)
     derived.update(length)
     notes += [*_unused_rows(config, task), *_overruled_options(config, origins), *_alike_classes(config)]
