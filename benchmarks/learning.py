@@ -74,11 +74,11 @@ def our_losses(
     from data_utils.records.arrays import ArrayReader
     from data_utils.records.features import pretraining_features
     from execution.interface import OptimizerSettings, Update
-    from keras_extensions.schedules import UpDown
+    from keras_extensions.schedules import Linear
     from optimization.loss_scaling import INITIAL_SCALE
 
     platform = platform_of(**execution)
-    schedule = UpDown(learning_rate, steps, SETTINGS["warmup"])
+    schedule = Linear(learning_rate, steps, SETTINGS["warmup"])
     optimizer = platform.optimizer(
         OptimizerSettings("AdamW", schedule, SETTINGS["weight_decay"], epsilon=SETTINGS["epsilon"])
     )

@@ -70,7 +70,7 @@ def read_part(length: int, dataset: Path, rows: Path, scale: float) -> Part:
         "batch": batch,
         "total": int(config.total_num_train_samples * scale) // batch,  # updates
         "seconds": None,  # the clock does not end this part
-        "decays": schedule.schedule_name == "up_down",
+        "decays": schedule.schedule_name == "linear",
         "learning_rate": schedule.max_learning_rate,
         "warm_up": schedule.warmup_frac,
         "muon_scale": optimizer.muon_scale,

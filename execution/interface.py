@@ -102,6 +102,7 @@ class OptimizerSettings(NamedTuple):
         name: ``AdamW``, ``LAMB`` or ``Muon``.
         learning_rate: schedule of the number of completed updates.
         weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
+        published_decay: whether weights decay as in Graphcore's program: ``optimizer_opts.decay_rule``.
         beta_1: decay of the first moment.
         beta_2: decay of the second moment.
         epsilon: added to the root of the second moment.
@@ -113,6 +114,7 @@ class OptimizerSettings(NamedTuple):
     name: str
     learning_rate: keras.optimizers.schedules.LearningRateSchedule
     weight_decay_rate: float = 0.01
+    published_decay: bool = False
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-6

@@ -44,16 +44,49 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         raise NotImplementedError
 
 
-class UpDown(WarmUp):
-    """Linear decay to 0: the published ``up_down`` schedule.
+class Linear(WarmUp):
+    """Linear decay to 0.
 
     Example:
-        >>> [float(UpDown(1.0, total_steps=10, warmup_frac=0.4)(n)) for n in (0, 3, 4, 7, 10)]
+        >>> [float(Linear(1.0, total_steps=10, warmup_frac=0.4)(n)) for n in (0, 3, 4, 7, 10)]
         [0.25, 1.0, 1.0, 0.5, 0.0]
     """
 
     def decay(self, remaining: tf.Tensor) -> tf.Tensor:
         return remaining
+
+
+class UpDown(keras.optimizers.schedules.LearningRateSchedule):
+    """The schedule of Graphcore's published BERT: as :class:`Linear`, an update later, and never 0.
+
+    With T updates, of which W = ⌊warmup_frac · T⌋ are warm-up, the update after n others has the rate
+
+        max · n / W                   while n ≤ W, unless W = 0
+        max · (T - n - 1) / (T - W)   from there on
+
+    and at least 1e-7, which the first update and the last have. The arguments are those of :class:`WarmUp`.
+
+    Example:
+        >>> [round(float(UpDown(0.006, total_steps=6, warmup_frac=0.28)(n)), 7) for n in range(6)]
+        [1e-07, 0.006, 0.0036, 0.0024, 0.0012, 1e-07]
+    """
+
+    LEAST = 1e-7
+
+    def __init__(self, max_learning_rate: float, total_steps: int, warmup_frac: float) -> None:
+        super().__init__()
+        assert max_learning_rate >= 0 and total_steps >= 1 and 0 <= warmup_frac <= 1
+        self.max_learning_rate = max_learning_rate
+        self.total_steps = total_steps
+        self.warmup_steps = int(warmup_frac * total_steps)
+
+    def __call__(self, step: Union[int, tf.Tensor]) -> tf.Tensor:
+        """Return the rate after ``step`` updates, a float32 scalar."""
+        done = tf.cast(step, tf.float32)
+        up = (done / max(self.warmup_steps, 1)) * self.max_learning_rate
+        down = self.max_learning_rate * ((self.total_steps - done - 1) / max(self.total_steps - self.warmup_steps, 1))
+        is_warm_up = (done <= self.warmup_steps) & (self.warmup_steps > 0)
+        return tf.maximum(tf.where(is_warm_up, up, down), self.LEAST)
 
 
 class Constant(WarmUp):
@@ -83,10 +116,10 @@ class Polynomial(WarmUp):
 
 def make_schedule(
     name: str, max_learning_rate: float, total_steps: int, warmup_frac: float, power: float = 1.0
-) -> WarmUp:
+) -> keras.optimizers.schedules.LearningRateSchedule:
     """Return the schedule that a config names; ``power`` is used by ``polynomial``."""
     if name == "polynomial":
         return Polynomial(max_learning_rate, total_steps, warmup_frac, power)
-    return {"up_down": UpDown, "constant": Constant, "cosine": Cosine}[name](
+    return {"linear": Linear, "up_down": UpDown, "constant": Constant, "cosine": Cosine}[name](
         max_learning_rate, total_steps, warmup_frac
     )

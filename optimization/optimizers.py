@@ -32,6 +32,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     Args:
         learning_rate: a float, or a ``LearningRateSchedule`` of the number of completed updates.
         weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
+        published_decay: decay as Graphcore's program does, which decays more variables; see the subclasses.
         beta_1: decay of the first moment, in [0, 1).
         beta_2: decay of the second moment, in [0, 1).
         epsilon: added to the root of the bias-corrected second moment.
@@ -55,6 +56,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         self,
         learning_rate: LearningRate = 1e-3,
         weight_decay_rate: float = 0.01,
+        published_decay: bool = False,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
@@ -70,6 +72,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         super().__init__(name=name, weight_decay=None, jit_compile=False, global_clipnorm=global_clipnorm)
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.weight_decay_rate = weight_decay_rate
+        self.published_decay = published_decay
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
@@ -186,7 +189,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         with contextlib.nullcontext() if self.state_device is None else tf.device(variable.device):
             direction, m, v = self.undecayed_direction(gradient, variable, old_m, old_v)
             if self._uses_decay(variable):
-                direction += self.weight_decay_rate * weights
+                direction += self.decay() * weights
         stored = [first.assign(m, read_value=False), second.assign(v, read_value=False)]
         if self.state_device is not None and not tf.executing_eagerly():
             self._current_update.last_moments = stored
@@ -215,12 +218,22 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         for variable, whole in zip(variables, shards.whole(parts, [variable.shape for variable in variables])):
             variable.assign(whole)
 
+    def decay(self) -> Union[float, tf.Tensor]:
+        """Return the factor of the weights in d."""
+        return self.weight_decay_rate
+
     def _constants(self, variable: tf.Variable) -> Constants:
         decay = self.weight_decay_rate if self._uses_decay(variable) else 0.0
-        return Constants(decay, self.beta_1, self.beta_2, self.epsilon)
+        return Constants(decay, self.beta_1, self.beta_2, self.epsilon, self.published_decay)
 
     def _uses_decay(self, variable: tf.Variable) -> bool:
-        return self.weight_decay_rate > 0 and is_weight_matrix(variable)
+        return self.weight_decay_rate > 0 and (
+            is_weight_matrix(variable) or (self.published_decay and self.decays_vector(variable))
+        )
+
+    def decays_vector(self, variable: tf.Variable) -> bool:
+        """Return whether published decay includes a variable of rank below 2."""
+        raise NotImplementedError
 
     def _round(self, weights: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
         """Cast new float32 weights to the variable's dtype, with stochastic rounding if a seed is set."""
@@ -264,7 +277,8 @@ class AdamW(DecoupledOptimizer):
     """Adam with decoupled weight decay, Algorithm 2 of Loshchilov & Hutter 2019 (arXiv 1711.05101).
 
     As in ``torch.optim.AdamW``, decay is scaled by the learning rate and ε is added to the root of the bias-corrected
-    second moment. Variables of rank below 2 (biases, LayerNorm gains) are not decayed.
+    second moment. Variables of rank below 2 (biases, LayerNorm gains) are not decayed. Published decay takes λ × w from
+    every variable in each update, whatever the learning rate, before the gradient's part.
 
     Args: see :class:`DecoupledOptimizer`.
 
@@ -279,17 +293,26 @@ class AdamW(DecoupledOptimizer):
     traced_step = staticmethod(tf.function(adamw_step, autograph=False))
     compiled_step = staticmethod(tf.function(adamw_step, jit_compile=True, autograph=False))
 
+    def decay(self) -> Union[float, tf.Tensor]:
+        if not self.published_decay:
+            return super().decay()
+        return tf.math.divide_no_nan(self.weight_decay_rate, self._learning_rate_float32())
+
+    def decays_vector(self, variable: tf.Variable) -> bool:
+        return True
+
 
 class LAMB(DecoupledOptimizer):
     """Layer-wise adaptive moments for large batches, Algorithm 2 of You et al. 2020 (arXiv 1904.00962).
 
     With bias correction. The trust ratio of a weight matrix is ‖w‖ / ‖d‖, d being Adam's direction plus decay, or 1 if
-    either norm is 0. Variables of rank below 2 (biases, LayerNorm gains) are neither decayed nor adapted.
+    either norm is 0. Variables of rank below 2 (biases, LayerNorm gains) are neither decayed nor adapted; published
+    decay includes the gains.
 
     Args: see :class:`DecoupledOptimizer`.
 
     Example:
-        >>> optimizer = LAMB(learning_rate=UpDown(0.006, total_steps=7000, warmup_frac=0.28))
+        >>> optimizer = LAMB(learning_rate=Linear(0.006, total_steps=7000, warmup_frac=0.28))
     """
 
     traced_step = staticmethod(tf.function(lamb_step, autograph=False))
@@ -300,6 +323,9 @@ class LAMB(DecoupledOptimizer):
 
     def trust_ratio(self, weight_norm: tf.Tensor, direction_norm: tf.Tensor) -> tf.Tensor:
         return lamb_trust_ratio(weight_norm, direction_norm)
+
+    def decays_vector(self, variable: tf.Variable) -> bool:
+        return variable.name.split(":")[0].endswith("gamma")
 
 
 class _CurrentUpdate:

@@ -38,12 +38,14 @@ class Constants(NamedTuple):
 
     Attributes:
         decay: λ; 0 for a variable that is not decayed.
+        is_published: whether AdamW's decay is not scaled by the learning rate.
     """
 
     decay: float
     beta_1: float
     beta_2: float
     epsilon: float
+    is_published: bool = False
 
 
 def dense_float32(gradient: tf.Tensor) -> tf.Tensor:
@@ -87,7 +89,8 @@ def adamw_step(
     """
     if constants.decay > 0:
         weights = tf.raw_ops.ReadVariableOp(resource=handles.variable, dtype=tf.float32)
-        tf.raw_ops.AssignSubVariableOp(resource=handles.variable, value=weights * (rate * constants.decay))
+        share = constants.decay if constants.is_published else rate * constants.decay
+        tf.raw_ops.AssignSubVariableOp(resource=handles.variable, value=weights * share)
     rounded = constants._replace(beta_1=_rounded(constants.beta_1), beta_2=_rounded(constants.beta_2))
     correction_1, correction_2 = _bias_corrections(updates, rounded)
     tf.raw_ops.ResourceApplyAdam(

@@ -131,7 +131,9 @@ def read_object(path: Path, flag: str = "--config") -> Dict[str, Any]:
         reason = getattr(error, "strerror", None) or str(error)
         if isinstance(error, FileNotFoundError) and not path.is_absolute():
             reason += f" in {' or '.join(dict.fromkeys((os.getcwd(), str(PROJECT))))}"
-        raise UserError(f"{flag}: cannot read {label}: {reason}; give the path of a JSON file") from error
+        known = [display(each) for each in (PROJECT / "configs").rglob("*.json") if each.name == path.name]
+        fix = f"did you mean {known[0]}?" if known else "give the path of a JSON file"
+        raise UserError(f"{flag}: cannot read {label}: {reason}; {fix}") from error
     if not text.strip():
         raise UserError(f"{flag}: {label} is empty; write a JSON object {{…}}")
     try:

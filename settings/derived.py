@@ -13,7 +13,7 @@ from model.architecture import (
     POOL,
     Architecture,
 )
-from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
+from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, expected_blocks
 from settings.data_sections import OwnFiles
 from settings.fields import value_at
 from settings.metadata import manifest_count
@@ -28,6 +28,7 @@ _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
 _FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
 
+PUBLISHED_LENGTH = 512  # tokens: Graphcore's program pads to the model's length if a config of a fine-tuning names none
 PADDED_TO = 128  # rows; vocabularies are padded to a multiple of 8, 64 or 128 for speed
 
 STAGES = "ipu_config.pipeline_stages"
@@ -61,22 +62,59 @@ def derive(
         derived["name"] = file_stem
     if task == CLASSIFICATION and config.classification_data is None and config.glue_task is None:
         derived.update({"glue_task": PUBLISHED_TASK} if _describes_ipus(config, origins) else {})
+    if task in (SQUAD, CLASSIFICATION) and _is_of_published_program(config) and "max_seq_length" not in origins:
+        sizes = bert_sizes(config)
+        derived["max_seq_length"] = PUBLISHED_LENGTH if sizes is None else sizes.max_position_embeddings
     length, notes = _length(config, task, origins)
     derived.update(length)
     notes += [*_unused_rows(config, task), *_overruled_options(config, origins), *_alike_classes(config)]
+    notes += _other_decay(config)
     derived.update(_pipeline(config, task, origins))
     if task == PRETRAINING and is_packed(config) and config.packing.max_predictions_per_pack is None:
         derived["packing.max_predictions_per_pack"] = predictions_per_pack(config)
     if config.optimizer_opts.gradient_accumulation_reduction is None:
         reduction = "running_mean" if runs_on_ipus(config) else "mean"
         derived["optimizer_opts.gradient_accumulation_reduction"] = reduction
+    if config.optimizer_opts.decay_rule is None:
+        derived.update(_decay_rule(config))
     return with_values(config, derived), list(derived), notes
+
+
+def decays_as_published(config: TrainingConfig) -> bool:
+    """Return whether weights decay as in Graphcore's program; see ``optimizer_opts.decay_rule``."""
+    rule = config.optimizer_opts.decay_rule
+    return runs_on_ipus(config) if rule is None else rule == "published"
+
+
+def _decay_rule(config: TrainingConfig) -> Dict[str, Any]:
+    """Return the rule of the decay that a config leaves open, unless it is that of LAMB on IPUs, or of Muon."""
+    on_ipus, name = runs_on_ipus(config), config.optimizer_opts.name
+    if name == "Muon" or (name == "LAMB" and on_ipus):
+        return {}
+    is_published = on_ipus or (name == "LAMB" and _is_of_published_program(config))
+    return {"optimizer_opts.decay_rule": "published" if is_published else "usual"}
+
+
+def _is_of_published_program(config: TrainingConfig) -> bool:
+    """Return whether a config was written for Graphcore's program, whose only schedule has this name."""
+    return config.optimizer_opts.learning_rate.schedule_name == "up_down"
 
 
 def _describes_ipus(config: TrainingConfig, origins: Dict[str, str]) -> bool:
     """Return whether a config was written for IPUs: whether it sets values of ``ipu_config``."""
     given = (name for name in origins if name.startswith("ipu_config."))
     return any(value_at(config, tuple(name.split("."))) is not None for name in given)
+
+
+def _other_decay(config: TrainingConfig) -> List[str]:
+    """Return a note if AdamW of a published config decays weights in another way here."""
+    options, rate = config.optimizer_opts, config.optimizer_opts.weight_decay_rate
+    is_open = options.name == "AdamW" and rate > 0 and options.decay_rule is None
+    if not is_open or runs_on_ipus(config) or not _is_of_published_program(config):
+        return []
+    here = f"here an update takes learning rate × {rate:g} of the matrices (usual)"
+    there = f"on IPUs {rate:g} of all variables, whatever the learning rate (published)"
+    return [f"optimizer_opts.decay_rule: {here}, {there}; set it to have one rule"]
 
 
 def _alike_classes(config: TrainingConfig) -> List[str]:
@@ -125,6 +163,8 @@ def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> List[
     overruled = []
     if options.muon_scale is not None and options.name != "Muon":
         overruled.append(("optimizer_opts.muon_scale", "optimizer_opts.name"))
+    if options.decay_rule == "published" and options.name == "Muon":
+        overruled.append(("optimizer_opts.decay_rule", "optimizer_opts.name"))
     if rate.power != 1 and rate.schedule_name != "polynomial":
         overruled.append(("optimizer_opts.learning_rate.power", "optimizer_opts.learning_rate.schedule_name"))
     # The recipe of a second part inherits it from the first.
@@ -349,8 +389,9 @@ def training_steps(
 
 
 def warmup_steps(config: TrainingConfig, steps: int) -> int:
-    """Return the number of weight updates of the warm-up: warmup_frac × steps, rounded as in the schedule."""
-    return round(steps * config.optimizer_opts.learning_rate.warmup_frac)
+    """Return the number of weight updates of the warm-up: warmup_frac × steps, rounded as the schedule does."""
+    rate = config.optimizer_opts.learning_rate
+    return (int if rate.schedule_name == "up_down" else round)(rate.warmup_frac * steps)
 
 
 def max_learning_rate(config: TrainingConfig) -> float:

@@ -231,7 +231,9 @@ def _unknown_flag(argument: str, own: Sequence[str] = ()) -> str:
     section, _, key = plain.replace("-", "_").rpartition(".")
     short = leaves().get(expand_abbreviation(key, section))
     guess = (
-        nearest("--" + plain, own, 0.8) or by_key.get(plain) or (short.flag if short else nearest("--" + plain, known))
+        nearest("--" + plain, own, 0.8)
+        or by_key.get(plain)
+        or (short.flag if short else nearest("--" + plain, known, 0.7))
     )
     guess = guess or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help-all lists the flags"

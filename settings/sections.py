@@ -94,10 +94,14 @@ class GlobalBatch(Section):
 class LearningRate(Section):
     """Learning-rate schedule."""
 
-    schedule_name: Literal["up_down", "constant", "cosine", "polynomial"] = Field(
-        "up_down",
-        description="Schedule after the linear warm-up to max_learning_rate: up_down falls linearly to 0, cosine in "
-        "half a period of a cosine, polynomial by power; constant stays.",
+    schedule_name: Annotated[
+        Literal["linear", "up_down", "constant", "cosine", "polynomial"],
+        Equivalent(("linear", "up_down")),  # a run that was begun when up_down was the name of linear
+    ] = Field(
+        "linear",
+        description="Schedule after the linear warm-up to max_learning_rate: linear falls to 0, up_down does so as "
+        "Graphcore's program (an update later, and at least 1e-7), cosine in half a period of a cosine, polynomial by "
+        "power; constant stays.",
     )
     power: Positive = Field(
         1.0,
@@ -132,8 +136,14 @@ class OptimizerOptions(Section):
     )
     weight_decay_rate: NonNegative = Field(
         0.01,
-        description="Decoupled weight decay; biases and LayerNorm are left out (LAMB on IPUs decays LayerNorm's gains, "
-        "as published).",
+        description="Decoupled weight decay λ, which decay_rule defines.",
+    )
+    decay_rule: Annotated[Optional[Literal["usual", "published"]], Equivalent((None, "usual"))] = Field(
+        None,
+        description="usual: an update takes learning rate × λ × weight from the matrices, and nothing from biases and "
+        "LayerNorm. published, as Graphcore's program: AdamW takes λ × weight from all variables, whatever the "
+        "learning rate; LAMB decays LayerNorm's gains, too. Unset: published on IPUs, and for LAMB with the "
+        "schedule up_down; otherwise usual.",
     )
     loss_scaling: Annotated[
         Union[LossScale, Literal["auto"], None],

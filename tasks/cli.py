@@ -82,6 +82,9 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     check_metric(loaded.config, task)
     processes = read_membership()
     if options.plan:
+        from tasks.planned_files import check_files  # with numpy and a tokenizer, which other errors need not wait for
+
+        check_files(loaded.config, task)
         print("\n".join(plan_lines(loaded, processes.count, options.plan == EVERYTHING)))
         print_estimates(loaded, options)
         warnings = [*plan_warnings(loaded), *host_memory_lines(loaded)]

@@ -11,7 +11,7 @@ from execution.select import processes_for, select_platform
 from keras_extensions.schedules import make_schedule
 from optimization.loss_scaling import INITIAL_SCALE
 from planning.overview import warning_line
-from settings.derived import betas, max_learning_rate
+from settings.derived import betas, decays_as_published, max_learning_rate
 from settings.fields import Machine
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
@@ -115,6 +115,7 @@ def optimizer_settings(
             rate.schedule_name, max_learning_rate(config), updates, rate.warmup_frac, rate.power
         ),
         weight_decay_rate=options.weight_decay_rate,
+        published_decay=decays_as_published(config),
         beta_1=beta_1,
         beta_2=beta_2,
         epsilon=options.epsilon,

@@ -148,6 +148,9 @@ def check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, lower_case: bool, o
     if vocabulary.lower_case is None and _unknown_share(text, vocabulary, not lower_case) <= MOST_UNKNOWN:
         case = ("is of text with capitals", "give --cased"), ("is of lower-cased text", "leave --cased out")
         cause, fix = case[not lower_case]
+    usual = vocabulary._replace(rules=vocabulary.rules._replace(strip_accents=None))
+    if vocabulary.lower_case is None and usual != vocabulary and _unknown_share(text, usual, True) <= MOST_UNKNOWN:
+        cause, fix = "is of text without accents", "leave --keep-accents out"
     clear_work(output)  # the folder can be used with another vocabulary
     raise UserError(f"{share:.0%} of this text is {UNKNOWN} by {vocabulary.path}, which {cause}; {fix}")
 

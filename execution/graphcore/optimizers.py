@@ -47,16 +47,22 @@ class FullPrecision(_KerasOptimizer):
 
 
 class DecoupledDecay(FullPrecision):
-    """Adds decoupled weight decay: matrices decay by learning rate × λ × w (Loshchilov & Hutter 2019)."""
+    """Adds decoupled weight decay: matrices decay by learning rate × λ × w (Loshchilov & Hutter 2019).
 
-    def __init__(self, weight_decay_rate: float, **kwargs: Any):
+    Published decay is λ × w of all variables, in their format, as tensorflow-addons has it.
+    """
+
+    def __init__(self, weight_decay_rate: float, published_decay: bool, **kwargs: Any):
         super().__init__(**kwargs)
         self._weight_decay_rate = weight_decay_rate
+        self._is_published = published_decay
 
     def _resource_apply_dense(self, grad: tf.Tensor, handle: tf.Variable, apply_state: Any = None) -> Any:
-        if not self._weight_decay_rate or handle.shape.rank < 2:
+        if not self._weight_decay_rate or (handle.shape.rank < 2 and not self._is_published):
             return super()._resource_apply_dense(grad, handle, apply_state)
         decay = tf.cast(handle, tf.float32) * (self.rate() * self._weight_decay_rate)
+        if self._is_published:
+            decay = handle * tf.cast(self._weight_decay_rate, handle.dtype)
         with tf.control_dependencies([handle.assign_sub(tf.cast(decay, handle.dtype))]):
             return super()._resource_apply_dense(grad, handle, apply_state)
 

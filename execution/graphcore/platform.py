@@ -169,10 +169,10 @@ def make_optimizer(settings: OptimizerSettings, options: ExecutionOptions) -> ke
     if options.outlining and not options.replicated_tensor_sharding:  # outlined functions cannot use parts of variables
         shared.update(outline_apply_gradients=True, outline_apply_gradients_kwargs={"unique_sharding": True})
     if settings.name == "AdamW":
-        return IpuAdamW(optimizer_compute_precisions=(tf.float32,), **shared)
+        return IpuAdamW(published_decay=settings.published_decay, optimizer_compute_precisions=(tf.float32,), **shared)
     return IpuLamb(
         optimizer_compute_precisions=(tf.float32, tf.as_dtype(PRECISIONS[options.precision])),
-        exclude_from_weight_decay=list(NOT_DECAYED),
+        exclude_from_weight_decay=list(NOT_DECAYED if settings.published_decay else NOT_ADAPTED),
         exclude_from_layer_adaptation=list(NOT_ADAPTED),
         **shared,
     )

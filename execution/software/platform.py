@@ -201,6 +201,7 @@ class SoftwarePlatform(Platform):
         return OPTIMIZERS[settings.name](
             learning_rate=settings.learning_rate,
             weight_decay_rate=settings.weight_decay_rate,
+            published_decay=settings.published_decay,
             beta_1=settings.beta_1,
             beta_2=settings.beta_2,
             epsilon=settings.epsilon,

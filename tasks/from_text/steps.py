@@ -160,7 +160,7 @@ def _part(folder: Folder, recipe: Recipe, length: int, pieces: int) -> Part:
         }
         config["optimizer_opts"] = {"weight_decay_rate": recipe.weight_decay}
     if is_first and is_last and not start_from:  # random weights need a warm-up
-        config["optimizer_opts"]["learning_rate"] = {"schedule_name": "up_down", "warmup_frac": 0.05}
+        config["optimizer_opts"]["learning_rate"] = {"schedule_name": "linear", "warmup_frac": 0.05}
     if is_first and start_from:
         config["pretrained_ckpt_path"] = start_from
     if not is_first:

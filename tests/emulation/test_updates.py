@@ -36,9 +36,14 @@ SHARED: dict[str, Any] = {
     "total_num_train_samples": SAMPLES, "num_epochs": None, "global_batches_per_log": 1,
 }  # fmt: skip
 # This epsilon keeps Adam from amplifying rounding errors of a gradient that is 0 (of a bias before softmax).
-ADAMW = {"name": "AdamW", "epsilon": 1e-4, "loss_scaling": 128, "learning_rate": {"max_learning_rate": 0.01}}
-# The rate is low because on IPUs, as published, LAMB also decays the gains of LayerNorm.
-LAMB = {"name": "LAMB", "loss_scaling": 128, "learning_rate": {"max_learning_rate": 0.002}}
+ADAMW = {
+    "name": "AdamW",
+    "decay_rule": "published",
+    "epsilon": 1e-4,
+    "loss_scaling": 128,
+    "learning_rate": {"max_learning_rate": 0.01},
+}
+LAMB = {"name": "LAMB", "decay_rule": "published", "loss_scaling": 128, "learning_rate": {"max_learning_rate": 0.01}}
 
 
 def records(count: int) -> dict[str, np.ndarray]:

@@ -82,7 +82,7 @@ def test_a_task_is_trained_by_its_recipe(name: str, released: bool, tmp_path: Pa
     assert (optimizer.name, optimizer.weight_decay_rate, optimizer.epsilon) == ("AdamW", 0.01, 1e-6)
     assert (optimizer.beta_1, optimizer.beta_2, optimizer.max_gradient_norm) == (0.9, 0.999, None)
     rate = optimizer.learning_rate
-    assert (rate.schedule_name, rate.warmup_frac) == ("up_down", 0.1)
+    assert (rate.schedule_name, rate.warmup_frac) == ("linear", 0.1)
     assert rate.max_learning_rate == recipe.learning_rate
     assert config.evaluation.every == "epoch" and config.evaluation.patience is None
     assert (config.bert_model_name is None) != released

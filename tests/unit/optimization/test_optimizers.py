@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -80,6 +82,35 @@ def test_twenty_updates_follow_the_paper(problem, name, wrap, scheduled):
         np.testing.assert_allclose(variable.numpy(), expected, atol=1e-6, rtol=0)
     assert int(optimizer.iterations) == 20
     assert float(optimizer.learning_rate) == pytest.approx(rates[-1])
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tf.function, xla])
+@pytest.mark.parametrize("state_device", [None, "CPU:0"])
+def test_published_decay_of_adamw_is_that_of_tensorflow_addons(problem, wrap, state_device):
+    """All variables are multiplied by 1 - λ, then Adam updates them: ``extend_with_decoupled_weight_decay``."""
+    start, gradients = problem
+    rates = [RATE * (1 - t / 40) for t in range(20)]
+    schedule = keras.optimizers.schedules.PolynomialDecay(RATE, 40, 0.0)
+    optimizer = make("AdamW", schedule, published_decay=True, state_device=state_device)
+    for k, variable in enumerate(run(optimizer, start, gradients, wrap=wrap)):
+        without = [reference("AdamW", start[k], [g[k] for g in gradients[:t]], rates[:t], False) for t in range(21)]
+        expected = start[k].astype(np.float64)
+        for before, after in itertools.pairwise(without):
+            expected = expected * (1 - DECAY) + (after - before)
+        np.testing.assert_allclose(variable.numpy(), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_published_decay_of_lamb_includes_gains(published):
+    names = {"LayerNorm/gamma": published, "LayerNorm/beta": False, "dense/bias": False}
+    rng = np.random.default_rng(3)
+    variables = [tf.Variable(rng.normal(size=5).astype(np.float32), name=name) for name in names]
+    start = [variable.numpy() for variable in variables]
+    gradients = [rng.normal(size=5).astype(np.float32) for _ in names]
+    make("LAMB", published_decay=published).apply_gradients(list(zip(map(tf.constant, gradients), variables)))
+    for variable, before, gradient, decays in zip(variables, start, gradients, names.values()):
+        expected = reference("LAMB", before, [gradient], [RATE], False) - (RATE * DECAY * before if decays else 0)
+        np.testing.assert_allclose(variable.numpy(), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("name", ["AdamW", "LAMB"])

@@ -57,6 +57,8 @@ def test_recipe_of_devlin_on_a_cpu(model: str, phase: str) -> None:
     devlin = {
         "bert_config.attention_probs_dropout_prob": 0.1,
         "optimizer_opts.name": "AdamW",
+        "optimizer_opts.decay_rule": "usual",
+        "optimizer_opts.learning_rate.schedule_name": "linear",
         "optimizer_opts.learning_rate.max_learning_rate": 1e-4,
         "optimizer_opts.learning_rate.warmup_frac": 0.01,
         **batch(8, 1, 32),

@@ -253,6 +253,7 @@ BROKEN_FLAGS = [
     (["--sed", "1"], "--sed", "did you mean --seed"),
     (["--num-epochs", "1e308"], "num_epochs", f"a whole number, 1 or more and at most {2**63 - 1:,}"),
     (["--optimizer-opts.lr", "1"], "did you mean --optimizer-opts.learning-rate.max-learning-rate?"),
+    (["--num-warmup-steps", "1"], "--num-warmup-steps: unknown flag; --help-all lists the flags"),
     (["--wd", "1"], "--wd", "did you mean --optimizer-opts.weight-decay-rate?"),
     (["--batch-size", "1"], "did you mean --global-batch.micro-batch-size?"),
     (["--replicas", "1"], "--replicas", "did you mean --global-batch.replicas"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from settings.derived import decays_as_published
 from settings.fields import value_at
 from settings.loading import LoadedConfig, load_config, resolve_call
 from settings.schema import TrainingConfig, leaves
@@ -188,6 +189,35 @@ def test_samples_take_precedence_over_epochs_with_a_note(tmp_path: Path) -> None
     assert "num_epochs = 2" in loaded.notes[0] and "no effect" in loaded.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "published", "platform", "rule", "notes"),
+    [
+        ("AdamW", True, "graphcore", "published", 0),
+        ("AdamW", True, "auto", "usual", 1),
+        ("AdamW", False, "auto", "usual", 0),
+        ("LAMB", True, "graphcore", None, 0),  # the published rule, as before there was another
+        ("LAMB", True, "auto", "published", 0),
+        ("LAMB", False, "auto", "usual", 0),
+        ("Muon", True, "auto", None, 0),
+    ],
+)
+def test_decay_of_a_published_config_is_the_published_one_or_a_note_says_so(
+    tmp_path: Path, name: str, published: bool, platform: str, rule: str | None, notes: int
+) -> None:
+    schedule = "up_down" if published else "linear"
+    path = write(
+        tmp_path, changed(TINY, {"optimizer_opts/name": name, "optimizer_opts/learning_rate/schedule_name": schedule})
+    )
+    loaded = load(path, "--execution.platform", platform)
+    assert loaded.config.optimizer_opts.decay_rule == rule
+    assert decays_as_published(loaded.config) is (rule == "published" or platform == "graphcore")
+    assert [note.startswith("optimizer_opts.decay_rule: ") for note in loaded.notes] == [True] * notes
+    for chosen in ("usual", "published"):
+        loaded = load(path, "--execution.platform", platform, "--optimizer-opts.decay-rule", chosen)
+        is_named = name == "Muon" and chosen == "published"
+        assert loaded.config.optimizer_opts.decay_rule == chosen and len(loaded.notes) == is_named
+
+
 def test_options_without_effect_are_named(tmp_path: Path) -> None:
     muon = {"optimizer_opts/name": "Muon", "optimizer_opts/muon_scale": 10.0, "word_vectors": True}
     path = write(tmp_path, changed(TINY, muon))
@@ -199,7 +229,7 @@ def test_options_without_effect_are_named(tmp_path: Path) -> None:
     assert load(path, *start, *flags).notes == [
         f'optimizer_opts.muon_scale = 10.0 ({path}) has no effect: optimizer_opts.name = "AdamW" (command line)',
         "optimizer_opts.learning_rate.power = 0.5 (command line) has no effect:"
-        ' optimizer_opts.learning_rate.schedule_name = "up_down" (default)',
+        ' optimizer_opts.learning_rate.schedule_name = "linear" (default)',
         'word_vectors = true (command line) has no effect: pretrained_ckpt_path = "runs/first" (command line)',
     ]
 

@@ -144,14 +144,18 @@ def test_a_trained_vocabulary_that_is_too_small_asks_for_a_larger_one(
 
 @pytest.mark.parametrize(
     ("words", "options", "fix"),
-    [("GAT TAC", [], "is of text with capitals; give --cased"), ("gat tac", ["--cased"], "leave --cased out")],
+    [
+        ("GAT TAC", [], "is of text with capitals; give --cased"),
+        ("gat tac", ["--cased"], "leave --cased out"),
+        ("gat tac", ["--keep-accents"], "leave --keep-accents out"),
+    ],
 )
-def test_a_vocabulary_of_the_other_case_is_named_as_the_cause(
+def test_a_vocabulary_of_other_case_or_accents_is_named_as_the_cause(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, options: list[str], fix: str
 ) -> None:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     (tmp_path / "vocab.txt").write_text("\n".join([*special, *words.split()]) + "\n", encoding="utf-8")
-    lines = [" ".join(["GAT TAC TAC GAT"] * 8)] * 4
+    lines = [" ".join(["GÁT TÀC TÁC GÀT" if "--keep-accents" in options else "GAT TAC TAC GAT"] * 8)] * 4
     (tmp_path / "a.txt").write_text("\n\n".join(["\n".join(lines)] * 9), "utf-8")
     arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data"), *options]
     assert prepare([*arguments, "--vocab-file", str(tmp_path / "vocab.txt")]) == 2

@@ -13,7 +13,7 @@ from execution.graphcore.layout import largest_divisor
 from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras, tf
-from keras_extensions.schedules import UpDown
+from keras_extensions.schedules import Linear
 from tests.support.courses import Calls
 from tests.support.graphcore.computing import graphcore
 
@@ -51,10 +51,13 @@ def arrays() -> dict[str, np.ndarray]:
     }
 
 
-def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndarray], Calls, Any]:
+def trained(
+    platform: Platform, name: str, reduction: str, published: bool = False
+) -> tuple[list[np.ndarray], Calls, Any]:
     """Return the weights after all updates, the calls with their means, and the optimizer's state."""
     # With so large an epsilon, a factor on the gradients matters, which Adam would normalise away.
-    settings = OptimizerSettings(name, UpDown(0.02, UPDATES, 0.5), weight_decay_rate=0.1, epsilon=0.1)
+    schedule = Linear(0.02, UPDATES, 0.5)
+    settings = OptimizerSettings(name, schedule, weight_decay_rate=0.1, published_decay=published, epsilon=0.1)
     with platform.scope():
         x = platform.model_input((WIDTH,), "float32", "x")
         with platform.stage(0):
@@ -70,14 +73,17 @@ def trained(platform: Platform, name: str, reduction: str) -> tuple[list[np.ndar
     return [weight.numpy() for weight in model.trainable_variables], calls, platform.state(optimizer)
 
 
-@pytest.mark.parametrize(("name", "reduction"), [("AdamW", "sum"), ("LAMB", "running_mean"), ("LAMB", "mean")])
+@pytest.mark.parametrize(
+    ("name", "reduction", "published"),
+    [("AdamW", "sum", False), ("AdamW", "sum", True), ("LAMB", "running_mean", True), ("LAMB", "mean", False)],
+)
 def test_weights_and_logs_of_stock_tensorflow_and_state_in_checkpoints(
-    name: str, reduction: str, tmp_path: Path
+    name: str, reduction: str, published: bool, tmp_path: Path
 ) -> None:
     with graphcore():
         options = ExecutionOptions(precision="float32", recompute=True, **SYSTEM)
-        weights, ours, state = trained(select_platform(options), name, reduction)
-    expected, theirs, _ = trained(select_platform(SOFTWARE), name, reduction)
+        weights, ours, state = trained(select_platform(options), name, reduction, published)
+    expected, theirs, _ = trained(select_platform(SOFTWARE), name, reduction, published)
     for one, other in zip(weights, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-6)
     assert ours.steps == theirs.steps == [2, 4]
