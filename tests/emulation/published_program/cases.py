@@ -16,7 +16,7 @@ STAGES = {  # in classification five, because their predictions come ten micro b
     "squad": ([["emb"], ["hid", "hid"], ["qa_head"]], [0, 1, 0]),
     "classification": ([["emb"], ["hid"], ["hid"], ["pool"], ["glue_head"]], [0, 1, 2, 3, 0]),
 }
-ADAMW = {"name": "AdamW", "weight_decay_rate": 0.0, "learning_rate": {"max_learning_rate": 0.001}}
+ADAMW = {"name": "AdamW", "weight_decay_rate": 0.01, "learning_rate": {"max_learning_rate": 0.001}}
 LAMB = {"name": "LAMB", "weight_decay_rate": 0.01, "learning_rate": {"max_learning_rate": 0.01}}
 SHARDED = {"replicated_tensor_sharding": True}
 SCRIPTS = {
@@ -53,6 +53,7 @@ BIASES = {"use_qkv_split": True, "use_qkv_bias": True}
 CASES = [
     Case("lamb", MANY, {}),
     Case("adamw", MANY, {"optimizer_opts": ADAMW}),
+    Case("adamw, no decay", MANY, {"optimizer_opts": {**ADAMW, "weight_decay_rate": 0.0}}),
     Case("two replicas", FEW, {}, replicas=2),
     Case("sharded state", FEW, {"optimizer_state_offchip": False, "ipu_config": SHARDED}, replicas=2),
     Case("two instances", FEW, {}, replicas=2, instances=2),

@@ -145,12 +145,6 @@ def without_network(kept: Kept) -> None:
     transformers.AutoTokenizer.from_pretrained = lambda *_, **__: tokenizer
 
 
-def constant_rate(rate: float) -> None:
-    from keras_extensions.learning_rate.lr_schedules import LearningRateWarmupAndDecay
-
-    LearningRateWarmupAndDecay.__call__ = lambda self, step: tf.constant(rate, tf.float32)
-
-
 def main() -> None:
     kept, script = Kept(Path(sys.argv[1]).resolve()), Path(sys.argv[2]).resolve()
     sys.argv[:] = [str(script), *(os.path.abspath(word) if os.path.exists(word) else word for word in sys.argv[3:])]
@@ -160,8 +154,6 @@ def main() -> None:
     keep_training(kept)
     keep_records(kept)
     without_network(kept)
-    if "PUBLISHED_RATE" in os.environ:
-        constant_rate(float(os.environ["PUBLISHED_RATE"]))
     runpy.run_path(str(script), run_name="__main__")
 
 
