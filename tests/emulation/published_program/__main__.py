@@ -23,7 +23,7 @@ from tests.emulation.published_program.environment import (
     make_environment,
 )
 from tests.emulation.published_program.inputs import write_inputs
-from tests.emulation.published_program.results import RUN, row
+from tests.emulation.published_program.results import OWN_ORDER, RUN, row
 from tests.emulation.published_program.weights import as_hugging_face, write_folder
 
 HERE = Path(__file__).resolve().parent
@@ -41,15 +41,10 @@ def compared(case: Case, program: Path, environment: Path, output: Path) -> Row 
     if case.task != "pretraining":  # which their program does not know as flags
         settings = {**settings, "vocab_file": str(folder / "data" / "vocab.txt"), "output_dir": str(folder / "there")}
     (folder / "config.json").write_text(json.dumps(settings, indent=1))
-    there = [
-        HERE / "driver.py",
-        folder / "there",
-        program / SCRIPTS[case.task],
-        *shared,
-        "--save-ckpt-path",
-        folder / "there",
-    ]
-    emulated(case, settings, folder / "there", ["--env", environment], there)
+    for name in ("there", "there again")[:: -1 if case.task in OWN_ORDER else 2]:
+        side = folder / name
+        there = [HERE / "driver.py", side, program / SCRIPTS[case.task], *shared, "--save-ckpt-path", side]
+        emulated(case, settings, side, ["--env", environment], there)
     first = as_hugging_face(dict(np.load(folder / "there" / "before.npz")), settings, case.task)
     write_folder(folder / "first weights", first, settings, case.task)
     here = [ROOT / SCRIPTS[case.task], *shared, "--pretrained-ckpt-path", folder / "first weights"]
