@@ -72,7 +72,6 @@ class Row(NamedTuple):
         predictions: what was compared, and how much of it is equal; empty: nothing.
         counts: the counts of the programs that differ, as (there, here).
         faults: what is not as wanted.
-        limit: how much the weights may differ.
     """
 
     name: str
@@ -84,7 +83,6 @@ class Row(NamedTuple):
     predictions: str
     counts: Mapping[str, tuple[Any, Any]]
     faults: Sequence[str] = ()
-    limit: float = WEIGHTS_LIMIT
 
     def problems(self) -> list[str]:
         """Return what is not as wanted."""
@@ -96,7 +94,7 @@ class Row(NamedTuple):
                 found.append(f"{name} differs by {self.difference(name):.4f}, rounding explains {limit:.4f}")
         if len(self.rates[0]) == len(self.rates[1]) and not np.allclose(*self.rates, rtol=RATE_LIMIT, atol=0):
             found.append("rates differ")
-        if self.weights.share > self.limit and not self.weights.is_rounding:
+        if self.weights.share > WEIGHTS_LIMIT and not self.weights.is_rounding:
             found.append(f"{self.weights.name} differs by {self.weights.share:.1%} of its change")
         return found
 
@@ -106,7 +104,7 @@ class Row(NamedTuple):
 
 
 HEADER = ("case", "updates", "losses there", "here", "largest difference (rounding)", "rates there", "here",
-          "largest of a weight (limit)", "numbers equal", "predictions", "counts there/here", "")  # fmt: skip
+          "largest difference of a weight", "numbers equal", "predictions", "counts there/here", "")  # fmt: skip
 
 
 def course(values: Sequence[float], digits: int = 4) -> str:
@@ -125,7 +123,7 @@ def line(row: Row) -> list[str]:
         "; ".join(course(row.ours[name]) for name in names),
         "; ".join(differences),
         *(f"{rates[0]:.3g} → {max(rates):.3g} → {rates[-1]:.3g}" for rates in row.rates),
-        f"{row.weights.share:.2%} ({row.limit:.1%}), {row.weights.steps:.1f} steps: {row.weights.name}",
+        f"{row.weights.share:.2%}, {row.weights.steps:.1f} steps: {row.weights.name}",
         f"{row.weights.equal:.0%}",
         row.predictions,
         ", ".join(f"{name} {there}/{here}" for name, (there, here) in row.counts.items()),
