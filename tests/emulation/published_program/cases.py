@@ -57,6 +57,8 @@ class Case(NamedTuple):
 
 FEW, MANY = 4, 20  # updates
 BIASES = {"use_qkv_split": True, "use_qkv_bias": True}
+LAYERS = {**BIASES, "use_cls_layer": True, "use_projection_bias": True, "use_prediction_bias": False}
+PLAIN = {"use_outlining": False, "enable_recomputation": False, "optimizer_state_offchip": False}
 CASES = [
     Case("lamb", MANY, {}, own_order=True),
     Case("adamw", MANY, {"optimizer_opts": ADAMW}, own_order=True),
@@ -64,10 +66,12 @@ CASES = [
     Case("two replicas", FEW, {}, replicas=2),
     Case("sharded state", FEW, {"ipu_config": SHARDED}, replicas=2),
     Case("two instances", FEW, {}, replicas=2, instances=2),
-    Case("phase 2, lamb", FEW, {}, length=384),
-    Case("phase 2, adamw", FEW, {"optimizer_opts": ADAMW}, length=384),
+    Case("all use options changed", FEW, LAYERS),
+    Case("plain execution", FEW, {**PLAIN, "embedding_serialization_factor": 1}),
     Case("squad", 6, {"optimizer_opts": ADAMW}, task="squad"),
     Case("glue", 6, {"optimizer_opts": ADAMW}, task="classification"),
+    Case("phase 2, lamb", FEW, {}, length=384),
+    Case("phase 2, adamw", FEW, {"optimizer_opts": ADAMW}, length=384),
     Case("no outlining", FEW, {"use_outlining": False}),
     Case("no recomputation", FEW, {"enable_recomputation": False}),
     Case("state on the chip", FEW, {"optimizer_state_offchip": False}),
