@@ -41,7 +41,7 @@ def row(**changes: object) -> Row:
         ours={"mlm_loss": [7.001, 6.004]},
         rounding={"mlm_loss": 0.005},
         rates=([1e-7, 1e-3], [1e-7, 1e-3]),
-        weights=WeightDifference("kernel", 0.01, 3.0, 0.8),
+        weights=WeightDifference("kernel", 0.01, 3.0, 0.8, 0.0),
         predictions="",
         counts={"matmuls": (30, 36)},
     )
@@ -57,16 +57,18 @@ def test_rounding_of_a_logged_loss_is_a_step_of_its_sum_and_one_of_its_terms() -
 
 def test_weights_are_compared_by_what_they_have_changed() -> None:
     before = {"a": np.zeros(4), "b": np.zeros(2), "key.bias": np.zeros(2), "gain": np.array([0.999, 1.0])}
-    theirs = {**before, "a": np.ones(4), "b": np.array([3.0, 4.0]), "key.bias": np.array([1.0, 0.0])}
+    theirs = {**before, "a": np.full(4, 100.0), "b": np.array([3.0, 4.0]), "key.bias": np.array([1.0, 0.0])}
     theirs["gain"] = np.array([1.0, 1.0])
-    ours = {**theirs, "a": np.array([1.0, 1.0, 1.0, 1.2]), "key.bias": np.array([-1.0, 0.0])}
-    ours["gain"] = np.array([1.0, 1.0 + 2**-11])  # half a step, and much of its change
+    ours = {**theirs, "a": np.array([100.0, 100.0, 100.0, 110.0]), "key.bias": np.array([-1.0, 0.0])}
+    ours["gain"] = np.array([1.0, 1.0 + 2**-11])  # 0.00049, where the rms change is 0.00071: turned
     worst = weight_difference(before, theirs, ours, ignored=["key.bias"])
-    assert worst.name == "a" and worst.share == pytest.approx(0.1)  # rms of (0, 0, 0, 0.2) is 0.1, that of the change 1
-    assert worst.steps == pytest.approx(0.1 * 2**10) and worst.equal == 7 / 10
-    assert weight_difference(before, theirs, ours).name == "key.bias"
-    only = weight_difference({"gain": before["gain"]}, theirs, ours)
-    assert only.share > 0.3 and only.steps == pytest.approx(0.5 / 2**0.5) and only.is_rounding
+    assert worst.name == "a" and worst.share == pytest.approx(0.05)  # rms of (0, 0, 0, 10) is 5, that of the change 100
+    assert worst.steps == pytest.approx(5 * 2**4) and not worst.is_rounding
+    assert (worst.equal, worst.turned) == (7 / 10, 1 / 10)
+    ours["a"][3] = 111.0
+    turned = weight_difference(before, theirs, ours, ignored=["key.bias"])
+    assert (turned.share, turned.turned) == (0, 2 / 10)
+    assert weight_difference(before, theirs, ours).turned == 3 / 10
 
 
 def test_what_is_not_as_wanted_is_named() -> None:
@@ -74,10 +76,12 @@ def test_what_is_not_as_wanted_is_named() -> None:
     assert row(ours={"mlm_loss": [7.001, 6.006]}).problems() == ["mlm_loss differs by 0.0060, rounding explains 0.0050"]
     assert row(ours={"mlm_loss": [7.0]}).problems() == ["2 and 1 updates"]
     assert row(rates=([1e-7, 1e-3], [1e-7, 1.001e-3])).problems() == ["rates differ"]
-    assert row(weights=WeightDifference("kernel", 0.021, 3.0, 0.8)).problems() == [
+    assert row(weights=WeightDifference("kernel", 0.021, 3.0, 0.8, 0.0)).problems() == [
         "kernel differs by 2.1% of its change"
     ]
-    assert row(weights=WeightDifference("gain", 0.021, 0.4, 0.8)).problems() == []
+    assert row(weights=WeightDifference("gain", 0.021, 0.4, 0.8, 0.0)).problems() == []
+    many = row(weights=WeightDifference("gain", 0.01, 0.4, 0.8, 0.03))
+    assert many.problems() == ["3.0% of the numbers have turned"]
 
 
 def test_a_row_shows_both_programs() -> None:

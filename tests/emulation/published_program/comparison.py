@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 WEIGHTS_LIMIT = 0.02  # largest rms difference of a weight as a share of the rms of its change
+TURNED, TURNED_LIMIT = 0.1, 0.02  # how much of the rms change a number may differ by; how many may differ by more
 STEPS_LIMIT = 0.5  # rms difference in float16 steps that is rounding: a quarter of the numbers differ by one step
 RATE_LIMIT = 1e-6  # relative
 Arrays = Mapping[str, np.ndarray]
@@ -29,18 +30,23 @@ def rms(values: np.ndarray) -> float:
 
 
 class WeightDifference(NamedTuple):
-    """The weight that differs most.
+    """The weight that differs most, apart from numbers that have turned.
+
+    A number has turned if its change differs by more than a tenth of the rms change of its weight: its gradient in the
+    first updates was rounding, of which Adam and LAMB take the sign.
 
     Attributes:
         share: rms of its difference as a share of the rms of its change.
         steps: rms of its difference in steps of float16 numbers of its size.
         equal: share of the numbers of all weights that are equal to the bit.
+        turned: share of those that have turned.
     """
 
     name: str
     share: float
     steps: float
     equal: float
+    turned: float
 
     @property
     def is_rounding(self) -> bool:
@@ -52,13 +58,17 @@ def weight_difference(before: Arrays, theirs: Arrays, ours: Arrays, ignored: Seq
     """Compare the weights after training; names that contain one of ``ignored`` have no gradient but rounding."""
     size = sum(value.size for value in before.values())
     equal = sum(int(np.sum(ours[name] == theirs[name])) for name in before) / size
-    differences = []
+    differences, turned = [], 0
     for name in before:
-        difference, change = rms(ours[name] - theirs[name]), max(rms(theirs[name] - before[name]), 1e-30)
         if not any(part in name for part in ignored):
-            steps = difference / rms(np.spacing(np.abs(theirs[name]).astype(np.float16)))
-            differences.append(WeightDifference(name, difference / change, steps, equal))
-    return max(differences, key=lambda one: (not one.is_rounding, one.share))
+            difference, change = np.abs(ours[name] - theirs[name]), max(rms(theirs[name] - before[name]), 1e-30)
+            has_turned = difference > TURNED * change
+            turned += int(np.sum(has_turned))
+            rest = rms(np.where(has_turned, 0.0, difference))
+            steps = rest / rms(np.spacing(np.abs(theirs[name]).astype(np.float16)))
+            differences.append(WeightDifference(name, rest / change, steps, equal, 0.0))
+    worst = max(differences, key=lambda one: (not one.is_rounding, one.share))
+    return worst._replace(turned=turned / size)
 
 
 class Row(NamedTuple):
@@ -96,6 +106,8 @@ class Row(NamedTuple):
             found.append("rates differ")
         if self.weights.share > WEIGHTS_LIMIT and not self.weights.is_rounding:
             found.append(f"{self.weights.name} differs by {self.weights.share:.1%} of its change")
+        if self.weights.turned > TURNED_LIMIT:
+            found.append(f"{self.weights.turned:.1%} of the numbers have turned")
         return found
 
     def difference(self, name: str) -> float:
@@ -104,7 +116,7 @@ class Row(NamedTuple):
 
 
 HEADER = ("case", "updates", "losses there", "here", "largest difference (rounding)", "rates there", "here",
-          "largest difference of a weight", "numbers equal", "predictions", "counts there/here", "")  # fmt: skip
+          "largest difference of a weight", "equal, turned", "predictions", "counts there/here", "")  # fmt: skip
 
 
 def course(values: Sequence[float], digits: int = 4) -> str:
@@ -124,7 +136,7 @@ def line(row: Row) -> list[str]:
         "; ".join(differences),
         *(f"{rates[0]:.3g} → {max(rates):.3g} → {rates[-1]:.3g}" for rates in row.rates),
         f"{row.weights.share:.2%}, {row.weights.steps:.1f} steps: {row.weights.name}",
-        f"{row.weights.equal:.0%}",
+        f"{row.weights.equal:.0%}, {row.weights.turned:.2%}",
         row.predictions,
         ", ".join(f"{name} {there}/{here}" for name, (there, here) in row.counts.items()),
         "; ".join(row.problems()) or "as wanted",
