@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tests import ROOT
-from tests.emulation.published_program.cases import CASES, SCRIPTS, Case, config
+from tests.emulation.published_program.cases import CASES, SCRIPTS, UPDATES, Case, config
 from tests.emulation.published_program.comparison import Row, table
 from tests.emulation.published_program.environment import (
     SetupError,
@@ -95,9 +95,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--branch", default="master", metavar="NAME", help="of that clone; default: %(default)s")
     parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", default=names, help=", ".join(names))
-    parser.add_argument(
-        "--updates", type=int, metavar="N", help="of each case; default: 20 of the first two, 6 of others"
-    )
+    parser.add_argument("--updates", type=int, metavar="N", default=UPDATES, help="of each case; default: %(default)s")
     parser.add_argument("--env", type=Path, default=default_environment(), metavar="DIR", help="default: %(default)s")
     parser.add_argument("--output", type=Path, default=ROOT / "runs/published_program", metavar="DIR",
                         help="what is there already is not run again; default: %(default)s")  # fmt: skip
@@ -113,7 +111,7 @@ def main() -> int:
         program = extract_program(options.sources.resolve(), output / "program", options.branch)
         for case in CASES:
             if case.name in options.only:
-                case = case._replace(updates=options.updates or case.updates)
+                case = case._replace(updates=options.updates)
                 try:
                     result = compared(case, program, options.env.absolute(), output)
                 except RunError as problem:

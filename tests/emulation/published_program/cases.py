@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 BATCH = 2  # sequences of a micro batch
+UPDATES = 20
 SIZES = {
     "hidden_size": 32, "vocab_size": 512, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 64,
     "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "max_position_embeddings": 512,
@@ -36,13 +37,13 @@ class Case(NamedTuple):
     """
 
     name: str
-    updates: int
     changes: dict[str, Any]
     task: str = "pretraining"
     replicas: int = 1
     instances: int = 0
     length: int = 128
     own_order: bool = False
+    updates: int = UPDATES
 
     @property
     def steps(self) -> int:
@@ -55,32 +56,31 @@ class Case(NamedTuple):
         return BATCH * self.steps * self.replicas
 
 
-FEW, MANY = 4, 20  # updates
 BIASES = {"use_qkv_split": True, "use_qkv_bias": True}
 LAYERS = {**BIASES, "use_cls_layer": True, "use_projection_bias": True, "use_prediction_bias": False}
 PLAIN = {"use_outlining": False, "enable_recomputation": False, "optimizer_state_offchip": False}
 CASES = [
-    Case("lamb", MANY, {}, own_order=True),
-    Case("adamw", MANY, {"optimizer_opts": ADAMW}, own_order=True),
-    Case("adamw, no decay", MANY, {"optimizer_opts": {**ADAMW, "weight_decay_rate": 0.0}}, own_order=True),
-    Case("two replicas", FEW, {}, replicas=2),
-    Case("sharded state", FEW, {"ipu_config": SHARDED}, replicas=2),
-    Case("two instances", FEW, {}, replicas=2, instances=2),
-    Case("all use options changed", FEW, LAYERS),
-    Case("plain execution", FEW, {**PLAIN, "embedding_serialization_factor": 1}),
-    Case("squad", 6, {"optimizer_opts": ADAMW}, task="squad"),
-    Case("glue", 6, {"optimizer_opts": ADAMW}, task="classification"),
-    Case("phase 2, lamb", FEW, {}, length=384),
-    Case("phase 2, adamw", FEW, {"optimizer_opts": ADAMW}, length=384),
-    Case("no outlining", FEW, {"use_outlining": False}),
-    Case("no recomputation", FEW, {"enable_recomputation": False}),
-    Case("state on the chip", FEW, {"optimizer_state_offchip": False}),
-    Case("use_cls_layer", FEW, {"use_cls_layer": True}),
-    Case("use_qkv_bias", FEW, BIASES),
-    Case("use_projection_bias", FEW, {"use_projection_bias": True}),
-    Case("no use_prediction_bias", FEW, {"use_prediction_bias": False}),
-    Case("use_qkv_split", FEW, {"use_qkv_split": True}),
-    Case("serialization factor 1", FEW, {"embedding_serialization_factor": 1}),
+    Case("lamb", {}, own_order=True),
+    Case("adamw", {"optimizer_opts": ADAMW}, own_order=True),
+    Case("adamw, no decay", {"optimizer_opts": {**ADAMW, "weight_decay_rate": 0.0}}, own_order=True),
+    Case("two replicas", {}, replicas=2),
+    Case("sharded state", {"ipu_config": SHARDED}, replicas=2),
+    Case("two instances", {}, replicas=2, instances=2),
+    Case("all use options changed", LAYERS),
+    Case("plain execution", {**PLAIN, "embedding_serialization_factor": 1}),
+    Case("squad", {"optimizer_opts": ADAMW}, task="squad"),
+    Case("glue", {"optimizer_opts": ADAMW}, task="classification"),
+    Case("phase 2, lamb", {}, length=384),
+    Case("phase 2, adamw", {"optimizer_opts": ADAMW}, length=384),
+    Case("no outlining", {"use_outlining": False}),
+    Case("no recomputation", {"enable_recomputation": False}),
+    Case("state on the chip", {"optimizer_state_offchip": False}),
+    Case("use_cls_layer", {"use_cls_layer": True}),
+    Case("use_qkv_bias", BIASES),
+    Case("use_projection_bias", {"use_projection_bias": True}),
+    Case("no use_prediction_bias", {"use_prediction_bias": False}),
+    Case("use_qkv_split", {"use_qkv_split": True}),
+    Case("serialization factor 1", {"embedding_serialization_factor": 1}),
 ]
 
 
