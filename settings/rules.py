@@ -9,16 +9,15 @@ from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, 
 from settings import model_rules
 from settings.data_sections import ClassificationData, Distillation
 from settings.derived import (
-    PUBLISHED_SAMPLES,
     is_packed,
     manifest_setting,
     number_of_labels,
     own_files,
     packing_factor,
-    runs_on_ipus,
     starts_from_checkpoint,
 )
 from settings.problems import SettingError
+from settings.published import PUBLISHED_SAMPLES, runs_on_ipus
 from settings.schema import TrainingConfig
 from utilities.secrets import mask
 

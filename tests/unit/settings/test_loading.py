@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from settings.derived import decays_as_published
 from settings.fields import value_at
 from settings.loading import LoadedConfig, load_config, resolve_call
+from settings.published import decays_as_published
 from settings.schema import TrainingConfig, leaves
 from tests import ROOT
 from tests.support.config_files import FINE_TUNING, TINY, changed, write
