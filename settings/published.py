@@ -42,14 +42,16 @@ def published_values(config: TrainingConfig, task: str, origins: Dict[str, str])
 
 
 def published_notes(config: TrainingConfig) -> List[str]:
-    """Return a note if AdamW of a published config decays weights in another way here."""
+    """Return a note if AdamW decays as published, or if it does so on IPUs alone."""
     options, rate = config.optimizer_opts, config.optimizer_opts.weight_decay_rate
+    on_ipus = runs_on_ipus(config)
     is_open = options.name == "AdamW" and rate > 0 and options.decay_rule is None
-    if not is_open or runs_on_ipus(config) or not _is_published(config):
+    if not is_open or not (on_ipus or _is_published(config)):
         return []
-    here = f"here an update takes learning rate × {rate:g} of the matrices (usual)"
-    there = f"on IPUs {rate:g} of all variables, whatever the learning rate (published)"
-    return [f"{_DECAY}: {here}, {there}; set it to have one rule"]
+    usual = f"learning rate × {rate:g} of the matrices (usual)"
+    published = f"{rate:g} of all variables, whatever the learning rate (published)"
+    rules = f"{published}; elsewhere {usual}" if on_ipus else f"{usual}; on IPUs {published}"
+    return [f"{_DECAY} is unset: an update takes {rules}; set it to have one rule"]
 
 
 def decays_as_published(config: TrainingConfig) -> bool:
