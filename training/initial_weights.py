@@ -252,7 +252,7 @@ def _derive_architecture(config: TrainingConfig, start: InitialWeights) -> Archi
     if missing:
         raise UserError(
             f"{start.origin} does not specify its {missing[0]}; put the config that it was trained with beside it, as"
-            " bert_config.json, or add the section bert_config to that of this run"
+            " bert_config.json"
         )
     factor = _serialization_factor(config, start.architecture["vocab_size"])
     heads = {"use_next_sentence": config.use_next_sentence, "pooling": config.embedding.pooling}
