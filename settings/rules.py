@@ -166,6 +166,18 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
             "without training the weights must come from a checkpoint",
             "set pretrained_ckpt_path or bert_model_name",
         )
+    if config.continue_pretrained and (config.pretrained_ckpt_path is None or not config.do_training):
+        yield SettingError(
+            ["continue_pretrained", "pretrained_ckpt_path", "do_training"],
+            "only the training of a checkpoint can be continued",
+            "set pretrained_ckpt_path to the N.ckpt to continue",
+        )
+    elif config.continue_pretrained and config.optimizer_opts.name == "Muon":
+        yield SettingError(
+            ["continue_pretrained", "optimizer_opts.name"],
+            "the checkpoint has the moments of LAMB or AdamW, and Muon has others",
+            "set optimizer_opts.name to the checkpoint's, or remove continue_pretrained",
+        )
     if config.word_vectors and task != PRETRAINING:
         yield SettingError(["word_vectors"], f"{task} starts from trained weights", "remove word_vectors")
     if config.glue_task is not None and task != CLASSIFICATION:
