@@ -12,7 +12,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto prediction clean
+.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation published-program lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto prediction clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -65,6 +65,10 @@ ipu-test: $(DEV)  ## imports and small runs of the IPU adapter on Python 3.8 and
 ipu-emulation: $(DEV)  ## runs on Graphcore's own Python code with emulated IPUs (10 minutes; tests/emulation/README.md); first SOURCES=folder of clones
 	@$(if $(SOURCES),$(PY) tests/emulation/make_environment.py --sources $(SOURCES))
 	@IPU_EMULATION_ENV=$${IPU_EMULATION_ENV:-$$HOME/.cache/ipu_emulation} $(PYTEST) tests/emulation $(PYTEST_ARGS)
+
+published-program: $(DEV)  ## Graphcore's own BERT beside this one on emulated IPUs, update by update (an hour; tests/emulation/published_program): SOURCES=folder of the clone of graphcore/examples; BENCHMARK_ARGS="--only lamb adamw"
+	@test -n "$(SOURCES)" || { echo "error: name the folder of the clone of graphcore/examples: make published-program SOURCES=/path" >&2; exit 1; }
+	@$(PY) -m tests.emulation.published_program --sources $(SOURCES) $(BENCHMARK_ARGS)
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
 	@$(PY) -m ruff check .

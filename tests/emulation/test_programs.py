@@ -32,6 +32,20 @@ def test_published_optimizer_in_float16_on_three_stages(emulation: Emulation, tm
     assert counts["outlined_functions"] > 0 and counts["offloaded_variables"] > 0
 
 
+def test_products_lookups_and_outlined_functions_are_those_that_the_readme_explains(
+    emulation: Emulation, tmp_path: Path
+) -> None:
+    factor, layers, each = 2, SIZES["num_hidden_layers"], 3  # a product forward and two backward
+    changes = {"execution": {"platform": "graphcore"}, "embedding_serialization_factor": factor}
+    options = {"use_cls_layer": False, "use_qkv_bias": False, "use_qkv_split": False, "use_projection_bias": False}
+    run = trained(emulation, tmp_path, flags=("--trace-only",), **changes, **options)
+    dense = 4 * layers + 2  # a layer's: QKV, projection, intermediate, output; pooler, next sentence
+    assert run.counts["matmuls"] == each * (dense + factor)
+    assert run.counts["lookups"] == factor + 1  # words, a slice of the table each, and segments
+    weights = 5 + 10 * layers + 2 + 1 + 2  # embeddings, layers, pooler, masked words, next sentence
+    assert run.counts["outlined_functions"] == weights + 2 * 4 * layers + factor  # updates, four in a layer, lookups
+
+
 def test_a_sequential_schedule_without_recomputation(emulation: Emulation, tmp_path: Path) -> None:
     changes = {"enable_recomputation": False, "ipu_config": {"pipeline_schedule": "sequential"}}
     counts = trained(emulation, tmp_path, optimizer_opts=ADAMW, **changes).counts

@@ -1,0 +1,97 @@
+"""Reads what both programs left, as a row of the table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from checkpoints.export.arrays import exported_arrays
+from checkpoints.pretrained.opening import open_pretrained
+from data_utils.records.reader import RecordReader
+from tests.emulation.published_program import comparison
+from tests.emulation.published_program.cases import BATCH, Case
+from tests.emulation.published_program.inputs import spec
+from tests.emulation.published_program.weights import as_hugging_face
+from tests.support.runs import metrics, read_json
+
+RUN = "run"  # name of this project's run
+NO_GRADIENT = ("attention.self.key.bias",)  # softmax does not depend on it: its gradient is rounding
+RECORD_FIELDS = {  # here: there
+    "input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids",
+    "masked_lm_positions": "masked_lm_positions", "masked_lm_ids": "ids", "next_sentence_labels": "next_sentence",
+}  # fmt: skip
+PATTERNS = {  # of Graphcore's benchmarks.yml
+    "throughput": r"throughput: *(.*?) samples\/sec",
+    "mlm_loss": r"mlm_loss: *(\d*\.\d*)",
+    "nsp_loss": r"nsp_loss: *(\d*\.\d*)",
+}
+LOSSES = {  # here: there, the mean of several
+    "pretraining": {"mlm_loss": ["mlm_loss"], "nsp_loss": ["nsp_loss"]},
+    "squad": {"loss": ["start_positions_loss", "end_positions_loss"]},
+    "classification": {"loss": ["glue_loss"]},
+}
+
+
+def row(case: Case, settings: Mapping[str, Any], folder: Path) -> comparison.Row:
+    """Compare the two sides of a case."""
+    there, run = folder / "there", folder / "here" / RUN
+    updates = read_json(there / "updates.json")
+    periods = [period for period in metrics(run) if "metrics" in period]
+    losses = LOSSES[case.task]
+    theirs = {
+        name: [float(np.mean([update[part] for part in parts])) for update in updates] for name, parts in losses.items()
+    }
+    summed = {"mlm_loss": BATCH * (settings.get("max_predictions_per_seq", 1) - 1)}
+    before, after = (
+        as_hugging_face(dict(np.load(there / f"{name}.npz")), settings, case.task) for name in ("before", "after")
+    )
+    ours = exported_arrays(open_pretrained(str(run), "run"), None, False).arrays
+    faults = other_records(settings, folder) if case.task == "pretraining" else []
+    return comparison.Row(
+        name=case.name,
+        theirs=theirs,
+        ours={name: [period["metrics"][name] for period in periods] for name in losses},
+        rounding={name: comparison.logged_rounding(theirs[name][0], summed.get(name, BATCH)) for name in losses},
+        rates=([update["learning_rate"] for update in updates], [period["learning_rate"] for period in periods]),
+        weights=comparison.weight_difference(before, after, ours, NO_GRADIENT),
+        predictions=PREDICTIONS[case.task](folder) if case.task in PREDICTIONS else "",
+        counts=comparison.other_counts(read_json(there / "counts.json"), read_json(folder / "here" / "counts.json")),
+        faults=[*faults, *other_lines(folder)],
+    )
+
+
+def other_records(settings: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return the fields in which the records that both read differ."""
+    theirs, reader = np.load(folder / "there" / "records.npz"), RecordReader(folder / "data", spec(settings))
+    ours = reader.read(np.arange(reader.count))
+    equal = {name: np.array_equal(ours[name], theirs[other]) for name, other in RECORD_FIELDS.items()}
+    return [f"{name} is read differently" for name, same in equal.items() if not same]
+
+
+def other_lines(folder: Path) -> list[str]:
+    """Return the patterns of Graphcore's benchmarks that do not find as many values in both outputs."""
+    outputs = [(folder / side / "output.txt").read_text(errors="replace") for side in ("there", "here")]
+    found = {name: [len(re.findall(pattern, text)) for text in outputs] for name, pattern in PATTERNS.items()}
+    return [f"{there} lines have {name} there, {here} here" for name, (there, here) in found.items() if there != here]
+
+
+def answers(folder: Path) -> str:
+    """Compare the answers to SQuAD's questions."""
+    theirs = read_json(folder / "there" / "predictions.json")
+    ours = read_json(folder / "here" / RUN / "predictions.json")
+    return f"{sum(ours[name] == text for name, text in theirs.items())} of {len(theirs)} answers equal"
+
+
+def classes(folder: Path) -> str:
+    """Compare the predicted classes of MRPC's test set."""
+    logits = np.load(folder / "there" / "predictions.npz")["labels"]
+    (file,) = (folder / "here" / RUN).glob("submission/*")
+    ours = [int(line.split("\t")[1]) for line in file.read_text().splitlines()[1:]]
+    return f"{int(np.sum(logits.argmax(axis=-1) == ours))} of {len(ours)} classes equal"
+
+
+PREDICTIONS = {"squad": answers, "classification": classes}
