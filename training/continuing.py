@@ -76,26 +76,24 @@ def adopt_state(
     if state is None:
         return
     assert start is not None
-    variables, parts = built.model.trainable_variables, context.platform.parts(optimizer)
+    variables, shards = built.model.trainable_variables, context.platform.parts(optimizer)
     names = variable_names(variables, by_name(built.blocks))
     origins = origins_of_saved(context.task.name, names)
     for name, variable in zip(names, variables):
         for moment, saved in zip(context.platform.moments(optimizer, variable), (state.first, state.second)):
-            arrays = [saved.get(part.name) for part in origins.get(name, [])]
-            if not arrays or None in arrays:
+            parts = origins.get(name, [])
+            if not parts or any(part.name not in saved for part in parts):
                 raise UserError(
                     f"{KEY}: {start.origin} has no moments of {name}, which this model trains; leave the task and the"
                     " use_… options to those of the checkpoint, or remove it to start a new training from the weights"
                 )
-            transposed = [
-                array.transposed() if part.transposed else array for part, array in zip(origins[name], arrays)
-            ]
-            value = np.concatenate([array.value() for array in transposed], axis=-1)
+            arrays = [saved[part.name].value() for part in parts]  # as in PyTorch
+            value = np.concatenate([a.T if part.transposed else a for a, part in zip(arrays, parts)], axis=-1)
             if value.shape != tuple(variable.shape):
                 raise UserError(
                     f"{KEY}: {start.origin} has moments of {name} of shape {list(value.shape)}, this model has"
                     f" {list(variable.shape)}; use its bert_config and vocabulary"
                 )
-            moment.assign(value if parts is None else parts.own(moment, value))
+            moment.assign(value if shards is None else shards.own(moment, value))
     optimizer.iterations.assign(tf.cast(state.updates, optimizer.iterations.dtype))
     logger.info("continuing after update %s of %s, with its optimizer's moments", f"{state.updates:,}", start.origin)
