@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
+from pathlib import Path
 from typing import Optional
 
 import numpy as np
@@ -27,13 +29,14 @@ from utilities.errors import UserError
 logger = logging.getLogger(__name__)
 
 KEY = "continue_pretrained"
+_NUMBER = re.compile(r"(\d+)\.ckpt")  # the updates of a run, in the names of the program's checkpoints
 
 
 def state_to_continue(config: TrainingConfig, start: Optional[InitialWeights]) -> Optional[OptimizerState]:
     """Return the optimizer's state in the checkpoint to start from; None unless the config asks to continue it.
 
     Raises:
-        UserError: the checkpoint has none.
+        UserError: the checkpoint has none, or does not show how far its run is.
     """
     if not config.continue_pretrained or not isinstance(start, Pretrained):  # a run of this project is resumed instead
         return None
@@ -41,6 +44,13 @@ def state_to_continue(config: TrainingConfig, start: Optional[InitialWeights]) -
         raise UserError(
             f"{KEY}: {start.origin} has no optimizer's state of Graphcore's program; a run of this project is continued"
             " with --resume, and other weights are the start of a new training (remove it)"
+        )
+    number = _NUMBER.fullmatch(Path(start.origin).name)
+    if number is not None and int(number.group(1)) != start.state.updates:
+        raise UserError(
+            f"{KEY}: {start.origin} is of a run that began with the moments of another, so its optimizer has counted"
+            f" {start.state.updates:,} updates; its place in the schedule is lost, so start a new training from its"
+            " weights (remove it)"
         )
     return start.state
 
