@@ -166,11 +166,17 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
             "without training the weights must come from a checkpoint",
             "set pretrained_ckpt_path or bert_model_name",
         )
-    if config.continue_pretrained and (config.pretrained_ckpt_path is None or not config.do_training):
+    if config.continue_pretrained and config.pretrained_ckpt_path is None:
         yield SettingError(
-            ["continue_pretrained", "pretrained_ckpt_path", "do_training"],
-            "only the training of a checkpoint can be continued",
-            "set pretrained_ckpt_path to the N.ckpt to continue",
+            ["continue_pretrained", "pretrained_ckpt_path"],
+            "there is no checkpoint to continue",
+            "set pretrained_ckpt_path to the program's N.ckpt",
+        )
+    elif config.continue_pretrained and not config.do_training:
+        yield SettingError(
+            ["continue_pretrained", "do_training"],
+            "nothing is trained",
+            "set do_training, or remove continue_pretrained",
         )
     elif config.continue_pretrained and config.optimizer_opts.name == "Muon":
         yield SettingError(

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
+from pathlib import Path
 from typing import Optional
 
 import numpy as np
@@ -27,13 +29,14 @@ from utilities.errors import UserError
 logger = logging.getLogger(__name__)
 
 KEY = "continue_pretrained"
+_NUMBER = re.compile(r"(\d+)\.ckpt")  # the updates of a run, in the names of the program's checkpoints
 
 
 def state_to_continue(config: TrainingConfig, start: Optional[InitialWeights]) -> Optional[OptimizerState]:
     """Return the optimizer's state in the checkpoint to start from; None unless the config asks to continue it.
 
     Raises:
-        UserError: the checkpoint has none.
+        UserError: the checkpoint has none, or does not show how far its run is.
     """
     if not config.continue_pretrained or not isinstance(start, Pretrained):  # a run of this project is resumed instead
         return None
@@ -41,6 +44,13 @@ def state_to_continue(config: TrainingConfig, start: Optional[InitialWeights]) -
         raise UserError(
             f"{KEY}: {start.origin} has no optimizer's state of Graphcore's program; a run of this project is continued"
             " with --resume, and other weights are the start of a new training (remove it)"
+        )
+    number = _NUMBER.fullmatch(Path(start.origin).name)
+    if number is not None and int(number.group(1)) != start.state.updates:
+        raise UserError(
+            f"{KEY}: {start.origin} is of a run that began with the moments of another, so its optimizer has counted"
+            f" {start.state.updates:,} updates; its place in the schedule is lost, so start a new training from its"
+            " weights (remove it)"
         )
     return start.state
 
@@ -76,26 +86,24 @@ def adopt_state(
     if state is None:
         return
     assert start is not None
-    variables, parts = built.model.trainable_variables, context.platform.parts(optimizer)
+    variables, shards = built.model.trainable_variables, context.platform.parts(optimizer)
     names = variable_names(variables, by_name(built.blocks))
     origins = origins_of_saved(context.task.name, names)
     for name, variable in zip(names, variables):
         for moment, saved in zip(context.platform.moments(optimizer, variable), (state.first, state.second)):
-            arrays = [saved.get(part.name) for part in origins.get(name, [])]
-            if not arrays or None in arrays:
+            parts = origins.get(name, [])
+            if not parts or any(part.name not in saved for part in parts):
                 raise UserError(
                     f"{KEY}: {start.origin} has no moments of {name}, which this model trains; leave the task and the"
                     " use_… options to those of the checkpoint, or remove it to start a new training from the weights"
                 )
-            transposed = [
-                array.transposed() if part.transposed else array for part, array in zip(origins[name], arrays)
-            ]
-            value = np.concatenate([array.value() for array in transposed], axis=-1)
+            arrays = [saved[part.name].value() for part in parts]  # as in PyTorch
+            value = np.concatenate([a.T if part.transposed else a for a, part in zip(arrays, parts)], axis=-1)
             if value.shape != tuple(variable.shape):
                 raise UserError(
                     f"{KEY}: {start.origin} has moments of {name} of shape {list(value.shape)}, this model has"
                     f" {list(variable.shape)}; use its bert_config and vocabulary"
                 )
-            moment.assign(value if parts is None else parts.own(moment, value))
+            moment.assign(value if shards is None else shards.own(moment, value))
     optimizer.iterations.assign(tf.cast(state.updates, optimizer.iterations.dtype))
     logger.info("continuing after update %s of %s, with its optimizer's moments", f"{state.updates:,}", start.origin)

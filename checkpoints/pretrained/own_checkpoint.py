@@ -112,7 +112,10 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
                 f"{key}: {prefix} is a checkpoint of tensorflow/models (TensorFlow 2), whose names are not read;"
                 " convert it with Transformers' convert_bert_original_tf2_checkpoint_to_pytorch.py"
             )
-        raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but not of this project; name another")
+        raise UserError(
+            f"{key}: {prefix} is a TensorFlow checkpoint, but not of a BERT of this project, Google or Graphcore's"
+            " program; name another"
+        )
     origins = origins_of_saved(task, list(saved))
     weights: Weights = {}
     for name, parts in origins.items():

@@ -133,6 +133,7 @@ def test_a_continued_run_that_was_interrupted_goes_on_alike(root: Path, dataset:
         ("pretraining", {"use_cls_layer": True}, "has no moments of heads/masked_lm/transform"),
         ("pretraining", {"total_num_train_samples": UPDATES * BATCH}, "has 6 updates, and the run ends after 6"),
         ("without an optimizer", {}, "has no optimizer's state of Graphcore's program"),
+        ("renumbered", {}, "5.ckpt is of a run that began with the moments of another, so its optimizer has counted 6"),
     ],
 )
 def test_what_cannot_be_continued_is_refused(
@@ -147,6 +148,11 @@ def test_what_cannot_be_continued_is_refused(
     if task == "without an optimizer":
         arrays = random_weights("pretraining", SIZES, Options())
         prefix = write_published(tmp_path / "6.ckpt", graph_paths("pretraining", arrays, SIZES.layers, Options()))
+    elif task == "renumbered":  # the program restores the moments, but counts its updates from 0
+        prefix, *_ = checkpoint(tmp_path, "pretraining", Options())
+        for path in tmp_path.glob("6.ckpt.*"):
+            path.rename(path.with_name(path.name.replace("6.", "5.", 1)))
+        prefix = tmp_path / "5.ckpt"
     else:
         prefix, *_ = checkpoint(tmp_path, task, Options())
     outcome = train(config(tmp_path / "refused.json", dataset, prefix, **changes), tmp_path)

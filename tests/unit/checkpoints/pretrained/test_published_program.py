@@ -97,6 +97,14 @@ def test_the_config_of_the_run_beside_it_completes_it(tmp_path: Path, capsys: py
         open_pretrained(str(prefix), "k")
 
 
+def test_another_models_checkpoint_is_refused(tmp_path: Path) -> None:
+    prefix = write_published(tmp_path / "3.ckpt", {"encoder/kernel": np.zeros((2, 2), np.float16)})
+    with pytest.raises(
+        UserError, match=r"3\.ckpt is a TensorFlow checkpoint, but not of a BERT of this project, Google"
+    ):
+        open_pretrained(str(prefix), "k")
+
+
 def test_a_missing_file_of_data_is_named(tmp_path: Path) -> None:
     prefix = written(tmp_path)
     data = Path(f"{prefix}.data-00000-of-00001")
