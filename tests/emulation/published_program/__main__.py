@@ -1,0 +1,100 @@
+"""Runs Graphcore's published BERT and this project on emulated IPUs, and prints what differs (README.md)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests import ROOT
+from tests.emulation.published_program.cases import CASES, SCRIPTS, Case, config
+from tests.emulation.published_program.comparison import Row, table
+from tests.emulation.published_program.environment import SetupError, default_environment, extract_program, make_environment
+from tests.emulation.published_program.inputs import write_inputs
+from tests.emulation.published_program.results import RUN, row
+from tests.emulation.published_program.weights import as_hugging_face, write_folder
+
+HERE = Path(__file__).resolve().parent
+DONE = "done"  # a file in the folder of each side of a case, with the command that made it
+
+
+def compared(case: Case, program: Path, environment: Path, output: Path) -> Row | str:
+    """Run a case on both sides, as far as that has not been done, and compare them; or return why it cannot be run."""
+    folder, settings = output / case.name.replace(", ", " ").replace(" ", "-"), config(case)
+    folder.mkdir(parents=True, exist_ok=True)
+    reason = write_inputs(case, settings, folder / "data")
+    if reason:
+        return reason
+    (folder / "config.json").write_text(json.dumps(settings, indent=1))
+    shared = ["--config", folder / "config.json", "--dataset-dir", folder / "data"]
+    there = [HERE / "driver.py", folder / "there", program / SCRIPTS[case.task], *shared, "--save-ckpt-path", folder / "there"]
+    emulated(case, settings, folder / "there", ["--env", environment], there)
+    first = as_hugging_face(dict(np.load(folder / "there" / "before.npz")), settings, case.task)
+    write_folder(folder / "first weights", first, settings, case.task)
+    here = [ROOT / SCRIPTS[case.task], *shared, "--pretrained-ckpt-path", folder / "first weights"]
+    emulated(case, settings, folder / "here", [], [*here, "--output-dir", folder / "here", "--name", RUN])
+    return row(case, settings, folder)
+
+
+def emulated(case: Case, settings: Any, side: Path, flags: list[Any], command: list[Any]) -> None:
+    """Run one side of a case on the emulation, unless it has been run with the same config and command."""
+    if case.instances:
+        flags = [*flags, "--instances", case.instances, "--replicas", case.replicas]
+    words = [str(word) for word in (sys.executable, HERE.parent / "run.py", "--counts", side / "counts.json", *flags, *command)]
+    mark = json.dumps([settings, words])
+    if (side / DONE).exists() and (side / DONE).read_text() == mark:
+        return
+    shutil.rmtree(side, ignore_errors=True)
+    side.mkdir()
+    print(f"{case.name}: {side.name}", flush=True)
+    with open(side / "output.txt", "w") as file:
+        variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        ended = subprocess.run(words, cwd=ROOT, env=variables, stdout=file, stderr=file, check=False)
+    if ended.returncode:
+        raise SetupError(f"{case.name} failed {side.name}: see {side / 'output.txt'}")
+    (side / DONE).write_text(mark)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.emulation.published_program", description=__doc__)
+    names = [case.name for case in CASES]
+    parser.add_argument("--sources", type=Path, required=True, metavar="DIR", help="folder of the clone of graphcore/examples")
+    parser.add_argument("--branch", default="master", metavar="NAME", help="of that clone; default: %(default)s")
+    parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", default=names, help=", ".join(names))
+    parser.add_argument("--updates", type=int, metavar="N", help="of each case; default: 20 of the first two, 6 of others")
+    parser.add_argument("--env", type=Path, default=default_environment(), metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default=ROOT / "runs/published_program", metavar="DIR",
+                        help="what is there already is not run again; default: %(default)s")  # fmt: skip
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse()
+    output = options.output.absolute()
+    rows, left_out = [], []
+    try:
+        make_environment(options.env)
+        program = extract_program(options.sources.resolve(), output / "program", options.branch)
+        for case in CASES:
+            if case.name in options.only:
+                case = case._replace(updates=options.updates or case.updates)
+                result = compared(case, program, options.env.absolute(), output)
+                rows += [result] if isinstance(result, Row) else []
+                left_out += [f"{case.name}: {result}"] if isinstance(result, str) else []
+                print(table(rows), flush=True)
+    except SetupError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 1
+    print(*left_out, sep="\n")
+    return int(any(row.problems() for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
