@@ -30,7 +30,9 @@ def also_eager(function: Callable[..., Any], interpreter: Interpreter) -> Callab
             return function(*inner, **inner_named)
 
         values = [given[place] for place in places]
-        graph = func_graph.func_graph_from_py_func(function.__name__, traced, values, {}, add_control_dependencies=False)
+        graph = func_graph.func_graph_from_py_func(
+            function.__name__, traced, values, {}, add_control_dependencies=False
+        )
         op = graph.get_operations()[-1]
         graph.outputs = [*op.inputs, *op.outputs]
         results = interpreter.values(graph, [*values, *graph.external_captures])
