@@ -16,12 +16,7 @@ import numpy as np
 from tests import ROOT
 from tests.emulation.published_program.cases import CASES, SCRIPTS, Case, config
 from tests.emulation.published_program.comparison import Row, table
-from tests.emulation.published_program.environment import (
-    SetupError,
-    default_environment,
-    extract_program,
-    make_environment,
-)
+from tests.emulation.published_program.environment import SetupError, default_environment, extract_program, make_environment
 from tests.emulation.published_program.inputs import write_inputs
 from tests.emulation.published_program.results import RUN, row
 from tests.emulation.published_program.weights import as_hugging_face, write_folder
@@ -39,14 +34,7 @@ def compared(case: Case, program: Path, environment: Path, output: Path) -> Row 
         return reason
     (folder / "config.json").write_text(json.dumps(settings, indent=1))
     shared = ["--config", folder / "config.json", "--dataset-dir", folder / "data"]
-    there = [
-        HERE / "driver.py",
-        folder / "there",
-        program / SCRIPTS[case.task],
-        *shared,
-        "--save-ckpt-path",
-        folder / "there",
-    ]
+    there = [HERE / "driver.py", folder / "there", program / SCRIPTS[case.task], *shared, "--save-ckpt-path", folder / "there"]
     emulated(case, settings, folder / "there", ["--env", environment], there)
     first = as_hugging_face(dict(np.load(folder / "there" / "before.npz")), settings, case.task)
     write_folder(folder / "first weights", first, settings, case.task)
@@ -59,10 +47,7 @@ def emulated(case: Case, settings: Any, side: Path, flags: list[Any], command: l
     """Run one side of a case on the emulation, unless it has been run with the same config and command."""
     if case.instances:
         flags = [*flags, "--instances", case.instances, "--replicas", case.replicas]
-    words = [
-        str(word)
-        for word in (sys.executable, HERE.parent / "run.py", "--counts", side / "counts.json", *flags, *command)
-    ]
+    words = [str(word) for word in (sys.executable, HERE.parent / "run.py", "--counts", side / "counts.json", *flags, *command)]
     mark = json.dumps([settings, words])
     if (side / DONE).exists() and (side / DONE).read_text() == mark:
         return
@@ -80,14 +65,10 @@ def emulated(case: Case, settings: Any, side: Path, flags: list[Any], command: l
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.emulation.published_program", description=__doc__)
     names = [case.name for case in CASES]
-    parser.add_argument(
-        "--sources", type=Path, required=True, metavar="DIR", help="folder of the clone of graphcore/examples"
-    )
+    parser.add_argument("--sources", type=Path, required=True, metavar="DIR", help="folder of the clone of graphcore/examples")
     parser.add_argument("--branch", default="master", metavar="NAME", help="of that clone; default: %(default)s")
     parser.add_argument("--only", nargs="+", choices=names, metavar="CASE", default=names, help=", ".join(names))
-    parser.add_argument(
-        "--updates", type=int, metavar="N", help="of each case; default: 20 of the first two, 6 of others"
-    )
+    parser.add_argument("--updates", type=int, metavar="N", help="of each case; default: 20 of the first two, 6 of others")
     parser.add_argument("--env", type=Path, default=default_environment(), metavar="DIR", help="default: %(default)s")
     parser.add_argument("--output", type=Path, default=ROOT / "runs/published_program", metavar="DIR",
                         help="what is there already is not run again; default: %(default)s")  # fmt: skip

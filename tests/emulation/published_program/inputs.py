@@ -34,8 +34,6 @@ def write_inputs(case: Case, settings: dict[str, Any], folder: Path) -> str:
         rows[name][:, padding] = 0
     for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
         rows[name][:, -1] = 0  # one prediction less than there may be
-    rows["masked_lm_positions"][:, :-1].clip(
-        max=settings["max_seq_length"] - PADDING - 1, out=rows["masked_lm_positions"][:, :-1]
-    )
+    rows["masked_lm_positions"][:, :-1].clip(max=settings["max_seq_length"] - PADDING - 1, out=rows["masked_lm_positions"][:, :-1])
     write_arrays(folder / "part.tfrecord", rows)
     return ""

@@ -47,9 +47,7 @@ def row(case: Case, settings: Mapping[str, Any], folder: Path) -> Row:
         ours={name: [period["metrics"][name] for period in periods] for name in names},
         rounding={name: logged_rounding(theirs[name][0], number) for name, number in names.items()},
         rates=([update["learning_rate"] for update in updates], [period["learning_rate"] for period in periods]),
-        weights=weight_difference(
-            before, after, exported_arrays(open_pretrained(str(run), "run"), None, False).arrays, NO_GRADIENT
-        ),
+        weights=weight_difference(before, after, exported_arrays(open_pretrained(str(run), "run"), None, False).arrays, NO_GRADIENT),
         predictions="",
         counts=other_counts(read_json(there / "counts.json"), read_json(folder / "here" / "counts.json")),
         faults=[*other_records(settings, folder), *other_lines(folder)],
@@ -61,9 +59,7 @@ def other_records(settings: Mapping[str, Any], folder: Path) -> list[str]:
     theirs, reader = np.load(folder / "there" / "records.npz"), RecordReader(folder / "data", spec(settings))
     ours = reader.read(np.arange(reader.count))
     return [
-        f"{name} is read differently"
-        for name, other in RECORD_FIELDS.items()
-        if not np.array_equal(ours[name], theirs[other])
+        f"{name} is read differently" for name, other in RECORD_FIELDS.items() if not np.array_equal(ours[name], theirs[other])
     ]
 
 
