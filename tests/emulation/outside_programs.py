@@ -56,7 +56,7 @@ def norms_have_groups() -> None:
 
 
 def each_variable_may_have_its_own_update() -> None:
-    """Gradient descent at 0.1 on (w × 1 + b − 2)², twice, from w = 1 and b = 0: the gradient of both is 2 (w + b − 2)."""
+    """Descend (w × 1 + b − 2)² at 0.1, twice, from w = 1 and b = 0; the gradient of both is 2 (w + b − 2)."""
     config = IPUConfig()  # which asks for no number of IPUs: one
     config.configure_ipu_system()
     with IPUStrategyV1().scope():

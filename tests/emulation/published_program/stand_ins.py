@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras.datasets import mnist
+from keras.datasets import imdb, mnist
 
 COLUMNS = {"glue/cola": ["sentence"], "glue/rte": ["sentence1", "sentence2"]}
 
@@ -21,6 +21,12 @@ def images(path=None):
     return tuple(
         (random.integers(0, 256, (n, 28, 28), "uint8"), random.integers(0, 10, n, "uint8")) for n in (2048, 512)
     )
+
+
+def reviews(num_words=None):
+    """Stands for ``imdb.load_data``: random ids of words and labels."""
+    random = np.random.default_rng(0)
+    return tuple((random.integers(1, num_words, (64, 100)).tolist(), random.integers(0, 2, 64)) for _ in range(2))
 
 
 def sentences(name, data_dir=None):
@@ -49,7 +55,7 @@ def write_model(folder: Path) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    mnist.load_data = images
+    mnist.load_data, imdb.load_data = images, reviews
     if os.environ.get("IPU_EMULATION_INSTANCE", "0") != "0":
         config.option.xmlpath = None  # the first instance writes the results
     if not Path("run_pretraining.py").exists():
