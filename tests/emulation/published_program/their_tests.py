@@ -168,6 +168,11 @@ def reason(name: str) -> str:
     return next((why for why, names in NOT_PASSING.items() if name.startswith(names)), "")
 
 
+def left_over(results: list[Result]) -> list[Result]:
+    """Failures that nobody knows."""
+    return [result for result in results if result.outcome == "failed" and not reason(result.name)]
+
+
 def row(file: File, results: list[Result]) -> str:
     """A line of the table."""
     failed = [result for result in results if result.outcome == "failed"]
@@ -197,10 +202,9 @@ def run_all(options: argparse.Namespace, scratch: Path) -> int:
         found = run_file(file, environment, site, scratch)
         results += found
         print(row(file, found), flush=True)
-    failed = [result for result in results if result.outcome == "failed"]
-    unknown = [result for result in failed if not reason(result.name)]
-    passed = sum(result.outcome == "passed" for result in results)
-    print(f"\n{passed} passed; {len(failed) - len(unknown)} failed for a known reason, {len(unknown)} for another one")
+    unknown = left_over(results)
+    passed, failed = (sum(result.outcome == outcome for result in results) for outcome in ("passed", "failed"))
+    print(f"\n{passed} passed, {failed - len(unknown)} failed for a known reason, {len(unknown)} for another one")
     print(*(f"{result.name}: {result.message}" for result in unknown), sep="\n")
     return int(bool(unknown))
 
