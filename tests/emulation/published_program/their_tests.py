@@ -32,6 +32,7 @@ SECONDS = 3600  # for one file
 ADDONS, KERAS = "ipu_tensorflow_addons/keras", "keras/ipu"
 PROFILE = "Poplar's profile or trace of events"
 OTHER_MODELS = "models of a kind that neither program has"
+LONG = "stock Keras' own tests of whatever it has, on one IPU: hours"
 NOT_USED = "neither program uses it"
 # Beginnings of files that are not run, and why.
 NOT_RUN = {
@@ -46,9 +47,13 @@ NOT_RUN = {
     f"{KERAS}/extensions/model_pipeline_api": OTHER_MODELS,
     f"{KERAS}/extensions/nested_pipeline_api": OTHER_MODELS,
     f"{KERAS}/extensions/sequential_pipeline_api": OTHER_MODELS,
+    f"{KERAS}/extensions/single_ipu/callbacks": LONG,
     f"{KERAS}/extensions/single_ipu/deferred_sequential": OTHER_MODELS,
+    f"{KERAS}/extensions/single_ipu/functional": LONG,
+    f"{KERAS}/extensions/single_ipu/metrics_correctness": LONG,
     f"{KERAS}/extensions/single_ipu/model_subclassing": OTHER_MODELS,
     f"{KERAS}/extensions/single_ipu/sequential": OTHER_MODELS,
+    f"{KERAS}/extensions/single_ipu/training": LONG,
     f"{KERAS}/layers/capture_": NOT_USED,
     f"{KERAS}/optimizers/als_": NOT_USED,
     f"{KERAS}/pipeline_sequential": OTHER_MODELS,
