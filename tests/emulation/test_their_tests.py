@@ -11,7 +11,7 @@ RESULTS = """<testsuites><testsuite>
   <failure message="AssertionError: [] has length of 0&#10;more">long</failure></testcase>
 <testcase classname="pipeline_test.IPUPipelineTest" name="testNew"><error message="KeyError: 3">long</error></testcase>
 <testcase classname="pipeline_test.IPUPipelineTest" name="testPredict" time="1.2"><system-out>x</system-out></testcase>
-<testcase classname="pipeline_test.IPUPipelineTest" name="testHardware"><skipped message="no IPUs">x</skipped></testcase>
+<testcase classname="pipeline_test.IPUPipelineTest" name="testHardware"><skipped message="no IPU">x</skipped></testcase>
 <testcase classname="pipeline_test.IPUPipelineTest" name="test_session"><skipped message="Not a test."/></testcase>
 </testsuite></testsuites>"""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
@@ -30,6 +31,10 @@ HERE = Path(__file__).resolve().parent
 DONE = "done"  # a file in the folder of each side of a case, with the command that made it
 
 
+class RunError(Exception):
+    """One of the programs did not run to its end."""
+
+
 def compared(case: Case, program: Path, environment: Path, output: Path) -> Row | str:
     """Run a case on both sides, as far as that has not been done, and compare them; or return why it cannot be run."""
     folder, settings = output / case.name.replace(", ", " ").replace(" ", "-"), config(case)
@@ -41,31 +46,34 @@ def compared(case: Case, program: Path, environment: Path, output: Path) -> Row 
     if case.task != "pretraining":  # which their program does not know as flags
         settings = {**settings, "vocab_file": str(folder / "data" / "vocab.txt"), "output_dir": str(folder / "there")}
     (folder / "config.json").write_text(json.dumps(settings, indent=1))
-    there = [
-        HERE / "driver.py",
-        folder / "there",
-        program / SCRIPTS[case.task],
-        *shared,
-        "--save-ckpt-path",
-        folder / "there",
-    ]
-    emulated(case, settings, folder / "there", ["--env", environment], there)
+    side = folder / "there"
+    there = [HERE / "driver.py", side, program / SCRIPTS[case.task], *shared, "--save-ckpt-path", side]
+    emulated(case, settings, side, ["--env", environment], there)
     first = as_hugging_face(dict(np.load(folder / "there" / "before.npz")), settings, case.task)
     write_folder(folder / "first weights", first, settings, case.task)
     here = [ROOT / SCRIPTS[case.task], *shared, "--pretrained-ckpt-path", folder / "first weights"]
-    emulated(case, settings, folder / "here", [], [*here, "--output-dir", folder / "here", "--name", RUN])
+    here += [] if case.own_order else ["--data.shuffle", "false"]
+    command = [*here, "--output-dir", folder / "here", "--name", RUN]
+    emulated(case, [settings, own_code()], folder / "here", [], command)
     return row(case, settings, folder)
 
 
-def emulated(case: Case, settings: Any, side: Path, flags: list[Any], command: list[Any]) -> None:
-    """Run one side of a case on the emulation, unless it has been run with the same config and command."""
+def own_code() -> str:
+    """Return what identifies this project's own code, without its tests."""
+    files = ["--", "*.py", ":!tests"]
+    states = [subprocess.check_output(["git", *words, *files], cwd=ROOT) for words in (["ls-files", "-s"], ["diff"])]
+    return hashlib.sha256(b"".join(states)).hexdigest()
+
+
+def emulated(case: Case, made_from: Any, side: Path, flags: list[Any], command: list[Any]) -> None:
+    """Run one side of a case on the emulation, unless it has been run with the same command from the same."""
     if case.instances:
         flags = [*flags, "--instances", case.instances, "--replicas", case.replicas]
     words = [
         str(word)
         for word in (sys.executable, HERE.parent / "run.py", "--counts", side / "counts.json", *flags, *command)
     ]
-    mark = json.dumps([settings, words], sort_keys=True)
+    mark = json.dumps([made_from, words], sort_keys=True)
     if (side / DONE).exists() and (side / DONE).read_text() == mark:
         return
     shutil.rmtree(side, ignore_errors=True)
@@ -75,7 +83,7 @@ def emulated(case: Case, settings: Any, side: Path, flags: list[Any], command: l
         variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
         ended = subprocess.run(words, cwd=ROOT, env=variables, stdout=file, stderr=file, check=False)
     if ended.returncode:
-        raise SetupError(f"{case.name} failed {side.name}: see {side / 'output.txt'}")
+        raise RunError(f"failed {side.name}: see {side / 'output.txt'}")
     (side / DONE).write_text(mark)
 
 
@@ -99,22 +107,24 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     options = parse()
     output = options.output.absolute()
-    rows, left_out = [], []
+    rows, left_out, failed = [], [], False
     try:
         make_environment(options.env)
         program = extract_program(options.sources.resolve(), output / "program", options.branch)
         for case in CASES:
             if case.name in options.only:
                 case = case._replace(updates=options.updates or case.updates)
-                result = compared(case, program, options.env.absolute(), output)
+                try:
+                    result = compared(case, program, options.env.absolute(), output)
+                except RunError as problem:
+                    result, failed = str(problem), True
                 rows += [result] if isinstance(result, Row) else []
                 left_out += [f"{case.name}: {result}"] if isinstance(result, str) else []
-                print(table(rows), flush=True)
+                print(table(rows), *left_out, sep="\n", flush=True)
     except SetupError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1
-    print(*left_out, sep="\n")
-    return int(any(row.problems() for row in rows))
+    return int(failed or any(row.problems() for row in rows))
 
 
 if __name__ == "__main__":

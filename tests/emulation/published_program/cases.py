@@ -27,7 +27,13 @@ SCRIPTS = {
 
 
 class Case(NamedTuple):
-    """A case: its name, number of updates, task, replicas and instances, and what it changes in the config."""
+    """A case.
+
+    Attributes:
+        changes: what it changes in the config.
+        instances: processes of PopDist; 0: none.
+        own_order: whether this project takes the samples in its own order; otherwise as they are in the file.
+    """
 
     name: str
     updates: int
@@ -36,6 +42,7 @@ class Case(NamedTuple):
     replicas: int = 1
     instances: int = 0
     length: int = 128
+    own_order: bool = False
 
     @property
     def steps(self) -> int:
@@ -50,17 +57,21 @@ class Case(NamedTuple):
 
 FEW, MANY = 4, 20  # updates
 BIASES = {"use_qkv_split": True, "use_qkv_bias": True}
+LAYERS = {**BIASES, "use_cls_layer": True, "use_projection_bias": True, "use_prediction_bias": False}
+PLAIN = {"use_outlining": False, "enable_recomputation": False, "optimizer_state_offchip": False}
 CASES = [
-    Case("lamb", MANY, {}),
-    Case("adamw", MANY, {"optimizer_opts": ADAMW}),
-    Case("adamw, no decay", MANY, {"optimizer_opts": {**ADAMW, "weight_decay_rate": 0.0}}),
+    Case("lamb", MANY, {}, own_order=True),
+    Case("adamw", MANY, {"optimizer_opts": ADAMW}, own_order=True),
+    Case("adamw, no decay", MANY, {"optimizer_opts": {**ADAMW, "weight_decay_rate": 0.0}}, own_order=True),
     Case("two replicas", FEW, {}, replicas=2),
-    Case("sharded state", FEW, {"optimizer_state_offchip": False, "ipu_config": SHARDED}, replicas=2),
+    Case("sharded state", FEW, {"ipu_config": SHARDED}, replicas=2),
     Case("two instances", FEW, {}, replicas=2, instances=2),
-    Case("phase 2, lamb", FEW, {}, length=384),
-    Case("phase 2, adamw", FEW, {"optimizer_opts": ADAMW}, length=384),
+    Case("all use options changed", FEW, LAYERS),
+    Case("plain execution", FEW, {**PLAIN, "embedding_serialization_factor": 1}),
     Case("squad", 6, {"optimizer_opts": ADAMW}, task="squad"),
     Case("glue", 6, {"optimizer_opts": ADAMW}, task="classification"),
+    Case("phase 2, lamb", FEW, {}, length=384),
+    Case("phase 2, adamw", FEW, {"optimizer_opts": ADAMW}, length=384),
     Case("no outlining", FEW, {"use_outlining": False}),
     Case("no recomputation", FEW, {"enable_recomputation": False}),
     Case("state on the chip", FEW, {"optimizer_state_offchip": False}),

@@ -6,7 +6,7 @@ FOLDER gets files of NumPy: ``records`` as the program's own reader gave them, t
 ``after`` training with their names, ``predictions``; and ``updates.json``, what its callbacks logged for each update.
 Python 3.8. What is replaced, so that two programs can be compared at all:
 
-- the order of records: files are read in order, without shuffling, each instance its part;
+- the order of samples: they are read in order, without shuffling, by each instance its part;
 - the first weights: each is moved a little, so that no bias is 0 and no gain is 1;
 - what needs a network: data sets and tokenizer come from data.json and vocab.txt beside FOLDER; no metric is computed;
 - SQuAD's questions come first and contexts second, as everywhere but in this program.
@@ -132,6 +132,7 @@ def without_network(kept: Kept) -> None:
     tensorflow_datasets.load = lambda *_, **__: {
         part: tf.data.Dataset.from_tensor_slices(rows) for part, rows in columns.items()
     }
+    tf.data.Dataset.shuffle = lambda data, *_, **__: data
     tokenizer = transformers.BertTokenizerFast(str(file.with_name("vocab.txt")))
     if "context" in columns["train"]:
         encode = tokenizer.encode_plus

@@ -19,7 +19,11 @@ from tests.emulation.published_program.weights import as_hugging_face
 from tests.support.runs import metrics, read_json
 
 RUN = "run"  # name of this project's run
-NO_GRADIENT = ("attention.self.key.bias",)  # softmax does not depend on it: its gradient is rounding
+NO_GRADIENT = {  # on which no softmax depends: their gradients are rounding
+    "pretraining": ["attention.self.key.bias"],
+    "squad": ["qa_outputs.bias", "layer.1.output.LayerNorm.bias"],
+    "classification": [],
+}
 RECORD_FIELDS = {  # here: there
     "input_ids": "input_ids", "input_mask": "attention_mask", "segment_ids": "token_type_ids",
     "masked_lm_positions": "masked_lm_positions", "masked_lm_ids": "ids", "next_sentence_labels": "next_sentence",
@@ -46,9 +50,7 @@ def row(case: Case, settings: Mapping[str, Any], folder: Path) -> comparison.Row
         name: [float(np.mean([update[part] for part in parts])) for update in updates] for name, parts in losses.items()
     }
     summed = {"mlm_loss": BATCH * (settings.get("max_predictions_per_seq", 1) - 1)}
-    before, after = (
-        as_hugging_face(dict(np.load(there / f"{name}.npz")), settings, case.task) for name in ("before", "after")
-    )
+    before, after = (their_weights(case, settings, there, name) for name in ("before", "after"))
     ours = exported_arrays(open_pretrained(str(run), "run"), None, False).arrays
     faults = other_records(settings, folder) if case.task == "pretraining" else []
     return comparison.Row(
@@ -57,11 +59,15 @@ def row(case: Case, settings: Mapping[str, Any], folder: Path) -> comparison.Row
         ours={name: [period["metrics"][name] for period in periods] for name in losses},
         rounding={name: comparison.logged_rounding(theirs[name][0], summed.get(name, BATCH)) for name in losses},
         rates=([update["learning_rate"] for update in updates], [period["learning_rate"] for period in periods]),
-        weights=comparison.weight_difference(before, after, ours, NO_GRADIENT),
+        weights=comparison.weight_difference(before, after, ours, NO_GRADIENT[case.task]),
         predictions=PREDICTIONS[case.task](folder) if case.task in PREDICTIONS else "",
         counts=comparison.other_counts(read_json(there / "counts.json"), read_json(folder / "here" / "counts.json")),
         faults=[*faults, *other_lines(folder)],
     )
+
+
+def their_weights(case: Case, settings: Mapping[str, Any], side: Path, name: str) -> dict[str, np.ndarray]:
+    return as_hugging_face(dict(np.load(side / f"{name}.npz")), settings, case.task)
 
 
 def other_records(settings: Mapping[str, Any], folder: Path) -> list[str]:
