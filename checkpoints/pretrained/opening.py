@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from pathlib import Path
 from typing import Any, Dict
@@ -24,8 +25,10 @@ from checkpoints.pretrained.sentence_transformers import ENCODER_FOLDER, MODULES
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from data_utils.tokenizer import find_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
-from model.tasks import PRETRAINING
+from model.tasks import PRETRAINING, SQUAD
 from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 ADAPTER = "adapter_config.json"  # of PEFT, whose weights change those of another model
 MERGE = "merge it into the weights (PEFT: merge_and_unload)"
@@ -152,6 +155,9 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
             own, state = published_checkpoint(arrays, open_tensorflow(checkpoint.weights, integers=True))
             facts = {"task": own.task, "precision": "float16"}
             activation = {"hidden_act": ACTIVATION}
+            if own.task == SQUAD:
+                order = "was trained with the context before the question, and here the question comes first"
+                logger.warning("%s %s; fine-tune it again before it answers", checkpoint.weights, order)
         else:
             own = open_own(checkpoint.weights, key)
             facts, activation = {"task": own.task}, {}

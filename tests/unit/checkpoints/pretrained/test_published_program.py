@@ -47,7 +47,9 @@ def run_config(**changes: object) -> str:
 
 
 @pytest.mark.parametrize(("task", "options"), CASES)
-def test_weights_and_moments_are_equal_to_the_bit(tmp_path: Path, task: str, options: Options) -> None:
+def test_weights_and_moments_are_equal_to_the_bit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, task: str, options: Options
+) -> None:
     arrays = random_weights(task, SIZES, options)
     moments = random_moments(arrays)
     paths, first, second = (graph_paths(task, values, SIZES.layers, options) for values in (arrays, *moments))
@@ -58,6 +60,7 @@ def test_weights_and_moments_are_equal_to_the_bit(tmp_path: Path, task: str, opt
         for name, value in expected.items():
             np.testing.assert_array_equal(read[name].value(), value, err_msg=name)
     assert start.settings["task"] == task and start.unknown == []
+    assert ("the context before the question" in caplog.text) is (task == "squad")  # in their data_utils/squad_v1
     expected_sizes = {
         "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 12, "vocab_size": 96, "type_vocab_size": 2,
         "max_position_embeddings": 24, "use_qkv_split": not options.merged, "use_qkv_bias": options.biases,
