@@ -38,7 +38,7 @@ VERSION = 2
 
 _NAME = re.compile(r"step-(\d{8,})")
 _NEWEST = re.compile(r'^model_checkpoint_path: *"(.+)"', re.MULTILINE)  # in TensorFlow's file "checkpoint"
-_LAST_NUMBER = re.compile(r"\d+$")
+_LAST_NUMBER = re.compile(r"\d+(?=(\.ckpt)?$)")
 _NEWER = "of a newer version"
 UNFINISHED = ".writing-"
 REPLACED = ".replaced-"

@@ -414,6 +414,10 @@ class Platform(abc.ABC):
         """Return the trackable object with all state of a compiled model's optimizer, for checkpoints."""
         return optimizer
 
+    def moments(self, optimizer: keras.optimizers.Optimizer, variable: tf.Variable) -> Tuple[tf.Variable, tf.Variable]:
+        """Return this process' parts of the first and second moment of a weight of a compiled model."""
+        return optimizer.moments(variable)
+
     def other_state(self) -> Dict[str, Any]:
         """Return further trackable objects of a compiled model that belong in checkpoints, by name."""
         return {}

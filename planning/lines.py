@@ -22,8 +22,9 @@ from planning.estimates import (
 )
 from planning.overview import titled
 from planning.suggest import fragment, suggest
-from settings.derived import manifest_records, packing_factor, runs_on_ipus, training_steps
+from settings.derived import manifest_records, packing_factor, training_steps
 from settings.loading import LoadedConfig
+from settings.published import runs_on_ipus
 from utilities.environment import memory_bytes
 from utilities.errors import LESS_MEMORY
 

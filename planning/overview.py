@@ -21,7 +21,6 @@ from settings.derived import (
     options_come_from_checkpoint,
     own_files,
     packing_factor,
-    runs_on_ipus,
     training_samples,
     training_steps,
     warmup_steps,
@@ -29,6 +28,7 @@ from settings.derived import (
 from settings.fields import IpuOnly, Machine, value_at
 from settings.loading import LoadedConfig
 from settings.problems import DEFAULT, TYPED, with_origin
+from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig, leaves
 from settings.sizes import weights_key
 from utilities.environment import fast_bfloat16, nvidia_gpus, usable_cores

@@ -13,34 +13,26 @@ from model.architecture import (
     POOL,
     Architecture,
 )
-from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, expected_blocks
+from model.tasks import PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
 from settings.data_sections import OwnFiles
 from settings.fields import value_at
 from settings.metadata import manifest_count
 from settings.problems import DERIVED, TYPED, with_origin
+from settings.published import PUBLISHED_SAMPLES, published_notes, published_values, runs_on_ipus
 from settings.schema import TrainingConfig
 from settings.sections import BertConfig
 from settings.sizes import bert_sizes, named_architecture, weights_key
-from utilities.environment import is_graphcore
 
 # Classes of each benchmark task: 1 for a regression, 2 for all others.
 _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
 _FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
 
-PUBLISHED_LENGTH = 512  # tokens: Graphcore's program pads to the model's length if a config of a fine-tuning names none
 PADDED_TO = 128  # rows; vocabularies are padded to a multiple of 8, 64 or 128 for speed
 
 STAGES = "ipu_config.pipeline_stages"
 DEVICES = "ipu_config.pipeline_device_mapping"
 PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
-
-# Samples, by sequence length, on which the published program for IPUs trained if its config gave no length; published
-# configs rely on them. The recipes for base and large here use those of the LAMB paper (You et al. 2020):
-# 65,536 × 7,038 in phase 1, 32,768 × 1,563 in phase 2.
-PUBLISHED_SAMPLES = {128: 460_849_152, 384: 34_239_360, 512: 34_239_360}
-
-PUBLISHED_TASK = "mrpc"  # of that program, if a config for IPUs names none
 
 
 def derive(
@@ -60,61 +52,18 @@ def derive(
     derived: Dict[str, Any] = {}
     if config.name is None:
         derived["name"] = file_stem
-    if task == CLASSIFICATION and config.classification_data is None and config.glue_task is None:
-        derived.update({"glue_task": PUBLISHED_TASK} if _describes_ipus(config, origins) else {})
-    if task in (SQUAD, CLASSIFICATION) and _is_of_published_program(config) and "max_seq_length" not in origins:
-        sizes = bert_sizes(config)
-        derived["max_seq_length"] = PUBLISHED_LENGTH if sizes is None else sizes.max_position_embeddings
+    derived.update(published_values(config, task, origins))
     length, notes = _length(config, task, origins)
     derived.update(length)
     notes += [*_unused_rows(config, task), *_overruled_options(config, origins), *_alike_classes(config)]
-    notes += _other_decay(config)
+    notes += published_notes(config)
     derived.update(_pipeline(config, task, origins))
     if task == PRETRAINING and is_packed(config) and config.packing.max_predictions_per_pack is None:
         derived["packing.max_predictions_per_pack"] = predictions_per_pack(config)
     if config.optimizer_opts.gradient_accumulation_reduction is None:
         reduction = "running_mean" if runs_on_ipus(config) else "mean"
         derived["optimizer_opts.gradient_accumulation_reduction"] = reduction
-    if config.optimizer_opts.decay_rule is None:
-        derived.update(_decay_rule(config))
     return with_values(config, derived), list(derived), notes
-
-
-def decays_as_published(config: TrainingConfig) -> bool:
-    """Return whether weights decay as in Graphcore's program; see ``optimizer_opts.decay_rule``."""
-    rule = config.optimizer_opts.decay_rule
-    return runs_on_ipus(config) if rule is None else rule == "published"
-
-
-def _decay_rule(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the rule of the decay that a config leaves open, unless it is that of LAMB on IPUs, or of Muon."""
-    on_ipus, name = runs_on_ipus(config), config.optimizer_opts.name
-    if name == "Muon" or (name == "LAMB" and on_ipus):
-        return {}
-    is_published = on_ipus or (name == "LAMB" and _is_of_published_program(config))
-    return {"optimizer_opts.decay_rule": "published" if is_published else "usual"}
-
-
-def _is_of_published_program(config: TrainingConfig) -> bool:
-    """Return whether a config was written for Graphcore's program, whose only schedule has this name."""
-    return config.optimizer_opts.learning_rate.schedule_name == "up_down"
-
-
-def _describes_ipus(config: TrainingConfig, origins: Dict[str, str]) -> bool:
-    """Return whether a config was written for IPUs: whether it sets values of ``ipu_config``."""
-    given = (name for name in origins if name.startswith("ipu_config."))
-    return any(value_at(config, tuple(name.split("."))) is not None for name in given)
-
-
-def _other_decay(config: TrainingConfig) -> List[str]:
-    """Return a note if AdamW of a published config decays weights in another way here."""
-    options, rate = config.optimizer_opts, config.optimizer_opts.weight_decay_rate
-    is_open = options.name == "AdamW" and rate > 0 and options.decay_rule is None
-    if not is_open or runs_on_ipus(config) or not _is_of_published_program(config):
-        return []
-    here = f"here an update takes learning rate × {rate:g} of the matrices (usual)"
-    there = f"on IPUs {rate:g} of all variables, whatever the learning rate (published)"
-    return [f"optimizer_opts.decay_rule: {here}, {there}; set it to have one rule"]
 
 
 def _alike_classes(config: TrainingConfig) -> List[str]:
@@ -224,11 +173,6 @@ def with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConfi
             name, value = section, getattr(config, section).model_copy(update={key: value})
         config = config.model_copy(update={name: value})
     return config
-
-
-def runs_on_ipus(config: TrainingConfig) -> bool:
-    """Return whether the run uses Graphcore's TensorFlow, without importing it."""
-    return is_graphcore(config.execution.platform)
 
 
 def own_files(config: TrainingConfig, task: str) -> Tuple[str, Optional[OwnFiles]]:

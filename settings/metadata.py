@@ -42,6 +42,9 @@ def saved_architecture(path: Path) -> Dict[str, Any]:
     own = values.get("architecture")
     if isinstance(own, dict):
         return own
+    section = values.get("bert_config")
+    if isinstance(section, dict):  # the config of a run of the published program, whose weights show the options
+        return section
     return {**values, **dict.fromkeys(LAYER_OPTIONS, True)} if values else {}
 
 

@@ -6,15 +6,9 @@ from typing import Iterator
 
 from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, LAYER_OPTIONS, SPARSE_PARTS
 from model.tasks import PRETRAINING, accepted_blocks
-from settings.derived import (
-    DEVICES,
-    PROPORTIONS,
-    STAGES,
-    fits_stages,
-    number_of_ipus,
-    runs_on_ipus,
-)
+from settings.derived import DEVICES, PROPORTIONS, STAGES, fits_stages, number_of_ipus
 from settings.problems import SettingError, nearest, show
+from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
 from settings.sizes import bert_sizes, weights_key
 

@@ -9,16 +9,15 @@ from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, 
 from settings import model_rules
 from settings.data_sections import ClassificationData, Distillation
 from settings.derived import (
-    PUBLISHED_SAMPLES,
     is_packed,
     manifest_setting,
     number_of_labels,
     own_files,
     packing_factor,
-    runs_on_ipus,
     starts_from_checkpoint,
 )
 from settings.problems import SettingError
+from settings.published import PUBLISHED_SAMPLES, runs_on_ipus
 from settings.schema import TrainingConfig
 from utilities.secrets import mask
 
@@ -166,6 +165,24 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
             ["pretrained_ckpt_path", "bert_model_name"],
             "without training the weights must come from a checkpoint",
             "set pretrained_ckpt_path or bert_model_name",
+        )
+    if config.continue_pretrained and config.pretrained_ckpt_path is None:
+        yield SettingError(
+            ["continue_pretrained", "pretrained_ckpt_path"],
+            "there is no checkpoint to continue",
+            "set pretrained_ckpt_path to the program's N.ckpt",
+        )
+    elif config.continue_pretrained and not config.do_training:
+        yield SettingError(
+            ["continue_pretrained", "do_training"],
+            "nothing is trained",
+            "set do_training, or remove continue_pretrained",
+        )
+    elif config.continue_pretrained and config.optimizer_opts.name == "Muon":
+        yield SettingError(
+            ["continue_pretrained", "optimizer_opts.name"],
+            "the checkpoint has the moments of LAMB or AdamW, and Muon has others",
+            "set optimizer_opts.name to the checkpoint's, or remove continue_pretrained",
         )
     if config.word_vectors and task != PRETRAINING:
         yield SettingError(["word_vectors"], f"{task} starts from trained weights", "remove word_vectors")

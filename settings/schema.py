@@ -122,6 +122,11 @@ class TrainingConfig(Section):
         "checkpoints, of which the best is used if the run recorded it, otherwise the newest. $VAR and ~ are "
         "expanded.",
     )
+    continue_pretrained: bool = Field(
+        False,
+        description="Continue the training that wrote pretrained_ckpt_path, a checkpoint N.ckpt of Graphcore's "
+        "program: its optimizer's moments and its number of updates are taken with its weights.",
+    )
     word_vectors: bool = Field(
         False,
         description="Start the word embeddings of random weights from vectors that are computed from counts of "

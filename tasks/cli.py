@@ -13,7 +13,7 @@ from typing import Callable, List, Optional, Sequence
 
 from execution.software.cluster.lifeline import watch_lifeline
 from execution.software.cluster.membership import read_membership
-from model.tasks import TASKS
+from model.tasks import PRETRAINING, TASKS
 from planning.lines import host_memory_lines, planner_lines
 from planning.overview import plan_lines, plan_warnings
 from planning.picture import draw
@@ -82,9 +82,10 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     check_metric(loaded.config, task)
     processes = read_membership()
     if options.plan:
-        from tasks.planned_files import check_files  # with numpy and a tokenizer, which other errors need not wait for
+        if task != PRETRAINING and os.path.isdir(loaded.config.dataset_dir or ""):
+            from tasks.planned_files import check_files  # with numpy and a tokenizer, for which other plans do not wait
 
-        check_files(loaded.config, task)
+            check_files(loaded.config, task)
         print("\n".join(plan_lines(loaded, processes.count, options.plan == EVERYTHING)))
         print_estimates(loaded, options)
         warnings = [*plan_warnings(loaded), *host_memory_lines(loaded)]

@@ -21,9 +21,9 @@ def check_files(config: TrainingConfig, task: str) -> None:
     Raises:
         UserError: a file cannot be used; the message names the file and the line.
     """
-    if config.generated_dataset or config.dataset_dir is None or not Path(config.dataset_dir).is_dir():
+    folder = Path(config.dataset_dir or "")
+    if config.generated_dataset or config.dataset_dir is None or not folder.is_dir():
         return
-    folder = Path(config.dataset_dir)
     flags = {TRAIN: config.do_training, VALIDATION: config.do_validation, TEST: config.do_test}
     used = [name for name, is_used in flags.items() if is_used]
     if task == TOKEN_CLASSIFICATION:

@@ -14,8 +14,10 @@ from model.blocks import hidden_matrices
 from settings.derived import betas, is_packed
 from training.checkpointing import Saver, rewind
 from training.chief import shared_position
+from training.continuing import adopt_state
 from training.course import TrainingCourse
 from training.evaluation import EvaluateWhileTraining
+from training.initial_weights import InitialWeights
 from training.machine import optimizer_settings, update_settings
 from training.monitoring import CorruptRecords
 from training.resume import Position
@@ -53,12 +55,16 @@ class TrainingLoop:
 
     Args:
         built: the model, with the weights to start from.
+        start: the weights to start from; None: random ones.
     """
 
-    def __init__(self, context: RunContext, data: TrainingData, built: BuiltModel) -> None:
+    def __init__(
+        self, context: RunContext, data: TrainingData, built: BuiltModel, start: Optional[InitialWeights] = None
+    ) -> None:
         self._context = context
         self._data = data
         self._built = built
+        self._start = start
         self._memory = LastPeriod(context.position.seconds)
 
     def run(self) -> Optional[Period]:
@@ -75,6 +81,7 @@ class TrainingLoop:
         """
         context, plan, processes = self._context, self._data.plan, self._context.processes
         state = self._compile()
+        adopt_state(context, self._start, self._built, self._optimizer)
         if context.config.compile_only:
             specification = self._dataset(context.position).element_spec
             context.platform.compile_step(self._built.model, specification)

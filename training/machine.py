@@ -11,9 +11,10 @@ from execution.select import processes_for, select_platform
 from keras_extensions.schedules import make_schedule
 from optimization.loss_scaling import INITIAL_SCALE
 from planning.overview import warning_line
-from settings.derived import betas, decays_as_published, max_learning_rate
+from settings.derived import betas, max_learning_rate
 from settings.fields import Machine
 from settings.loading import LoadedConfig
+from settings.published import decays_as_published
 from settings.schema import TrainingConfig
 from training.chief import shared_facts
 from training.sparsity import sparse_xla

@@ -25,6 +25,7 @@ from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
 from settings.sizes import with_sizes
 from training.chief import check_processes, on_chief, process_log, shared_position, shared_run_folder
+from training.continuing import check_length, continued_position
 from training.evaluation import evaluate
 from training.failures import run_failures
 from training.initial_weights import (
@@ -122,6 +123,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         with processes.together():
             with waiting("reading the weights"):
                 start, architecture = starting_weights(loaded, position, platform)
+                position = continued_position(config, start, position)
             config = with_sizes(config, dataclasses.asdict(architecture))
             loaded = dataclasses.replace(loaded, config=config)
 
@@ -131,6 +133,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
                 data = open_training_data(config, task) if config.do_training else None
             if data is not None:
                 check_same_data(position, data.identity, config.dataset_dir)
+                check_length(position, data)
         check_processes(processes, config, data.identity if data else "", platform.precision)
 
         with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
@@ -176,7 +179,7 @@ def fit_and_evaluate(context: RunContext, data: Optional[TrainingData], start: O
             built = initial_model(context, data, start)
         evaluates = processes.is_chief or context.platform.all_processes_predict
         if data is not None:
-            last = TrainingLoop(context, data, built).run()
+            last = TrainingLoop(context, data, built, start).run()
             for line in context.task.summary(last.metrics, data.facts) if last else []:
                 logger.info(line)
         else:

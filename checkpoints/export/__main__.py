@@ -28,7 +28,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         required=True,
         metavar="PATH",
         help="a run's folder (its best checkpoint is taken, or else the newest), a checkpoint, a Hugging Face folder"
-        " or file, or Google's bert_model.ckpt",
+        " or file, Google's bert_model.ckpt, or N.ckpt of Graphcore's program",
     )
     parser.add_argument("--output", required=True, type=Path, metavar="FOLDER", help="folder to make")
     parser.add_argument(

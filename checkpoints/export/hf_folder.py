@@ -187,8 +187,8 @@ def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
     missing = [name for name in ("num_attention_heads", "hidden_act") if name not in start.architecture]
     if missing:
         raise UserError(
-            f"{start.key}: {start.origin} does not specify its {missing[0]}; name the checkpoint's folder (step-…),"
-            " whose checkpoint.json does"
+            f"{start.key}: {start.origin} does not specify its {missing[0]}; put the config that it was trained with"
+            " beside it, as bert_config.json"
         )
     architecture = dataclasses.replace(Architecture(**start.architecture), vocab_size=exported.rows)
     config = hugging_face_config(architecture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from pathlib import Path
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
@@ -157,6 +158,7 @@ def open_tensorflow(prefix: Path, integers: bool = False) -> Weights:
         prefix: the checkpoint's path without ``.index``.
         integers: whether to return the integer arrays instead of the floating-point ones.
     """
+    _refuse_missing_shards(prefix)
     with readable(str(prefix)):
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
@@ -169,3 +171,12 @@ def open_tensorflow(prefix: Path, integers: bool = False) -> Weights:
         return types[name].is_integer if integers else types[name].is_floating
 
     return {name: weight(name) for name in sorted(shapes) if is_selected(name)}
+
+
+def _refuse_missing_shards(prefix: Path) -> None:
+    """Refuse a TensorFlow checkpoint without one of its files of data, which is noticed late otherwise."""
+    found = sorted(path.name for path in prefix.parent.glob(f"{glob.escape(prefix.name)}.data-*-of-*"))
+    count = int(found[0].rpartition("-")[2]) if found and found[0].rpartition("-")[2].isdigit() else 1
+    missing = {f"{prefix.name}.data-{number:05d}-of-{count:05d}" for number in range(count)} - set(found)
+    if missing:
+        raise UserError(f"{prefix.parent / min(missing)}: is missing; {prefix.name}.index needs it, copy it there")

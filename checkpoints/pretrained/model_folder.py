@@ -21,6 +21,7 @@ from utilities.validation import first_problem
 
 CONFIG, GOOGLE_CONFIG = "config.json", "bert_config.json"
 SAFETENSORS, PYTORCH, HDF5 = "model.safetensors", "pytorch_model.bin", "tf_model.h5"
+RUN_SECTION = "bert_config"  # of a run's config, which has the model's settings
 INDEX = ".index.json"  # suffix of the file that lists which of several files has each weight
 
 _Size = Annotated[int, Field(ge=1)]
@@ -70,16 +71,23 @@ _SAME_ACTIVATION = {
 }  # fmt: skip
 
 
+def config_file(folder: Path) -> Optional[Path]:
+    """Return the file of the model's settings in a folder; None if there is none."""
+    return next((folder / name for name in (CONFIG, GOOGLE_CONFIG) if (folder / name).is_file()), None)
+
+
 def read_config(folder: Path, key: str) -> Dict[str, Any]:
-    """Read the model's settings from Hugging Face's or Google's file; ``_path`` is the file.
+    """Read the model's settings from Hugging Face's or Google's file, or from a run's config; ``_path`` is the file.
 
     Raises:
         UserError: there is none, or it cannot be read.
     """
-    path = next((folder / name for name in (CONFIG, GOOGLE_CONFIG) if (folder / name).is_file()), None)
+    path = config_file(folder)
     if path is None:
         raise UserError(f"{key}: {folder} has weights but no {CONFIG} ({GOOGLE_CONFIG}); put it there")
-    return {**read_json_object(path, f"{key}: "), "_path": str(path)}
+    values = read_json_object(path, f"{key}: ")
+    section = values.get(RUN_SECTION)
+    return {**(section if isinstance(section, dict) else values), "_path": str(path)}
 
 
 def read_architecture(config: Dict[str, Any], key: str) -> Dict[str, Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from pathlib import Path
+from typing import Any, Dict
 
 from checkpoints.folder import DESCRIPTION, Checkpoint, find_checkpoint, newest_tensorflow, step_folders
 from checkpoints.pretrained import hub_model
@@ -15,15 +17,18 @@ from checkpoints.pretrained.formats import (
     open_tensorflow,
     open_weights_file,
 )
-from checkpoints.pretrained.model_folder import find_lower_case, read_architecture, read_config
+from checkpoints.pretrained.model_folder import config_file, find_lower_case, read_architecture, read_config
 from checkpoints.pretrained.own_checkpoint import neutral_weights, open_own
 from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.published_program import ACTIVATION, is_published, published_checkpoint
 from checkpoints.pretrained.sentence_transformers import ENCODER_FOLDER, MODULES
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from data_utils.tokenizer import find_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
-from model.tasks import PRETRAINING
+from model.tasks import PRETRAINING, SQUAD
 from utilities.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 ADAPTER = "adapter_config.json"  # of PEFT, whose weights change those of another model
 MERGE = "merge it into the weights (PEFT: merge_and_unload)"
@@ -42,8 +47,8 @@ def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = F
 
     Args:
         name_or_path: a run's folder or a checkpoint of this project; a Hugging Face folder or file (safetensors,
-            ``pytorch_model.bin``, ``tf_model.h5``); a TensorFlow checkpoint of Google's BERT; and, if ``key`` is
-            ``bert_model_name``, a model of huggingface.co.
+            ``pytorch_model.bin``, ``tf_model.h5``); a TensorFlow checkpoint of Google's BERT or of Graphcore's
+            published program; and, if ``key`` is ``bert_model_name``, a model of huggingface.co.
         key: config key or flag that named it, for messages.
         allow_missing_weights: whether missing encoder weights may start from random numbers.
 
@@ -133,33 +138,66 @@ def _complete_bert(weights: Weights, folder: Path, origin: str, key: str) -> Pre
 
 
 def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
-    """Open Google's checkpoint or one of this project."""
-    if checkpoint.facts is None:
-        weights = renamed(without_optimizer(open_tensorflow(checkpoint.weights)), from_google)
+    """Open a checkpoint of Google, of Graphcore's published program or of this project."""
+    folder, state = checkpoint.folder, None
+    if checkpoint.facts is not None:
+        own, facts = open_own(checkpoint.weights, key), checkpoint.facts
+        stated = {name: value for name, value in facts.get("architecture", {}).items() if name not in _RUN_FIELDS}
+        sizes = own.sizes()
+        _refuse_other_sizes(sizes, stated, folder / DESCRIPTION, "name another checkpoint", key)
+        architecture, vocabulary, lower_case = {**sizes, **stated}, checkpoint.vocabulary, facts.get("lower_case")
+    else:
+        arrays = open_tensorflow(checkpoint.weights)
+        weights = renamed(without_optimizer(arrays), from_google)
         if WORD_TABLE in weights:
-            return _complete_bert(weights, checkpoint.folder, str(checkpoint.weights), key)
-    own = open_own(checkpoint.weights, key)
-    facts = checkpoint.facts or {"task": own.task}
-    trained = {name: value for name, value in facts.get("architecture", {}).items() if name not in _RUN_FIELDS}
-    sizes = own.sizes()
-    for name, size in sizes.items():
-        if type(size) is int and trained.get(name, size) != size:
-            path = checkpoint.folder / DESCRIPTION
-            raise UserError(
-                f"{key}: {path}: {name} is {trained[name]}, but the weights have {size}; name another checkpoint"
-            )
+            return _complete_bert(weights, folder, str(checkpoint.weights), key)
+        if is_published(arrays):
+            own, state = published_checkpoint(arrays, open_tensorflow(checkpoint.weights, integers=True))
+            facts = {"task": own.task, "precision": "float16"}
+            activation = {"hidden_act": ACTIVATION}
+            if own.task == SQUAD:
+                order = "was trained with the context before the question, and here the question comes first"
+                logger.warning("%s %s; fine-tune it again before it answers", checkpoint.weights, order)
+        else:
+            own = open_own(checkpoint.weights, key)
+            facts, activation = {"task": own.task}, {}
+        architecture = {**activation, **_stated_beside(folder, own.sizes(), key), **own.sizes()}
+        vocabulary = find_vocabulary(folder)
+        lower_case = read_tokenizer_files(vocabulary or folder / VOCABULARY_NAME, f"{key}: ").lower_case
     return Pretrained(
-        origin=str(checkpoint.folder if checkpoint.facts else checkpoint.weights),
+        origin=str(folder if checkpoint.facts else checkpoint.weights),
         weights=own.weights,
-        architecture={**sizes, **trained},
-        vocabulary=checkpoint.vocabulary,
-        lower_case=facts.get("lower_case"),
+        architecture=architecture,
+        vocabulary=vocabulary,
+        lower_case=lower_case,
         trained_positions=facts.get("trained_positions"),
         neutral_weights=neutral_weights(
-            own.weights, trained.get("layer_norm_eps", 0.0), own.task == PRETRAINING, trained.get("hidden_act", "gelu")
+            own.weights,
+            architecture.get("layer_norm_eps", 0.0),
+            own.task == PRETRAINING,
+            architecture.get("hidden_act", "gelu"),
         ),
         unknown=own.unknown,
         settings=facts,
         own=True,
-        folder=checkpoint.folder,
+        folder=folder,
+        state=state,
     )
+
+
+def _stated_beside(folder: Path, sizes: Dict[str, Any], key: str) -> Dict[str, Any]:
+    """Return what a config beside weights says about them, which they do not show, such as the number of heads."""
+    if config_file(folder) is None:
+        return {}
+    config = read_config(folder, key)
+    stated = read_architecture(config, key)
+    if "hidden_act" not in config:
+        del stated["hidden_act"]
+    _refuse_other_sizes(sizes, stated, Path(config["_path"]), "put the config of these weights there", key)
+    return stated
+
+
+def _refuse_other_sizes(sizes: Dict[str, Any], stated: Dict[str, Any], path: Path, fix: str, key: str) -> None:
+    for name, size in sizes.items():
+        if type(size) is int and stated.get(name, size) != size:
+            raise UserError(f"{key}: {path}: {name} is {stated[name]}, but the weights have {size}; {fix}")

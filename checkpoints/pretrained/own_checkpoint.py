@@ -51,7 +51,7 @@ from model.tasks import SENTENCE_EMBEDDING, SQUAD, TASKS
 from sparsity.patterns import dense_matrix
 from utilities.errors import UserError
 
-_VARIABLE = "/.ATTRIBUTES/VARIABLE_VALUE"  # TensorFlow appends this to the name of every variable in a checkpoint
+VARIABLE = "/.ATTRIBUTES/VARIABLE_VALUE"  # TensorFlow appends this to the name of every variable in a checkpoint
 _MODEL_GARDEN = "layer_with_weights-"  # in the names of Keras models that tensorflow/models saves
 _BLOCKS, _POSITIONS, _SHAPE = "blocks", "positions", "matrix_shape"  # variables of a block-sparse layer
 
@@ -112,25 +112,40 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
                 f"{key}: {prefix} is a checkpoint of tensorflow/models (TensorFlow 2), whose names are not read;"
                 " convert it with Transformers' convert_bert_original_tf2_checkpoint_to_pytorch.py"
             )
-        raise UserError(f"{key}: {prefix} is a TensorFlow checkpoint, but not of this project; name another")
+        raise UserError(
+            f"{key}: {prefix} is a TensorFlow checkpoint, but not of a BERT of this project, Google or Graphcore's"
+            " program; name another"
+        )
+    origins = origins_of_saved(task, list(saved))
+    weights: Weights = {}
+    for name, parts in origins.items():
+        for index, part in enumerate(parts):
+            weights[part.name] = part_of(saved[name], index, len(parts), part.transposed)
+    unknown = [name for name in saved if name not in origins]
+    return OwnWeights(weights, unknown, task, merged=any(len(parts) > 1 for parts in origins.values()))
+
+
+def origins_of_saved(task: str, saved: Sequence[str]) -> Dict[str, List[Name]]:
+    """Return PyTorch's names of what each saved weight was made of; names of no weight of the task are left out.
+
+    Args:
+        task: the task that was trained.
+        saved: names of weights in a checkpoint of this project, ``hid_0/layer/attention/qkv/kernel``.
+    """
     origins: Dict[str, Sequence[Name]] = {}
     for variant in _VARIANTS:
         origins.update(_map_saved_names(task, variant))
         if all(_in_first_layer(name) in origins for name in saved):
             break
-    weights: Weights = {}
-    merged = False
-    for name, weight in saved.items():
-        parts = origins.get(_in_first_layer(name), [])
-        merged = merged or len(parts) > 1
-        for index, part in enumerate(parts):
-            weights[_move_to_layer(name, part.name)] = _part(weight, index, len(parts), part.transposed)
-    unknown = [name for name in saved if _in_first_layer(name) not in origins]
-    return OwnWeights(weights, unknown, task, merged)
+    return {
+        name: [part._replace(name=_move_to_layer(name, part.name)) for part in origins[_in_first_layer(name)]]
+        for name in saved
+        if _in_first_layer(name) in origins
+    }
 
 
 def _variables(arrays: Weights) -> Weights:
-    return {name[: -len(_VARIABLE)]: weight for name, weight in arrays.items() if name.endswith(_VARIABLE)}
+    return {name[: -len(VARIABLE)]: weight for name, weight in arrays.items() if name.endswith(VARIABLE)}
 
 
 def _in_first_layer(name: str) -> str:
@@ -144,7 +159,7 @@ def _move_to_layer(saved: str, name: str) -> str:
     return name.replace(".layer.0.", f".layer.{layer.group(1)}.") if layer else name
 
 
-def _part(weight: Weight, index: int, parts: int, transposed: bool) -> Weight:
+def part_of(weight: Weight, index: int, parts: int, transposed: bool) -> Weight:
     """Return one of several equal parts of a weight along its last axis."""
     width = weight.shape[-1] // parts
     start = index * width

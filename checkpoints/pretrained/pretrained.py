@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -67,6 +67,19 @@ class LoadReport:
                 logger.log(level, "  %s%s", name, f": {text}" if text else "")
 
 
+class OptimizerState(NamedTuple):
+    """What an optimizer has to know to continue, besides the weights.
+
+    Attributes:
+        updates: weight updates done.
+        first, second: both moments of each weight, in float32, by PyTorch's names.
+    """
+
+    updates: int
+    first: Weights
+    second: Weights
+
+
 @dataclasses.dataclass(eq=False)
 class Pretrained:
     """The weights that a run starts from, of any origin; see :class:`training.initial_weights.InitialWeights`.
@@ -85,6 +98,7 @@ class Pretrained:
         settings: Hugging Face's or Google's config, or the facts of a checkpoint of this project.
         own: whether this project wrote the checkpoint.
         folder: the folder of its files.
+        state: the optimizer's state, of a checkpoint of Graphcore's published program; None: not known.
         key: config key or flag that named it, for messages.
         allow_missing: let encoder weights that are missing start from random numbers.
         changes: log lines about changes of the weights since.
@@ -103,6 +117,7 @@ class Pretrained:
     settings: Dict[str, Any] = dataclasses.field(default_factory=dict)
     own: bool = False
     folder: Optional[Path] = None
+    state: Optional[OptimizerState] = None
     key: str = "pretrained_ckpt_path"
     allow_missing: bool = False
     changes: List[str] = dataclasses.field(default_factory=list)

@@ -356,6 +356,10 @@ class GraphcorePlatform(Platform):
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
         return tf.train.Checkpoint(iterations=optimizer.iterations, **self._moments)
 
+    def moments(self, optimizer: keras.optimizers.Optimizer, variable: tf.Variable) -> Tuple[tf.Variable, tf.Variable]:
+        first, second = (self._moments[moment][variable.name] for moment in MOMENTS)
+        return first, second
+
     def _fit(self, model: keras.Model, data: Any, updates: int, course: Optional[Course]) -> None:
         job, values, rates = self._job, IPUOutfeedQueue(), IPUOutfeedQueue()
         steps = job.update.micro_batches // self._replicas

@@ -17,6 +17,14 @@ from data_utils.packing.merge import pack_arrays
 from data_utils.records.arrays import GeneratedReader
 from tests.emulation.conftest import Emulation, Run, write_config
 from tests.support.fine_tuning_runs import PIECES, write_pieces, write_squad, write_sst2
+from tests.support.published_checkpoints import (
+    Options,
+    Sizes,
+    graph_paths,
+    random_moments,
+    random_weights,
+    write_published,
+)
 from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY, spec, write_arrays
 from tests.support.runs import evaluations, read_json
 from tests.support.squad_files import write_vocabulary
@@ -171,6 +179,21 @@ def test_updates_equal_those_on_stock_tensorflow(
     assert_same(ipu, stock, loss)
     before, after = weights.weights(), stock.weights()
     assert all(np.abs(after[name] - before[name]).max() > TOLERANCE for name in before if "kernel" in name)
+
+
+def test_a_training_of_graphcores_program_goes_on_as_on_stock_tensorflow(emulation: Emulation, tmp_path: Path) -> None:
+    begun, sizes, options = 4, Sizes(layers=2, words=VOCABULARY, positions=32), Options()
+    arrays = random_weights("pretraining", sizes, options)
+    paths, *moments = (
+        graph_paths("pretraining", values, sizes.layers, options) for values in (arrays, *random_moments(arrays))
+    )
+    prefix = write_published(tmp_path / f"{begun}.ckpt", paths, (moments[0], moments[1]), begun)
+    config = pretraining(tmp_path, total_num_train_samples=(begun + UPDATES) * BATCH * STEPS)
+    start = ["--pretrained-ckpt-path", str(prefix), "--continue-pretrained", "true"]
+    stock = emulation.software("pretraining", config, "continued-stock", *start)
+    ipu = emulation.emulated("pretraining", config, "continued-ipu", *start)
+    assert ipu.counts["updates"] == UPDATES
+    assert_same(ipu, stock, "mlm_loss")
 
 
 def test_two_replicas_and_two_instances_equal_one_with_twice_the_steps(emulation: Emulation, tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ A value is a list of R tensors, one for each replica. Variables are there once, 
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context, execute
 from tensorflow.python.framework import tensor_shape, tensor_util
@@ -32,13 +33,18 @@ class Round:
 
     Attributes:
         sums: gradient accumulators by name.
-        update: the ResourceUpdate that comes at the end, with its inputs.
+        updates: the ResourceUpdates that come at the end, with their inputs; one for all variables, or one for each.
     """
 
     def __init__(self) -> None:
         self.sums: Dict[str, Value] = {}
         self.micro_batch = 0
-        self.update: Optional[Tuple[Any, List[Value]]] = None
+        self.updates: Dict[Any, List[Value]] = {}
+
+    @property
+    def length(self) -> int:
+        """Micro batches after which the update comes; 0: never."""
+        return next((int(inputs[0][0]) for inputs in self.updates.values()), 0)
 
 
 class Interpreter:
@@ -68,9 +74,13 @@ class Interpreter:
             return None
         counts.add("executions")
         own = [a.handle if isinstance(a, tf.Variable) else a for a in tf.nest.flatten(arguments)]
-        inputs = [a for a in own if isinstance(a, tf.Tensor)] + list(function.captured_inputs)
-        results = self._graph(function.graph, [[value] * self._machine.replicas for value in inputs], Round())
-        return function._build_call_outputs([value[0] for value in results])
+        inputs = [tf.convert_to_tensor(a) for a in own if isinstance(a, (tf.Tensor, np.ndarray))]
+        return function._build_call_outputs(self.values(function.graph, [*inputs, *function.captured_inputs]))
+
+    def values(self, graph: Any, inputs: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        """The values of a graph's outputs on the first replica; all get the same inputs."""
+        results = self._graph(graph, [[value] * self._machine.replicas for value in inputs], Round())
+        return [value[0] for value in results]
 
     def _nodes_of(self, graph: Any) -> List[Node]:
         if graph not in self._nodes:
@@ -108,7 +118,7 @@ class Interpreter:
         if node.type in KERNELS:
             return KERNELS[node.type](node.op, inputs)
         if node.op not in self._attributes:
-            self._attributes[node.op] = _attributes(node.op)
+            self._attributes[node.op] = attributes_of(node.op)
         name, outputs = node.type.encode(), len(node.outputs)
         return list(execute.execute(name, outputs, inputs, self._attributes[node.op], context.context()) or [])
 
@@ -138,24 +148,23 @@ class Interpreter:
                 continue
             self._count_micro_batch(now)
             now.micro_batch += 1
-            if now.update and now.micro_batch == int(now.update[1][0][0]):
+            if now.micro_batch == now.length:
                 self._update(now)
                 now = Round()
         return values
 
     def _count_micro_batch(self, now: Round) -> None:
-        name = "micro_batches" if now.update else "predicted_micro_batches"
+        name = "micro_batches" if now.updates else "predicted_micro_batches"
         self._machine.counts.add(name, self._machine.replicas)
 
     def _resource_update(self, op: Any, inputs: List[Value], now: Round) -> List[Value]:
-        now.update = (op, inputs)
+        now.updates[op] = inputs
         return [[None] * self._machine.replicas for _ in op.outputs]
 
     def _update(self, now: Round) -> None:
-        if now.update:
-            op, inputs = now.update
+        for op, inputs in now.updates.items():
             self._graph(self._called(op, "to_apply"), inputs, now)
-            self._machine.counts.add("updates")
+        self._machine.counts.add("updates", bool(now.updates))
 
     # Queues and counters
 
@@ -206,7 +215,7 @@ class Interpreter:
         return [[value / number for value in total]]
 
 
-def _attributes(op: Any) -> Tuple[Any, ...]:
+def attributes_of(op: Any) -> Tuple[Any, ...]:
     """An op's attributes as eager execution takes them: name, value, name, value, …"""
     items = [(name, _plain(value)) for name, value in op.node_def.attr.items() if not name.startswith("_")]
     return tuple(part for item in items for part in item)

@@ -56,10 +56,10 @@ class Machine:
 
     @property
     def ipus(self) -> int:
-        """IPUs of all instances together."""
+        """IPUs of all instances together; one each where the configuration does not say."""
         if self._options is None:
             return 1
-        own = sum(device.auto_count for device in self._options.device_config)
+        own = sum(device.auto_count for device in self._options.device_config) or 1
         return own * max(1, self._options.multi_replica_process_count)
 
     @property

@@ -103,6 +103,7 @@ def write_bare(folder: Path, *names: str) -> None:
         (["model-9000", "model-10000"], "model-9000", "model-9000"),
         (["model-9000", "model-10000"], "/where/it/was/trained/model-9000", "model-9000"),
         (["model-9000", "model-10000"], "model-gone", "model-10000"),
+        (["900.ckpt", "1000.ckpt"], None, "1000.ckpt"),
     ],
 )
 def test_of_several_bare_tensorflow_checkpoints_the_newest_is_that_of_tensorflow(tmp_path, names, state, chosen):

@@ -116,9 +116,13 @@ UNKNOWN_KEYS = [
     case({"qqqqqqqq": 0}, "qqqqqqqq", "--help"),
 ]
 
+CONTINUED = {"continue_pretrained": True, "pretrained_ckpt_path": "run/120.ckpt"}
 BROKEN_RULES = [
     case({"bert_config/num_hidden_layers": 3}, "num_hidden_layers", "write 3 hid"),
     case({"bert_config/num_attention_heads": 3}, "num_attention_heads", "set num_attention_heads to"),
+    case({"continue_pretrained": True}, "continue_pretrained", "set pretrained_ckpt_path to the program's N.ckpt"),
+    case({**CONTINUED, "do_training": False}, "do_training", "nothing is trained"),
+    case({**CONTINUED, "optimizer_opts/name": "Muon"}, "optimizer_opts.name", "Muon has others"),
     case({"embedding_serialization_factor": 3}, "embedding_serialization_factor", "vocab_size to 1002"),
     case({STAGES: [["emb"], ["hid", "hide", "enc_out"], ["pool", "heads"]]}, "pipeline_stages", "mean hid"),
     case({STAGES: [["emb"], ["hid", "hid"], ["pool", "heads"]]}, "pipeline_stages", "enc_out pool heads"),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from settings.derived import decays_as_published
 from settings.fields import value_at
 from settings.loading import LoadedConfig, load_config, resolve_call
+from settings.published import decays_as_published
 from settings.schema import TrainingConfig, leaves
 from tests import ROOT
 from tests.support.config_files import FINE_TUNING, TINY, changed, write
@@ -192,7 +192,7 @@ def test_samples_take_precedence_over_epochs_with_a_note(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "published", "platform", "rule", "notes"),
     [
-        ("AdamW", True, "graphcore", "published", 0),
+        ("AdamW", True, "graphcore", "published", 1),
         ("AdamW", True, "auto", "usual", 1),
         ("AdamW", False, "auto", "usual", 0),
         ("LAMB", True, "graphcore", None, 0),  # the published rule, as before there was another
@@ -211,7 +211,7 @@ def test_decay_of_a_published_config_is_the_published_one_or_a_note_says_so(
     loaded = load(path, "--execution.platform", platform)
     assert loaded.config.optimizer_opts.decay_rule == rule
     assert decays_as_published(loaded.config) is (rule == "published" or platform == "graphcore")
-    assert [note.startswith("optimizer_opts.decay_rule: ") for note in loaded.notes] == [True] * notes
+    assert [note.startswith("optimizer_opts.decay_rule is unset: ") for note in loaded.notes] == [True] * notes
     for chosen in ("usual", "published"):
         loaded = load(path, "--execution.platform", platform, "--optimizer-opts.decay-rule", chosen)
         is_named = name == "Muon" and chosen == "published"

@@ -265,7 +265,7 @@ def test_a_folder_without_a_config_or_without_weights(source, tmp_path):
 
 def test_a_tensorflow_checkpoint_of_something_else(tmp_path):
     tf.train.Checkpoint(layer=tf.Variable([1.0])).write(str(tmp_path / "model"))
-    with pytest.raises(UserError, match="not of this project"):
+    with pytest.raises(UserError, match="not of a BERT of this project"):
         open_pretrained(str(tmp_path), "pretrained_ckpt_path")
 
 
