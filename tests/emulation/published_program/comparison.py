@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 WEIGHTS_LIMIT = 0.02  # largest rms difference of a weight as a share of the rms of its change
-TURNED, TURNED_LIMIT = 0.1, 0.02  # how much of the rms change a number may differ by; how many may differ by more
+TURNED, TURNED_LIMIT = 0.1, 0.005  # how much of the rms change a number may differ by; how many may differ by more
 STEPS_LIMIT = 0.5  # rms difference in float16 steps that is rounding: a quarter of the numbers differ by one step
 RATE_LIMIT = 1e-6  # relative
 Arrays = Mapping[str, np.ndarray]

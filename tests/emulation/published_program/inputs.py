@@ -51,12 +51,13 @@ def spec(settings: Mapping[str, Any]) -> FeatureSpec:
 
 
 def write_records(count: int, features: FeatureSpec, folder: Path) -> None:
-    """Write records that end with padding, and have one prediction less than there may be."""
+    """Write records that end with padding, and have one prediction less than there may be, none of them of [PAD]."""
     rows = GeneratedReader(features, 3, count).read(np.arange(count))
     tokens = rows["input_ids"].shape[1] - PADDING
     for name in ("input_ids", "input_mask", "segment_ids"):
         rows[name][:, tokens:] = 0
     rows["masked_lm_positions"] = np.minimum(rows["masked_lm_positions"], tokens - 1)
+    rows["masked_lm_ids"] = np.maximum(rows["masked_lm_ids"], 1)  # theirs takes [PAD] for no prediction
     for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
         rows[name][:, -1] = 0
     write_arrays(folder / "part.tfrecord", rows)
