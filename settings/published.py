@@ -56,8 +56,10 @@ def published_notes(config: TrainingConfig) -> List[str]:
 
 def decays_as_published(config: TrainingConfig) -> bool:
     """Return whether weights decay as in the program; see ``optimizer_opts.decay_rule``."""
-    rule = config.optimizer_opts.decay_rule
-    return runs_on_ipus(config) if rule is None else rule == "published"
+    options = config.optimizer_opts
+    if options.name == "Muon":  # which the program does not have
+        return False
+    return runs_on_ipus(config) if options.decay_rule is None else options.decay_rule == "published"
 
 
 def runs_on_ipus(config: TrainingConfig) -> bool:

@@ -214,6 +214,7 @@ def test_decay_of_a_published_config_is_the_published_one_or_a_note_says_so(
     assert [note.startswith("optimizer_opts.decay_rule is unset: ") for note in loaded.notes] == [True] * notes
     for chosen in ("usual", "published"):
         loaded = load(path, "--execution.platform", platform, "--optimizer-opts.decay-rule", chosen)
+        assert decays_as_published(loaded.config) is (chosen == "published" and name != "Muon")
         is_named = name == "Muon" and chosen == "published"
         assert loaded.config.optimizer_opts.decay_rule == chosen and len(loaded.notes) == is_named
 
