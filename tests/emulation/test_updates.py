@@ -17,14 +17,7 @@ from data_utils.packing.merge import pack_arrays
 from data_utils.records.arrays import GeneratedReader
 from tests.emulation.conftest import Emulation, Run, write_config
 from tests.support.fine_tuning_runs import PIECES, write_pieces, write_squad, write_sst2
-from tests.support.published_checkpoints import (
-    Options,
-    Sizes,
-    graph_paths,
-    random_moments,
-    random_weights,
-    write_published,
-)
+from tests.support.published_checkpoints import Options, Sizes, write_random
 from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY, spec, write_arrays
 from tests.support.runs import evaluations, read_json
 from tests.support.squad_files import write_vocabulary
@@ -182,12 +175,8 @@ def test_updates_equal_those_on_stock_tensorflow(
 
 
 def test_a_training_of_graphcores_program_goes_on_as_on_stock_tensorflow(emulation: Emulation, tmp_path: Path) -> None:
-    begun, sizes, options = 4, Sizes(layers=2, words=VOCABULARY, positions=32), Options()
-    arrays = random_weights("pretraining", sizes, options)
-    paths, *moments = (
-        graph_paths("pretraining", values, sizes.layers, options) for values in (arrays, *random_moments(arrays))
-    )
-    prefix = write_published(tmp_path / f"{begun}.ckpt", paths, (moments[0], moments[1]), begun)
+    begun, sizes = 4, Sizes(layers=2, words=VOCABULARY, positions=32)
+    prefix, *_ = write_random(tmp_path / f"{begun}.ckpt", "pretraining", sizes, Options(), begun)
     config = pretraining(tmp_path, total_num_train_samples=(begun + UPDATES) * BATCH * STEPS)
     start = ["--pretrained-ckpt-path", str(prefix), "--continue-pretrained", "true"]
     stock = emulation.software("pretraining", config, "continued-stock", *start)

@@ -13,9 +13,9 @@ from tests.support.published_checkpoints import (
     Options,
     Sizes,
     graph_paths,
-    random_moments,
     random_weights,
     write_published,
+    write_random,
 )
 from tests.support.record_samples import SEQUENCE, VOCABULARY
 from tests.support.runs import (
@@ -54,11 +54,7 @@ def config(path: Path, dataset: Path, start: Path, updates: int = UPDATES + 2, *
 
 
 def checkpoint(folder: Path, task: str, options: Options) -> tuple[Path, Arrays, tuple[Arrays, Arrays]]:
-    arrays = random_weights(task, SIZES, options)
-    moments = random_moments(arrays)
-    paths, *both = (graph_paths(task, values, SIZES.layers, options) for values in (arrays, *moments))
-    prefix = write_published(folder / f"{UPDATES}.ckpt", paths, (both[0], both[1]), UPDATES)
-    return prefix, arrays, moments
+    return write_random(folder / f"{UPDATES}.ckpt", task, SIZES, options, UPDATES)
 
 
 def in_a_run(name: str, arrays: Arrays) -> np.ndarray:

@@ -131,6 +131,16 @@ def graph_paths(task: str, arrays: Arrays, layers: int, options: Options) -> dic
     return paths
 
 
+def write_random(
+    prefix: Path, task: str, sizes: Sizes, options: Options, updates: int
+) -> tuple[Path, Arrays, tuple[Arrays, Arrays]]:
+    """Write random weights and moments; return ``prefix`` and both by PyTorch's names."""
+    arrays = random_weights(task, sizes, options)
+    moments = random_moments(arrays)
+    paths, first, second = (graph_paths(task, values, sizes.layers, options) for values in (arrays, *moments))
+    return write_published(prefix, paths, (first, second), updates), arrays, moments
+
+
 def write_published(
     prefix: Path,
     paths: Mapping[str, np.ndarray],

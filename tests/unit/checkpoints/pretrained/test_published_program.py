@@ -15,9 +15,9 @@ from tests.support.published_checkpoints import (
     Options,
     Sizes,
     graph_paths,
-    random_moments,
     random_weights,
     write_published,
+    write_random,
 )
 from utilities.errors import UserError
 
@@ -50,10 +50,8 @@ def run_config(**changes: object) -> str:
 def test_weights_and_moments_are_equal_to_the_bit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, task: str, options: Options
 ) -> None:
-    arrays = random_weights(task, SIZES, options)
-    moments = random_moments(arrays)
-    paths, first, second = (graph_paths(task, values, SIZES.layers, options) for values in (arrays, *moments))
-    start = open_pretrained(str(write_published(tmp_path / "120.ckpt", paths, (first, second), 120)), "k")
+    prefix, arrays, moments = write_random(tmp_path / "120.ckpt", task, SIZES, options, 120)
+    start = open_pretrained(str(prefix), "k")
     assert start.state is not None and start.state.updates == 120
     for read, expected in zip((start.weights, start.state.first, start.state.second), (arrays, *moments)):
         assert sorted(read) == sorted(expected)
