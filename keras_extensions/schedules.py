@@ -56,7 +56,7 @@ class Linear(WarmUp):
         return remaining
 
 
-class UpDown(keras.optimizers.schedules.LearningRateSchedule):
+class UpDown(WarmUp):
     """The schedule of Graphcore's published BERT: as :class:`Linear`, an update later, and never 0.
 
     With T updates, of which W = ⌊warmup_frac · T⌋ are warm-up, the update after n others has the rate
@@ -74,14 +74,10 @@ class UpDown(keras.optimizers.schedules.LearningRateSchedule):
     LEAST = 1e-7
 
     def __init__(self, max_learning_rate: float, total_steps: int, warmup_frac: float) -> None:
-        super().__init__()
-        assert max_learning_rate >= 0 and total_steps >= 1 and 0 <= warmup_frac <= 1
-        self.max_learning_rate = max_learning_rate
-        self.total_steps = total_steps
+        super().__init__(max_learning_rate, total_steps, warmup_frac)
         self.warmup_steps = int(warmup_frac * total_steps)
 
     def __call__(self, step: Union[int, tf.Tensor]) -> tf.Tensor:
-        """Return the rate after ``step`` updates, a float32 scalar."""
         done = tf.cast(step, tf.float32)
         up = (done / max(self.warmup_steps, 1)) * self.max_learning_rate
         down = self.max_learning_rate * ((self.total_steps - done - 1) / max(self.total_steps - self.warmup_steps, 1))
@@ -116,7 +112,7 @@ class Polynomial(WarmUp):
 
 def make_schedule(
     name: str, max_learning_rate: float, total_steps: int, warmup_frac: float, power: float = 1.0
-) -> keras.optimizers.schedules.LearningRateSchedule:
+) -> WarmUp:
     """Return the schedule that a config names; ``power`` is used by ``polynomial``."""
     if name == "polynomial":
         return Polynomial(max_learning_rate, total_steps, warmup_frac, power)

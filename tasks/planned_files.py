@@ -13,7 +13,7 @@ from settings.schema import TrainingConfig
 
 
 def check_files(config: TrainingConfig, task: str) -> None:
-    """Read the data set if it is there; for classification, the user's own files.
+    """Read the data set, which is there; for classification, the user's own files.
 
     Args:
         task: a name in ``model.tasks.TASKS``.
@@ -21,9 +21,9 @@ def check_files(config: TrainingConfig, task: str) -> None:
     Raises:
         UserError: a file cannot be used; the message names the file and the line.
     """
-    folder = Path(config.dataset_dir or "")
-    if config.generated_dataset or config.dataset_dir is None or not folder.is_dir():
+    if config.generated_dataset:
         return
+    folder = Path(config.dataset_dir or "")
     flags = {TRAIN: config.do_training, VALIDATION: config.do_validation, TEST: config.do_test}
     used = [name for name, is_used in flags.items() if is_used]
     if task == TOKEN_CLASSIFICATION:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
 
 from checkpoints.folder import Checkpoint
+from checkpoints.pretrained.model_folder import PUT_CONFIG
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import (
     Pretrained,
@@ -250,10 +251,7 @@ def _derive_architecture(config: TrainingConfig, start: InitialWeights) -> Archi
     """Return the architecture of the weights, for a config without ``bert_config``."""
     missing = [name for name in FIXED_SIZES if name not in start.architecture]
     if missing:
-        raise UserError(
-            f"{start.origin} does not specify its {missing[0]}; put the config that it was trained with beside it, as"
-            " bert_config.json"
-        )
+        raise UserError(f"{start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")
     factor = _serialization_factor(config, start.architecture["vocab_size"])
     heads = {"use_next_sentence": config.use_next_sentence, "pooling": config.embedding.pooling}
     own = {"embedding_serialization_factor": factor, **heads, **sparsity_options(config)}

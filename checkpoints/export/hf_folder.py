@@ -18,7 +18,7 @@ from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
 from checkpoints.export.saved_model import write_saved_model
 from checkpoints.pretrained.formats import VOCABULARY_DIGEST
-from checkpoints.pretrained.model_folder import CONFIG, HDF5, SAFETENSORS
+from checkpoints.pretrained.model_folder import CONFIG, HDF5, PUT_CONFIG, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import (
@@ -186,10 +186,7 @@ def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -
 def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
     missing = [name for name in ("num_attention_heads", "hidden_act") if name not in start.architecture]
     if missing:
-        raise UserError(
-            f"{start.key}: {start.origin} does not specify its {missing[0]}; put the config that it was trained with"
-            " beside it, as bert_config.json"
-        )
+        raise UserError(f"{start.key}: {start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")
     architecture = dataclasses.replace(Architecture(**start.architecture), vocab_size=exported.rows)
     config = hugging_face_config(architecture)
     if f"{CLASSIFIER}.weight" in exported.arrays:

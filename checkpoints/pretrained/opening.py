@@ -161,7 +161,8 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
         else:
             own = open_own(checkpoint.weights, key)
             facts, activation = {"task": own.task}, {}
-        architecture = {**activation, **_stated_beside(folder, own.sizes(), key), **own.sizes()}
+        sizes = own.sizes()
+        architecture = {**activation, **_stated_beside(folder, sizes, key), **sizes}
         vocabulary = find_vocabulary(folder)
         lower_case = read_tokenizer_files(vocabulary or folder / VOCABULARY_NAME, f"{key}: ").lower_case
     return Pretrained(

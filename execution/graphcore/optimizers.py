@@ -60,9 +60,10 @@ class DecoupledDecay(FullPrecision):
     def _resource_apply_dense(self, grad: tf.Tensor, handle: tf.Variable, apply_state: Any = None) -> Any:
         if not self._weight_decay_rate or (handle.shape.rank < 2 and not self._is_published):
             return super()._resource_apply_dense(grad, handle, apply_state)
-        decay = tf.cast(handle, tf.float32) * (self.rate() * self._weight_decay_rate)
         if self._is_published:
             decay = handle * tf.cast(self._weight_decay_rate, handle.dtype)
+        else:
+            decay = tf.cast(handle, tf.float32) * (self.rate() * self._weight_decay_rate)
         with tf.control_dependencies([handle.assign_sub(tf.cast(decay, handle.dtype))]):
             return super()._resource_apply_dense(grad, handle, apply_state)
 
