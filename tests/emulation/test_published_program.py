@@ -19,6 +19,7 @@ from tests.emulation.published_program.comparison import (
     table,
     weight_difference,
 )
+from tests.emulation.published_program.results import best_span
 from tests.emulation.published_program.weights import as_hugging_face, names_in_order, write_folder
 
 # The variables of a model with one layer, as their program lists them (width 4, 6 word pieces).
@@ -123,3 +124,10 @@ def test_configs_of_the_cases_are_json_with_samples_for_whole_updates() -> None:
         assert size == case.samples
         if case.task == "pretraining":
             assert settings["total_num_train_samples"] == case.updates * size
+
+
+def test_the_best_span_does_not_end_before_it_starts_and_has_at_most_30_tokens() -> None:
+    starts, ends = np.zeros(40, np.float16), np.zeros(40, np.float16)
+    starts[5], ends[3], ends[36] = 9.0, 8.0, 7.0  # 5 to 36 has 32 tokens; 3 comes before 5
+    ends[34] = 6.0
+    assert best_span(starts, ends) == (5, 34)

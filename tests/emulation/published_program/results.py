@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers import BertTokenizerFast
 
 from checkpoints.export.arrays import exported_arrays
 from checkpoints.pretrained.opening import open_pretrained
@@ -53,6 +54,7 @@ def row(case: Case, settings: Mapping[str, Any], folder: Path) -> comparison.Row
     before, after = (their_weights(case, settings, there, name) for name in ("before", "after"))
     ours = exported_arrays(open_pretrained(str(run), "run"), None, False).arrays
     faults = other_records(settings, folder) if case.task == "pretraining" else []
+    predictions, wrong = PREDICTIONS[case.task](folder) if case.task in PREDICTIONS else ("", [])
     return comparison.Row(
         name=case.name,
         theirs=theirs,
@@ -60,9 +62,9 @@ def row(case: Case, settings: Mapping[str, Any], folder: Path) -> comparison.Row
         rounding={name: comparison.logged_rounding(theirs[name][0], summed.get(name, BATCH)) for name in losses},
         rates=([update["learning_rate"] for update in updates], [period["learning_rate"] for period in periods]),
         weights=comparison.weight_difference(before, after, ours, NO_GRADIENT[case.task]),
-        predictions=PREDICTIONS[case.task](folder) if case.task in PREDICTIONS else "",
+        predictions=predictions,
         counts=comparison.other_counts(read_json(there / "counts.json"), read_json(folder / "here" / "counts.json")),
-        faults=[*faults, *other_lines(folder)],
+        faults=[*faults, *wrong, *other_lines(folder)],
     )
 
 
@@ -85,19 +87,41 @@ def other_lines(folder: Path) -> list[str]:
     return [f"{there} lines have {name} there, {here} here" for name, (there, here) in found.items() if there != here]
 
 
-def answers(folder: Path) -> str:
-    """Compare the answers to SQuAD's questions."""
-    theirs = read_json(folder / "there" / "predictions.json")
-    ours = read_json(folder / "here" / RUN / "predictions.json")
-    return f"{sum(ours[name] == text for name, text in theirs.items())} of {len(theirs)} answers equal"
+def answers(folder: Path) -> tuple[str, list[str]]:
+    """Compare the answers to SQuAD's questions, also with those that their logits give if only contexts can answer."""
+    theirs, ours = (
+        read_json(folder / "there" / "predictions.json"),
+        read_json(folder / "here" / RUN / "predictions.json"),
+    )
+    rows, logits = read_json(folder / "data" / "data.json")["validation"], np.load(folder / "there" / "predictions.npz")
+    tokenizer = BertTokenizerFast(str(folder / "data" / "vocab.txt"))
+    within = {}
+    for number, name in enumerate(rows["id"][: len(theirs)]):
+        context = rows["context"][number]
+        row = tokenizer(rows["question"][number], context, return_offsets_mapping=True)
+        tokens = [token for token, sequence in enumerate(row.sequence_ids()) if sequence == 1]
+        offsets = [row["offset_mapping"][token] for token in tokens]
+        start, end = best_span(*(logits[f"{side}_positions"][number][tokens] for side in ("start", "end")))
+        within[name] = context[offsets[start][0] : offsets[end][1]]
+    equal = sum(ours[name] == text for name, text in theirs.items())
+    faults = [f"{name} is answered otherwise" for name, text in within.items() if ours[name] != text]
+    return f"{equal} of {len(theirs)} answers equal, {len(within) - len(faults)} within contexts", faults
 
 
-def classes(folder: Path) -> str:
+def best_span(starts: np.ndarray, ends: np.ndarray) -> tuple[int, int]:
+    """Return the span of at most 30 tokens with the largest sum of its (S,) start and end logits."""
+    sums = np.add.outer(starts.astype(np.float32), ends.astype(np.float32))
+    allowed = np.triu(np.ones(sums.shape, bool)) & ~np.triu(np.ones(sums.shape, bool), 30)
+    return tuple(np.unravel_index(np.argmax(np.where(allowed, sums, -np.inf)), sums.shape))  # type: ignore[return-value]
+
+
+def classes(folder: Path) -> tuple[str, list[str]]:
     """Compare the predicted classes of MRPC's test set."""
     logits = np.load(folder / "there" / "predictions.npz")["labels"]
     (file,) = (folder / "here" / RUN).glob("submission/*")
     ours = [int(line.split("\t")[1]) for line in file.read_text().splitlines()[1:]]
-    return f"{int(np.sum(logits.argmax(axis=-1) == ours))} of {len(ours)} classes equal"
+    equal = int(np.sum(logits.argmax(axis=-1) == ours))
+    return f"{equal} of {len(ours)} classes equal", [] if equal == len(ours) else ["other classes"]
 
 
 PREDICTIONS = {"squad": answers, "classification": classes}
