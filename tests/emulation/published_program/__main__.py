@@ -53,7 +53,7 @@ def compared(case: Case, program: Path, environment: Path, output: Path) -> Row 
     write_folder(folder / "first weights", first, settings, case.task)
     here = [ROOT / SCRIPTS[case.task], *shared, "--pretrained-ckpt-path", folder / "first weights"]
     here += [] if case.own_order else ["--data.shuffle", "false"]
-    command = [*here, "--output-dir", folder / "here", "--name", RUN]
+    command = [*here, *case.here, "--output-dir", folder / "here", "--name", RUN]
     emulated(case, [settings, own_code()], folder / "here", [], command)
     return row(case, settings, folder)
 

@@ -20,6 +20,7 @@ STAGES = {  # in classification five, because their predictions come ten micro b
 ADAMW = {"name": "AdamW", "weight_decay_rate": 0.01, "learning_rate": {"max_learning_rate": 0.001}}
 LAMB = {"name": "LAMB", "weight_decay_rate": 0.01, "learning_rate": {"max_learning_rate": 0.01}}
 SHARDED = {"replicated_tensor_sharding": True}
+HALVED = ("--optimizer-opts.loss-scaling", "64", "--optimizer-opts.epsilon", "2e-6")
 SCRIPTS = {
     "pretraining": "run_pretraining.py",
     "squad": "run_squad.py",
@@ -33,6 +34,7 @@ class Case(NamedTuple):
     Attributes:
         changes: what it changes in the config.
         instances: processes of PopDist; 0: none.
+        here: flags for this project alone, without which it does not do what theirs does (README.md).
         own_order: whether this project takes the samples in its own order; otherwise as they are in the file.
     """
 
@@ -42,6 +44,7 @@ class Case(NamedTuple):
     replicas: int = 1
     instances: int = 0
     length: int = 128
+    here: tuple[str, ...] = ()
     own_order: bool = False
     updates: int = UPDATES
 
@@ -65,7 +68,7 @@ CASES = [
     Case("adamw, no decay", {"optimizer_opts": {**ADAMW, "weight_decay_rate": 0.0}}, own_order=True),
     Case("two replicas", {}, replicas=2),
     Case("sharded state", {"ipu_config": SHARDED}, replicas=2),
-    Case("two instances", {}, replicas=2, instances=2),
+    Case("two instances", {}, replicas=2, instances=2, here=HALVED),
     Case("all use options changed", LAYERS),
     Case("plain execution", {**PLAIN, "embedding_serialization_factor": 1}),
     Case("squad", {"optimizer_opts": ADAMW}, task="squad"),
