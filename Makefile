@@ -68,8 +68,8 @@ ipu-emulation: $(DEV)  ## runs on Graphcore's own Python code with emulated IPUs
 
 published-program: $(DEV)  ## Graphcore's own BERT beside this one on emulated IPUs, update by update (hours; tests/emulation/published_program): SOURCES=folder of the clone of graphcore/examples; BENCHMARK_ARGS="--only lamb adamw"
 	@test -n "$(SOURCES)" || { echo "error: name the folder of the clone of graphcore/examples: make published-program SOURCES=/path" >&2; exit 1; }
-	@$(PY) -m tests.emulation.published_program --sources $(SOURCES) $(BENCHMARK_ARGS)
-	@$(if $(BENCHMARK_ARGS),,$(PY) -m tests.emulation.published_program.their_tests --sources $(SOURCES))
+	@status=0; $(PY) -m tests.emulation.published_program --sources $(SOURCES) $(BENCHMARK_ARGS) || status=1; \
+		$(if $(BENCHMARK_ARGS),,$(PY) -m tests.emulation.published_program.their_tests --sources $(SOURCES) || status=1;) exit $$status
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
 	@$(PY) -m ruff check .

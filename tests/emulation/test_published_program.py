@@ -51,6 +51,7 @@ def row(**changes: object) -> Row:
 
 def test_rounding_of_a_logged_loss_is_a_step_of_its_sum_and_one_of_its_terms() -> None:
     assert logged_rounding(7.0, 40) == 0.25 / 40 + 2**-8  # 280 lies between 256 and 512, 7 between 4 and 8
+    assert logged_rounding(0.8, 2, 10) == 2**-10 / 2 + 2**-11 + 2**-7 / 10  # 1.6 is below 2, and 8 not below 8
     losses = np.random.default_rng(0).normal(7.0, 0.5, 40)
     logged = np.float32(np.sum(losses.astype(np.float16), dtype=np.float32).astype(np.float16)) / 40
     assert abs(logged - losses.mean()) < logged_rounding(7.0, 40)

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +43,20 @@ def compared(case: Case, program: Path, environment: Path, output: Path) -> Row 
     reason = write_inputs(case, settings, folder / "data")
     if reason:
         return reason
+    data = digest(path.read_bytes() for path in sorted((folder / "data").iterdir()))
     shared = ["--config", folder / "config.json", "--dataset-dir", folder / "data"]
     if case.task != "pretraining":  # which their program does not know as flags
         settings = {**settings, "vocab_file": str(folder / "data" / "vocab.txt"), "output_dir": str(folder / "there")}
     (folder / "config.json").write_text(json.dumps(settings, indent=1))
     side = folder / "there"
     there = [HERE / "driver.py", side, program / SCRIPTS[case.task], *shared, "--save-ckpt-path", side]
-    emulated(case, settings, side, ["--env", environment], there)
+    emulated(case, [settings, data], side, ["--env", environment], there)
     first = as_hugging_face(dict(np.load(folder / "there" / "before.npz")), settings, case.task)
     write_folder(folder / "first weights", first, settings, case.task)
     here = [ROOT / SCRIPTS[case.task], *shared, "--pretrained-ckpt-path", folder / "first weights"]
     here += [] if case.own_order else ["--data.shuffle", "false"]
     command = [*here, *case.here, "--output-dir", folder / "here", "--name", RUN]
-    emulated(case, [settings, own_code()], folder / "here", [], command)
+    emulated(case, [settings, data, own_code()], folder / "here", [], command)
     return row(case, settings, folder)
 
 
@@ -62,7 +64,11 @@ def own_code() -> str:
     """Return what identifies this project's own code, without its tests."""
     files = ["--", "*.py", ":!tests"]
     states = [subprocess.check_output(["git", *words, *files], cwd=ROOT) for words in (["ls-files", "-s"], ["diff"])]
-    return hashlib.sha256(b"".join(states)).hexdigest()
+    return digest(states)
+
+
+def digest(parts: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def emulated(case: Case, made_from: Any, side: Path, flags: list[Any], command: list[Any]) -> None:
@@ -109,19 +115,20 @@ def main() -> int:
     try:
         make_environment(options.env)
         program = extract_program(options.sources.resolve(), output / "program", options.branch)
-        for case in CASES:
-            if case.name in options.only:
-                case = case._replace(updates=options.updates)
-                try:
-                    result = compared(case, program, options.env.absolute(), output)
-                except RunError as problem:
-                    result, failed = str(problem), True
-                rows += [result] if isinstance(result, Row) else []
-                left_out += [f"{case.name}: {result}"] if isinstance(result, str) else []
-                print(table(rows), *left_out, sep="\n", flush=True)
+        for case in (case for case in CASES if case.name in options.only):
+            try:
+                result = compared(case._replace(updates=options.updates), program, options.env.absolute(), output)
+            except RunError as problem:
+                result, failed = str(problem), True
+            if isinstance(result, Row):
+                rows.append(result)
+                print(f"{case.name}: {'; '.join(result.problems()) or 'as wanted'}", flush=True)
+            else:
+                left_out.append(f"{case.name}: {result}")
     except SetupError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 1
+    print(table(rows), *left_out, sep="\n")
     return int(failed or any(row.problems() for row in rows))
 
 

@@ -20,9 +20,15 @@ def float16_step(value: float) -> float:
     return float(np.spacing(np.float16(abs(value))))
 
 
-def logged_rounding(loss: float, summed: int) -> float:
-    """Return by how much their logged mean of ``summed`` losses may be off: they round the sum to float16, and each."""
-    return float16_step(loss * summed) / summed + float16_step(loss)
+def logged_rounding(loss: float, summed: int, micro_batches: int = 0) -> float:
+    """Return by how much their logged mean of losses may be off.
+
+    Args:
+        summed: Losses of a micro batch, of which each and the sum are rounded to float16.
+        micro_batches: Whose losses are summed in float16, too; 0: in float32.
+    """
+    over_micro_batches = float16_step(loss * micro_batches) / micro_batches if micro_batches else 0.0
+    return float16_step(loss * summed) / summed + float16_step(loss) + over_micro_batches
 
 
 def rms(values: np.ndarray) -> float:

@@ -51,13 +51,17 @@ def spec(settings: Mapping[str, Any]) -> FeatureSpec:
 
 
 def write_records(count: int, features: FeatureSpec, folder: Path) -> None:
-    """Write records that end with padding, and have one prediction less than there may be, none of them of [PAD]."""
+    """Write records that end with padding, and have one prediction less than there may be, none of them of [PAD].
+
+    A third has another sentence next. Of as many with each label, the gradients of the pooler would cancel to rounding.
+    """
     rows = GeneratedReader(features, 3, count).read(np.arange(count))
     tokens = rows["input_ids"].shape[1] - PADDING
     for name in ("input_ids", "input_mask", "segment_ids"):
         rows[name][:, tokens:] = 0
     rows["masked_lm_positions"] = np.minimum(rows["masked_lm_positions"], tokens - 1)
     rows["masked_lm_ids"] = np.maximum(rows["masked_lm_ids"], 1)  # theirs takes [PAD] for no prediction
+    rows["next_sentence_labels"][:, 0] = np.arange(count) % 3 == 0
     for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
         rows[name][:, -1] = 0
     write_arrays(folder / "part.tfrecord", rows)

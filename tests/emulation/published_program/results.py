@@ -51,6 +51,7 @@ def row(case: Case, settings: Mapping[str, Any], folder: Path) -> comparison.Row
         name: [float(np.mean([update[part] for part in parts])) for update in updates] for name, parts in losses.items()
     }
     summed = {"mlm_loss": BATCH * (settings.get("max_predictions_per_seq", 1) - 1)}
+    micro_batches = 0 if case.task == "pretraining" else case.steps  # there Keras' own metrics are float16
     before, after = (their_weights(case, settings, there, name) for name in ("before", "after"))
     ours = exported_arrays(open_pretrained(str(run), "run"), None, False).arrays
     faults = other_records(settings, folder) if case.task == "pretraining" else []
@@ -59,7 +60,9 @@ def row(case: Case, settings: Mapping[str, Any], folder: Path) -> comparison.Row
         name=case.name,
         theirs=theirs,
         ours={name: [period["metrics"][name] for period in periods] for name in losses},
-        rounding={name: comparison.logged_rounding(theirs[name][0], summed.get(name, BATCH)) for name in losses},
+        rounding={
+            name: comparison.logged_rounding(theirs[name][0], summed.get(name, BATCH), micro_batches) for name in losses
+        },
         rates=([update["learning_rate"] for update in updates], [period["learning_rate"] for period in periods]),
         weights=comparison.weight_difference(before, after, ours, NO_GRADIENT[case.task]),
         predictions=predictions,
@@ -87,7 +90,11 @@ def other_lines(folder: Path, instances: int) -> list[str]:
     """
     outputs = [(folder / side / "output.txt").read_text(errors="replace") for side in ("there", "here")]
     found = {name: [len(re.findall(pattern, text)) for text in outputs] for name, pattern in PATTERNS.items()}
-    return [f"{there} lines have {name} there, {here} here" for name, (there, here) in found.items() if there != instances * here]
+    return [
+        f"{there} lines have {name} there, {here} here"
+        for name, (there, here) in found.items()
+        if there != instances * here
+    ]
 
 
 def answers(folder: Path) -> tuple[str, list[str]]:
