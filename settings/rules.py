@@ -184,6 +184,8 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
             "the checkpoint has the moments of LAMB or AdamW, and Muon has others",
             "set optimizer_opts.name to the checkpoint's, or remove continue_pretrained",
         )
+    if config.new_length and not config.resume:
+        yield SettingError(["new_length", "resume"], "there is no run whose length it changes", "set resume, too")
     if config.word_vectors and task != PRETRAINING:
         yield SettingError(["word_vectors"], f"{task} starts from trained weights", "remove word_vectors")
     if config.glue_task is not None and task != CLASSIFICATION:

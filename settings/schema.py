@@ -303,6 +303,11 @@ class TrainingConfig(Section):
         description="Resume the run of this name from its newest whole checkpoint. Settings that influence the outcome "
         "must not have changed.",
     )
+    new_length: Annotated[bool, PER_PROCESS] = Field(
+        False,
+        description="With resume: go on with another total_num_train_samples or num_epochs, also after the end. The "
+        "learning rate goes on where the schedule of the new length has it.",
+    )
     on_divergence: Annotated[Literal["stop", "rewind"], MAY_CHANGE] = Field(
         "stop",
         description="At a loss that is not a number, or that explodes: stop, or go back to the last checkpoint and "

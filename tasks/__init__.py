@@ -13,7 +13,7 @@ import importlib
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
 from pydantic import ValidationError
 
@@ -31,6 +31,7 @@ from utilities.validation import first_problem
 
 if TYPE_CHECKING:  # imports TensorFlow
     from execution.interface import Platform
+    from keras_extensions.listeners.reporting import Period
     from tasks.answering import Model
     from training.initial_weights import InitialWeights
     from training.task import BuiltModel
@@ -56,7 +57,13 @@ def check_metric(config: TrainingConfig, task: str) -> None:
             raise UserError(f"evaluation.metric is {metric}; set it to one of {', '.join(names)}")
 
 
-def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: Any) -> Result:
+def train(
+    task: str,
+    config: Union[Source, Sequence[Source]],
+    /,
+    until: Optional[Callable[[Period], bool]] = None,
+    **overrides: Any,
+) -> Result:
     """Train and evaluate in this process, as the command of the task does.
 
     In the main thread, an interrupt during the training saves the state and raises :class:`utilities.errors.Stopped`,
@@ -69,6 +76,7 @@ def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: An
     Args:
         task: ``pretraining``, ``squad``, ``classification``, ``token_classification`` or ``sentence_embedding``.
         config: a config: its path, its values as a dict, or an object; or a list of a config and overlays.
+        until: called after each logging period; if it returns True, the run is saved and stops as by a signal.
         overrides: values that take precedence, such as ``seed=1``, ``evaluation={"every": "epoch"}`` or
             ``**{"optimizer_opts.name": "LAMB"}``; they are checked as those of the flags are.
 
@@ -95,19 +103,22 @@ def train(task: str, config: Union[Source, Sequence[Source]], /, **overrides: An
 
     free_models()  # of results that the caller has dropped
     try:
-        result = run_config(loaded, started)
+        result = run_config(loaded, started, until)
     finally:
         free_models()
     assert result is not None, "one seed has one result"
     return result
 
 
-def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
+def run_config(
+    loaded: LoadedConfig, started: float, until: Optional[Callable[[Period], bool]] = None
+) -> Optional[Result]:
     """Train and evaluate, for the commands and for :func:`train`.
 
     Args:
         loaded: the config and the origin of its values.
         started: ``time.perf_counter()`` when the program or the call started.
+        until: as :func:`train` has it.
 
     Returns:
         The result of the run; None with several seeds.
@@ -117,7 +128,7 @@ def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
         from training.seeds import train_with_seeds
 
         task = task_class(loaded.task)
-    return train_with_seeds(loaded, task, started)
+    return train_with_seeds(loaded, task, started, until)
 
 
 def write_baseline(folder: Path, scores: Mapping[str, float]) -> None:

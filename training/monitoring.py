@@ -7,12 +7,13 @@ import logging
 import math
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from data_utils.records.pipeline import SampleReader
 from keras_extensions.listeners.outputs import LiveReport, MetricsFile, TensorBoardScalars
 from keras_extensions.listeners.progress import Progress
 from keras_extensions.listeners.reporting import Listener, Period
+from keras_extensions.listeners.signals import StopRequest
 from keras_extensions.listeners.wandb_run import WandbRun
 from reports.reference import ABOVE, BELOW, ON_TRACK, REFERENCE_NAME, Band, BandMonitor
 from reports.run_files import read_run_folder
@@ -56,6 +57,21 @@ def wandb_config(config: TrainingConfig) -> Dict[str, Any]:
 def report_command(folder: Path) -> List[str]:
     """Return the command that writes the report during training."""
     return [sys.executable, "-m", "reports", "--live", str(folder.resolve())]
+
+
+class StopWhen(Listener):
+    """Stops the run after a logging period, as a signal would.
+
+    Args:
+        until: returns whether to stop.
+    """
+
+    def __init__(self, until: Callable[[Period], bool], request: StopRequest) -> None:
+        self._until, self._request = until, request
+
+    def period(self, period: Period) -> None:
+        if self._until(period):
+            self._request.signal = self._request.signal or "SIGTERM"
 
 
 class ReferenceCheck(Listener):

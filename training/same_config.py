@@ -54,11 +54,13 @@ def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: 
         UserError: the config would change the outcome; the message names every field that does.
     """
     fields = differences_by_field(config, recorded)
+    if config.new_length:
+        fields = {name: text for name, text in fields.items() if name not in LENGTHS}
     changed = "; ".join(fields.values())
     if changed and LENGTHS.issuperset(fields):
         raise UserError(
-            f"resume: {changed}, which decides every learning rate of {run}. Set that back; to train longer,"
-            f" begin a new run from its weights: --pretrained-ckpt-path {run} --name ANOTHER"
+            f"resume: {changed}, which decides every learning rate of {run}. Set that back, or let the learning"
+            " rate go on where the new schedule has it: --new-length true"
         )
     if changed:
         raise UserError(

@@ -12,11 +12,12 @@ import logging
 import statistics
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional
 
 from execution.processes import Processes
 from keras_extensions.backend import free_models
 from keras_extensions.listeners.progress import run_log
+from keras_extensions.listeners.reporting import Period
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
 from training.chief import shared_run_folder
@@ -35,14 +36,16 @@ SUMMARY = "seeds"
 Scores = Mapping[int, Mapping[str, float]]
 
 
-def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) -> Optional[Result]:
+def train_with_seeds(
+    loaded: LoadedConfig, make_task: MakeTask, started: float, until: Optional[Callable[[Period], bool]] = None
+) -> Optional[Result]:
     """Train and evaluate once, or once for each of the config's ``seeds``.
 
     With several seeds, the run's folder contains a run folder for each, and ``seeds.json`` and ``seeds.txt`` with all
     scores, their mean, and their sample standard deviation. With ``resume``, finished seeds are not trained again.
 
     Args:
-        loaded, make_task, started: see :func:`training.trainer.train_run`.
+        loaded, make_task, started, until: see :func:`training.trainer.train_run`.
 
     Returns:
         The result of the run; None with several seeds, whose models are freed one by one.
@@ -52,7 +55,7 @@ def train_with_seeds(loaded: LoadedConfig, make_task: MakeTask, started: float) 
     for note in loaded.notes if processes.is_chief else ():
         logger.warning(note)
     if config.seeds is None:
-        return train_run(loaded, make_task, started, processes)
+        return train_run(loaded, make_task, started, processes, until)
     with process_failures(processes):
         if not processes.is_single:
             configured_platform(config, processes)  # joins them

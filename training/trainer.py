@@ -7,14 +7,14 @@ import dataclasses
 import functools
 import logging
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple
 
 from checkpoints.state import load_weights
 from execution.interface import Platform
 from execution.processes import Processes
 from keras_extensions.backend import keras
 from keras_extensions.listeners.progress import EarlyRecords, early_log, run_log
-from keras_extensions.listeners.reporting import closing
+from keras_extensions.listeners.reporting import Period, closing
 from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
@@ -42,7 +42,7 @@ from training.initial_weights import (
 )
 from training.loop import TrainingLoop
 from training.machine import configured_platform, warn_of_ignored_settings
-from training.monitoring import make_listeners
+from training.monitoring import StopWhen, make_listeners
 from training.resume import (
     Position,
     check_same_data,
@@ -94,7 +94,13 @@ class Result:
     model: keras.Model = dataclasses.field(repr=False)
 
 
-def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, processes: Processes) -> Result:
+def train_run(
+    loaded: LoadedConfig,
+    make_task: MakeTask,
+    started: float,
+    processes: Processes,
+    until: Optional[Callable[[Period], bool]] = None,
+) -> Result:
     """Train and evaluate according to the config.
 
     Args:
@@ -102,6 +108,7 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
         make_task: creates the task.
         started: ``time.perf_counter()`` when the program started.
         processes: the processes that train together.
+        until: called after each logging period; the run is saved and stops, as by a signal, if it returns True.
 
     Raises:
         UserError: data, checkpoint or folder does not match the config.
@@ -152,6 +159,8 @@ def train_run(loaded: LoadedConfig, make_task: MakeTask, started: float, process
                 if processes.is_chief:
                     warn_of_ignored_settings(loaded, platform, processes)
                 listeners = make_listeners(config, run, reference) if processes.is_chief else []
+                if until is not None:
+                    listeners.append(StopWhen(until, stop))
                 context = RunContext(
                     config=config,
                     task=task,

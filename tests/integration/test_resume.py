@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from checkpoints.folder import facts_as_json, read_facts
+from tasks import train as train_in_python
 from tests.support.runs import (
     Killed,
     assert_same_run,
@@ -32,6 +33,7 @@ from tests.support.runs import (
     write_config,
     write_dataset,
 )
+from utilities.errors import Stopped
 
 pytestmark = pytest.mark.slow
 
@@ -264,11 +266,34 @@ def test_a_complete_run_has_nothing_left_to_train(whole, config, root):
     assert_same_run(run, whole)
 
 
-def test_a_run_that_should_train_longer_is_shown_the_way(whole, config, root):
-    run = copy_of(whole, "longer")
-    longer = ["--resume", "--total-num-train-samples", "100000"]
-    outcome = train(config, root / "runs", "--name", "longer", *longer, status=2)
-    assert f"--pretrained-ckpt-path {run}" in outcome.error and "total_num_train_samples" in outcome.error
+def rates_after(run: Path, step: int) -> list[float]:
+    return [line["learning_rate"] for line in logged(run) if line["step"] > step]
+
+
+def test_a_run_goes_on_with_a_new_length_only_if_asked(stopped, whole, config, root):
+    """Its rates are those of the new schedule from there on, sooner at its end or later, also after the end."""
+    recorded = json.loads((whole / "resolved_config.json").read_text())["config"]
+    each = recorded["total_num_train_samples"] // UPDATES
+    peak = recorded["optimizer_opts"]["learning_rate"]["max_learning_rate"]
+    warm_up = recorded["optimizer_opts"]["learning_rate"]["warmup_frac"]
+    for name, source, begun, updates in (("sooner", stopped[0], 10, 16), ("later", whole, UPDATES, UPDATES + 6)):
+        run = copy_of(source, name)
+        longer = ["--name", name, "--resume", "--total-num-train-samples", str(updates * each)]
+        refused = train(config, root / "runs", *longer, status=2)
+        assert "--new-length true" in refused.error and "total_num_train_samples" in refused.error
+        train(config, root / "runs", *longer, "--new-length", "true", status=0)
+        steps = [line["step"] for line in logged(run)]
+        assert steps[-1] == updates and steps == sorted(set(steps))
+        first = round(warm_up * updates)
+        wanted = [peak * (updates - step + 1) / (updates - first) for step in steps if step > begun]
+        np.testing.assert_allclose(rates_after(run, begun), wanted, rtol=1e-5)
+
+
+def test_python_stops_a_run_after_a_period(config, root):
+    with pytest.raises(Stopped, match="at step 6"):
+        train_in_python("pretraining", config, until=lambda period: period.step >= 6, name="until",
+                        output_dir=str(root / "runs"))  # fmt: skip
+    assert checkpoints(root / "runs" / "until")[-1] == "step-00000006"
 
 
 def test_nothing_to_resume(config, root, whole):
