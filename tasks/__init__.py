@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, 
 from pydantic import ValidationError
 
 from execution.software.cluster.membership import read_membership
-from model.tasks import TASKS
+from model.tasks import PRETRAINING, TASKS
 from reports.run_files import BASELINE
 from settings.config_files import Source
 from settings.loading import LoadedConfig, resolve_call
@@ -112,6 +112,11 @@ def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
     Returns:
         The result of the run; None with several seeds.
     """
+    if loaded.task != PRETRAINING:
+        from tasks.fitted_rows import fitted
+
+        with waiting("reading the data"):
+            loaded = fitted(loaded, fetch=True)
     # TensorFlow is imported here, so that plans and errors of the config appear at once.
     with waiting("loading TensorFlow"):
         from training.seeds import train_with_seeds

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
+from checkpoints.folder import USUAL_LENGTH
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
@@ -234,7 +235,7 @@ def usual_length(start: Pretrained, task: str) -> int:
         if known is not None and known.length is not None:
             return min(known.length, positions)
     if start.own:
-        trained = (start.settings.get("config") or {}).get("max_seq_length")
+        trained = start.settings.get(USUAL_LENGTH) or (start.settings.get("config") or {}).get("max_seq_length")
         same = trained if start.settings.get("task") == task else None
         return min(same or start.trained_positions or positions, positions)
     longest = int(min(positions, positions if start.longest_text is None else start.longest_text))
