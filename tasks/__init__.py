@@ -9,6 +9,7 @@ add a row to the registry, and write a script like ``run_squad.py`` and a config
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import time
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, 
 from pydantic import ValidationError
 
 from execution.software.cluster.membership import read_membership
-from model.tasks import PRETRAINING, TASKS
+from model.tasks import TASKS
 from reports.run_files import BASELINE
 from settings.config_files import Source
 from settings.loading import LoadedConfig, resolve_call
@@ -112,17 +113,27 @@ def run_config(loaded: LoadedConfig, started: float) -> Optional[Result]:
     Returns:
         The result of the run; None with several seeds.
     """
-    if loaded.task != PRETRAINING:
-        from tasks.fitted_rows import fitted
-
-        with waiting("reading the data"):
-            loaded = fitted(loaded, fetch=True)
-    # TensorFlow is imported here, so that plans and errors of the config appear at once.
+    # TensorFlow is imported after this, so that plans and errors of the config and of paths appear at once.
+    loaded = _prepared(loaded)
     with waiting("loading TensorFlow"):
         from training.seeds import train_with_seeds
 
         task = task_class(loaded.task)
     return train_with_seeds(loaded, task, started)
+
+
+def _prepared(loaded: LoadedConfig) -> LoadedConfig:
+    """Check the paths of a run, and fit its rows to the data; of several processes, the chief reports what is wrong."""
+    from tasks.fitted_rows import fitted
+    from tasks.planned_files import check_paths
+
+    several = read_membership().count > 1
+    with contextlib.suppress(*[UserError] * several):
+        if not several:
+            check_paths(loaded.config, loaded.task)
+        with waiting("reading the data"):
+            loaded = fitted(loaded, fetch=True)
+    return loaded
 
 
 def write_baseline(folder: Path, scores: Mapping[str, float]) -> None:
@@ -209,6 +220,9 @@ def load(
         >>> model("a gorgeous, witty, seductive movie")[0].label  # doctest: +SKIP
         'positive'
     """
+    from tasks.named_models import check_named
+
+    check_named(checkpoint, "load", task)
     with waiting("loading TensorFlow"):
         from tasks.answering import load_model
     return load_model(

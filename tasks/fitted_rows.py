@@ -78,7 +78,8 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
         UserError: a file of the data set cannot be used.
     """
     config, task = loaded.config, loaded.task
-    is_open = loaded.origins[LENGTH] == loaded.origins[SEQUENCES] == DEFAULT
+    # Packs that are set have rows of the default length.
+    is_open = loaded.origins[LENGTH] == DEFAULT and config.packing.max_sequences_per_pack is None
     if task not in (CLASSIFICATION, TOKEN_CLASSIFICATION, SENTENCE_EMBEDDING) or not is_open:
         return loaded
     if config.generated_dataset or runs_on_ipus(config):
@@ -96,7 +97,8 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
     values: Dict[str, Any] = {LENGTH: length}
     # The losses of sentence embeddings compare all samples of a micro batch, and a rate may follow its rows.
     follows_rows = config.optimizer_opts.learning_rate.reference_global_batch is not None
-    if config.do_training and task != SENTENCE_EMBEDDING and not follows_rows:
+    may_pack = loaded.origins[SEQUENCES] == DEFAULT and task != SENTENCE_EMBEDDING and not follows_rows
+    if config.do_training and may_pack:
         packs = fitting_packs(np.minimum(measured.trained, length), length, config.global_batch.micro_batch_size)
         if packs is not None:
             values.update({SEQUENCES: packs.sequences, BETAS: False, MICRO_BATCH: packs.rows})
