@@ -85,7 +85,9 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
     if config.generated_dataset or runs_on_ipus(config):
         return loaded
     if config.resume:
-        return _as_begun(loaded)
+        begun = _as_begun(loaded)
+        if begun is not None:
+            return begun
     folder = _weights_folder(config, fetch)
     tokenizer, positions = _tokenizer(config, folder), _positions(config, folder)
     with _quiet():
@@ -175,8 +177,8 @@ def _with(loaded: LoadedConfig, values: Dict[str, Any], shown: str) -> LoadedCon
     return dataclasses.replace(loaded, config=with_values(loaded.config, values), origins=origins, rows=shown)
 
 
-def _as_begun(loaded: LoadedConfig) -> LoadedConfig:
-    """Return the config with the rows of the run to resume, which are not chosen again."""
+def _as_begun(loaded: LoadedConfig) -> Optional[LoadedConfig]:
+    """Return the config with the rows of the run to resume, which are not chosen again; None if no file has them."""
     path = Path(loaded.config.output_dir) / str(loaded.config.name) / RESOLVED
     try:
         content = read_json_object(path)
@@ -184,7 +186,7 @@ def _as_begun(loaded: LoadedConfig) -> LoadedConfig:
         values = {name: value_at(content["config"], tuple(name.split("."))) for name in (LENGTH, *chosen)}
         begun = with_values(loaded.config, {LENGTH: TrainingConfig(**{LENGTH: values[LENGTH]}).max_seq_length})
     except (UserError, OSError, KeyError, TypeError, AttributeError, ValueError):  # whoever resumes the run reports it
-        return loaded
+        return None
     loaded = dataclasses.replace(loaded, config=begun)
     return _with(loaded, values, f"{begun.max_seq_length} tokens, as the run was begun") if chosen else loaded
 

@@ -1,4 +1,4 @@
-"""A fine-tuning that leaves its rows open is that of the values it chooses, scores as padded, and cuts nothing later."""
+"""A fine-tuning that leaves its rows open has the values that it chooses, scores as padded, and cuts nothing later."""
 
 from __future__ import annotations
 
