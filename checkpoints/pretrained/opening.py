@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import re
 from pathlib import Path
 from typing import Any, Dict
 
@@ -18,6 +17,7 @@ from checkpoints.pretrained.formats import (
     open_weights_file,
 )
 from checkpoints.pretrained.model_folder import config_file, find_lower_case, read_architecture, read_config
+from checkpoints.pretrained.naming import check_exists, weights_prefix
 from checkpoints.pretrained.own_checkpoint import neutral_weights, open_own
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.published_program import ACTIVATION, is_published, published_checkpoint
@@ -33,8 +33,6 @@ logger = logging.getLogger(__name__)
 ADAPTER = "adapter_config.json"  # of PEFT, whose weights change those of another model
 MERGE = "merge it into the weights (PEFT: merge_and_unload)"
 _UNREAD = ("flax_model.msgpack", ".onnx", ".gguf", ".ot", ".tflite", "model.ckpt", ".pb")  # weights in other formats
-REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co
-_DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
 # Fields that describe how a run computes or changes its model; the weights that are read here are dense and whole.
 _RUN_FIELDS = (
     "embedding_serialization_factor", "sparsity_ratio", "sparsity_block_size", "sparse_parts", "sparsity_kernel",
@@ -66,7 +64,8 @@ def _open(name_or_path: str, key: str) -> Pretrained:
     path = Path(name_or_path)
     if path.is_dir():
         return _open_folder(path, str(path), key)
-    prefix = Path(_DATA_FILE.sub("", str(path)))
+    check_exists(name_or_path, key)
+    prefix = weights_prefix(path)
     if Path(f"{prefix}.index").is_file():
         return _open_tensorflow(find_checkpoint(prefix, key), key)
     if path.is_file() and is_weights_file(path):
@@ -74,9 +73,7 @@ def _open(name_or_path: str, key: str) -> Pretrained:
     if path.exists():
         known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
         raise UserError(f"{key}: {path} does not have the suffix of a weights file ({known}, .index); name its folder")
-    if key == REMOTE_KEY and hub_model.is_model_name(name_or_path):
-        return _open_folder(hub_model.fetch(name_or_path, key), f"{name_or_path} of huggingface.co", key)
-    raise UserError(f"{key}: there is no folder or file {path}; correct the path")
+    return _open_folder(hub_model.fetch(name_or_path, key), f"{name_or_path} of huggingface.co", key)
 
 
 def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
