@@ -42,6 +42,7 @@ from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
 from utilities.files import only_command_in
 from utilities.tables import aligned
+from utilities.text_folder import model_folder
 
 PROGRAM = "run_from_text.py"
 # Fields that the command decides itself, with what to do instead of setting them.
@@ -249,6 +250,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("standard input is read once, and this command repeats; write it to a file first")
     if options.start_from is not None and not Path(options.start_from).is_dir():
         raise UserError(f"--start-from {options.start_from}: is no folder; name a Hugging Face folder of a BERT")
+    if options.start_from is not None:
+        options.start_from = str(model_folder(Path(options.start_from), "--start-from"))
 
 
 def _name(options: argparse.Namespace) -> str:
