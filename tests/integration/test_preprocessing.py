@@ -103,8 +103,8 @@ def documents(folder: Path) -> set[str]:
 
 
 def test_held_out_documents(data_set: Path, tmp_path: Path) -> None:
-    """Whole documents are held out, and the same ones for another length, seed and number of workers."""
-    common = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--validation-fraction", 0.2]
+    """Whole documents of about a tenth are held out, the same ones for another length, seed and number of workers."""
+    common = ["--sentences", data_set / "corpus", "--vocab-file", data_set / "vocab.txt", "--validation-fraction", 0.1]
     sizes = {"short": [32, 10, 0.3, 7, 1], "long": [128, 20, 0.15, 8, 2]}
     held_out = {}
     for name, (length, predictions, share, seed, workers) in sizes.items():
