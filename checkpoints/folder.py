@@ -33,6 +33,7 @@ BEST = "best.json"  # in the folder of all checkpoints: the step of the best one
 WEIGHTS = "weights"
 OPTIMIZER = "optimizer"
 VOCABULARY = "vocab.txt"
+USUAL_LENGTH = "usual_length"  # a fact: tokens of a text to predict, if they are not the run's max_seq_length
 FORMAT = "bert-checkpoint"
 VERSION = 2
 

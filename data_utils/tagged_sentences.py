@@ -60,8 +60,23 @@ class Sentences(NamedTuple):
     texts: Optional[List[Tuple[str, List[Place]]]] = None
 
 
+def sentences_file(dataset_dir: Optional[str], split: str) -> Path:
+    """Return the file of a split.
+
+    Raises:
+        UserError: there is none, or no folder is named.
+    """
+    if dataset_dir is None:
+        raise UserError("dataset_dir is not set; set it to the folder of train.txt, valid.txt and test.txt")
+    paths = [Path(dataset_dir) / name for name in FILES[split]]
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        raise UserError(f"dataset_dir: {dataset_dir} has no {' or '.join(FILES[split])}; copy the {split} data there")
+    return path
+
+
 def read_sentences(
-    dataset_dir: str, split: str, word_column: Optional[int] = None, tag_column: Optional[int] = None
+    dataset_dir: Optional[str], split: str, word_column: Optional[int] = None, tag_column: Optional[int] = None
 ) -> Sentences:
     """Read a split from one of ``FILES``: columns, or the JSON lines of CLUENER or Hugging Face.
 
@@ -71,10 +86,7 @@ def read_sentences(
     Raises:
         UserError: there is no such file, or one of its lines cannot be used; the message names file, line and fix.
     """
-    paths = [Path(dataset_dir) / name for name in FILES[split]]
-    path = next((path for path in paths if path.is_file()), None)
-    if path is None:
-        raise UserError(f"dataset_dir: {dataset_dir} has no {' or '.join(FILES[split])}; copy the {split} data there")
+    path = sentences_file(dataset_dir, split)
     if path.suffix in (".json", ".jsonl"):
         sentences = _from_json(path)
     elif path.suffix in (".csv", ".tsv"):

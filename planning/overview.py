@@ -55,6 +55,7 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True
     yield from titled("Config", ("field", "value", "from"), _config_rows(loaded, fields))
     run = planned(config, task)
     rows = [*_run_rows(config, task, processes, everything), *_parameter_rows(run)]
+    rows[1:1] = [("rows", loaded.rows)] if loaded.rows else []
     yield from titled("Run", (), rows)
     if run is None:
         source = weights_key(config)

@@ -13,6 +13,7 @@ from utilities.errors import UserError
 from utilities.files import read_json_lines
 from utilities.history import HISTORY_NAME, History
 from utilities.secrets import mask_value
+from utilities.text_folder import run_folders
 
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard
@@ -129,8 +130,12 @@ class RunData:
         return float(value) if is_number(value) else None
 
 
+def _is_run(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _RUN_FILES)
+
+
 def read_run_folder(folder: Path) -> RunData:
-    """Read a run folder, in which any file may be absent.
+    """Read a run folder, in which any file may be absent; of a folder of ``run_from_text.py``, its last run.
 
     Raises:
         UserError: there is no such folder, or it contains no run.
@@ -138,7 +143,8 @@ def read_run_folder(folder: Path) -> RunData:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"run folder {folder} does not exist; give the folder that a training run wrote")
-    if not any((folder / name).is_file() for name in _RUN_FILES):
+    folder = next(filter(_is_run, reversed(run_folders(folder) or ())), folder)
+    if not _is_run(folder):
         raise UserError(f"{folder} contains no run (no {', '.join(_RUN_FILES)}); name the folder of one")
     notes: List[str] = []
     resolved = _read_object(folder / "resolved_config.json", notes)

@@ -216,7 +216,8 @@ class Packing(Section):
     max_sequences_per_pack: Optional[Count] = Field(
         None,
         description="Most sequences in a pack, as the data set was packed by data_utils.packing; in fine-tuning, "
-        "samples are packed at the start of the run. Unset: one padded sequence a row.",
+        "samples are packed at the start of the run. Unset: one padded sequence a row; or, if "
+        "max_seq_length is unset too and the task is classification or entities, as many as save half of the rows.",
     )
     max_predictions_per_pack: Optional[Count] = Field(
         None,

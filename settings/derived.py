@@ -63,7 +63,15 @@ def derive(
     if config.optimizer_opts.gradient_accumulation_reduction is None:
         reduction = "running_mean" if runs_on_ipus(config) else "mean"
         derived["optimizer_opts.gradient_accumulation_reduction"] = reduction
-    return with_values(config, derived), list(derived), notes
+    return with_values(config, {**_shorter_default(config, task, origins), **derived}), list(derived), notes
+
+
+def _shorter_default(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dict[str, Any]:
+    """Return the length of a fine-tuning that sets none if the model has fewer positions than the default."""
+    name, sizes = "max_seq_length", bert_sizes(config)
+    if task == PRETRAINING or name in origins or sizes is None:
+        return {}
+    return {name: min(config.max_seq_length, sizes.max_position_embeddings)}
 
 
 def _alike_classes(config: TrainingConfig) -> List[str]:

@@ -49,12 +49,14 @@ class LoadedConfig:
         origins: for every leaf's dotted name, "default", a config file, "config" (a dict or an object), "command line",
             "argument of train" or "derived".
         notes: warnings, one line for each setting that has no effect or is in the wrong section.
+        rows: what was chosen for the rows of a fine-tuning that leaves them open; empty if nothing was.
     """
 
     config: TrainingConfig
     task: str
     origins: Dict[str, str]
     notes: List[str] = field(default_factory=list)
+    rows: str = ""
 
 
 def load_config(task: str, argv: Sequence[str], complete: Optional[Complete] = None) -> LoadedConfig:

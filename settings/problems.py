@@ -20,6 +20,7 @@ COMMAND_LINE = "command line"
 CALL = "argument of train"
 TYPED = (COMMAND_LINE, CALL)  # given for this run alone, not in a config that others share
 DERIVED = "derived"
+DATA = "data"  # chosen by what the data set contains
 
 _LONGEST_VALUE = 60  # characters of a value that a message shows
 

@@ -101,7 +101,10 @@ class TrainingConfig(Section):
     generated_dataset: bool = Field(
         False, description="Train on random data instead of dataset_dir, to measure throughput."
     )
-    max_seq_length: Annotated[Size, Misplaced("bert_config")] = Field(128, description="Tokens per sequence.")
+    max_seq_length: Annotated[Size, Misplaced("bert_config")] = Field(
+        128,
+        description="Tokens per sequence. Unset in fine-tuning (not of SQuAD): as many as the longest sample has.",
+    )
     max_predictions_per_seq: Annotated[Size, Misplaced("bert_config")] = Field(
         20, description="Most masked tokens per sequence (pre-training)."
     )

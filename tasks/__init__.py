@@ -9,6 +9,7 @@ add a row to the registry, and write a script like ``run_squad.py`` and a config
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import time
@@ -123,12 +124,27 @@ def run_config(
     Returns:
         The result of the run; None with several seeds.
     """
-    # TensorFlow is imported here, so that plans and errors of the config appear at once.
+    # TensorFlow is imported after this, so that plans and errors of the config and of paths appear at once.
+    loaded = _prepared(loaded)
     with waiting("loading TensorFlow"):
         from training.seeds import train_with_seeds
 
         task = task_class(loaded.task)
     return train_with_seeds(loaded, task, started, until)
+
+
+def _prepared(loaded: LoadedConfig) -> LoadedConfig:
+    """Check the paths of a run, and fit its rows to the data; of several processes, the chief reports what is wrong."""
+    from tasks.fitted_rows import fitted
+    from tasks.planned_files import check_paths
+
+    several = read_membership().count > 1
+    with contextlib.suppress(*[UserError] * several):
+        if not several:
+            check_paths(loaded.config, loaded.task)
+        with waiting("reading the data"):
+            loaded = fitted(loaded, fetch=True)
+    return loaded
 
 
 def write_baseline(folder: Path, scores: Mapping[str, float]) -> None:
@@ -215,6 +231,9 @@ def load(
         >>> model("a gorgeous, witty, seductive movie")[0].label  # doctest: +SKIP
         'positive'
     """
+    from tasks.named_models import check_named
+
+    check_named(checkpoint, "load", task)
     with waiting("loading TensorFlow"):
         from tasks.answering import load_model
     return load_model(

@@ -7,25 +7,25 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
+from checkpoints.folder import USUAL_LENGTH
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
 from checkpoints.pretrained.weights import SPAN_HEAD
 from model.blocks import run_blocks
 from model.tasks import (
-    CLASSIFICATION,
     PRETRAINING,
     SENTENCE_EMBEDDING,
     SQUAD,
     TASK_OF_CLASS,
     TASKS,
-    TOKEN_CLASSIFICATION,
 )
 from settings.rules import SHORTEST_SEQUENCE
 from tasks import prediction_config, restore_task
 from tasks.answers import Answers
 from tasks.file_predictions import FLOAT32, PRECISIONS, USUAL_SQUAD_LENGTH, parts
 from tasks.masked_words import restore_masked_words
+from tasks.named_models import HEADS, other_head
 from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
 from utilities.files import is_unicode
@@ -207,19 +207,12 @@ def restored_model(
 
 def refuse_other_head(start: Pretrained, task: str) -> None:
     """Refuse a checkpoint whose head is another task's; some have the same names."""
-    if task not in (
-        CLASSIFICATION,
-        TOKEN_CLASSIFICATION,
-        SQUAD,
-    ):  # others read the encoder alone, or look for their head
+    if task not in HEADS:  # others read the encoder alone, or look for their head
         return
     trained, named = trained_task(start), [name for name in start.classes if name != ENCODER]
     what = f"a {named[0]}" if named else f"of {trained}"
     if trained != task and (named or trained is not None):
-        raise UserError(
-            f"{start.key}: {start.origin} is {what}, not of {task}; name a {TASKS[task].hugging_face}, or fine-tune it"
-            f" with {TASKS[task].program}"
-        )
+        raise UserError(other_head(start.origin, what, start.key, task))
 
 
 def usual_length(start: Pretrained, task: str) -> int:
@@ -234,7 +227,7 @@ def usual_length(start: Pretrained, task: str) -> int:
         if known is not None and known.length is not None:
             return min(known.length, positions)
     if start.own:
-        trained = (start.settings.get("config") or {}).get("max_seq_length")
+        trained = start.settings.get(USUAL_LENGTH) or (start.settings.get("config") or {}).get("max_seq_length")
         same = trained if start.settings.get("task") == task else None
         return min(same or start.trained_positions or positions, positions)
     longest = int(min(positions, positions if start.longest_text is None else start.longest_text))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.own import filled
-from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, TASKS, TOKEN_CLASSIFICATION
+from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, TOKEN_CLASSIFICATION
 from tasks.file_predictions import (
     CHECKPOINT,
     FILE,
@@ -41,10 +41,11 @@ from tasks.file_predictions import (
     write_predictions,
     write_tags,
 )
+from tasks.named_models import check_answers, without_head
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.progress import waiting
-from utilities.tables import FORMATS, check_columns
+from utilities.tables import FORMATS, check_columns, read_table
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
     from tasks.answering import Model
@@ -62,6 +63,9 @@ def classify(options: argparse.Namespace) -> List[str]:
     check_options(options)
     if options.glue_task not in (None, *BENCHMARK_TASKS):
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")
+    check_answers(options.checkpoint, CHECKPOINT)
+    if options.file and is_table(options.file):
+        next(read_table(options.file), None)  # refuses a file that cannot be read
     with waiting("loading TensorFlow"):
         from checkpoints.pretrained.opening import open_pretrained
         from tasks.answering import restored_model, trained_task
@@ -69,8 +73,7 @@ def classify(options: argparse.Namespace) -> List[str]:
     start = open_pretrained(options.checkpoint, CHECKPOINT)
     task = trained_task(start) or CLASSIFICATION
     if task in (PRETRAINING, SENTENCE_EMBEDDING):
-        what = f"{start.origin} was trained for {task}"
-        raise UserError(f"{CHECKPOINT}: {what}; fine-tune it with {TASKS[CLASSIFICATION].program} first")
+        raise UserError(without_head(start.origin, task, CHECKPOINT))
     given = {name: getattr(options, name) for name in ("vocab_file", "max_seq_length", "precision")}
     model = restored_model(start, task, glue_task=options.glue_task, **given)
     if options.file:

@@ -82,10 +82,13 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     check_metric(loaded.config, task)
     processes = read_membership()
     if options.plan:
-        if task != PRETRAINING and os.path.isdir(loaded.config.dataset_dir or ""):
-            from tasks.planned_files import check_files  # with numpy and a tokenizer, for which other plans do not wait
+        if task != PRETRAINING:  # numpy and a tokenizer, for which other plans do not wait
+            from tasks.fitted_rows import fitted
+            from tasks.planned_files import check_files
 
-            check_files(loaded.config, task)
+            if os.path.isdir(loaded.config.dataset_dir or ""):
+                check_files(loaded.config, task)
+            loaded = fitted(loaded, fetch=False)
         print("\n".join(plan_lines(loaded, processes.count, options.plan == EVERYTHING)))
         print_estimates(loaded, options)
         warnings = [*plan_warnings(loaded), *host_memory_lines(loaded)]

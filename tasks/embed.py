@@ -30,6 +30,7 @@ from tasks.file_predictions import (
     read_texts,
     sequence_length,
 )
+from tasks.named_models import check_named
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -46,6 +47,7 @@ def embed(options: argparse.Namespace) -> List[str]:
     if output.suffix != ".npy":
         raise UserError(f"{OUTPUT}: {output} must end with .npy")
     check_new_file(output)
+    check_named(options.checkpoint, CHECKPOINT, SENTENCE_EMBEDDING)
     texts = read_texts(source, options.text)
     with waiting("loading TensorFlow"):  # which --help and errors of the command line do not need
         from tasks.answering import load_model

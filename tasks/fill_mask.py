@@ -16,6 +16,7 @@ from typing import Iterator, Optional, Sequence
 from data_utils.command_line import positive
 from model.tasks import PRETRAINING
 from tasks.file_predictions import CHECKPOINT, FILE, TEXT, add_model_flags, read_texts
+from tasks.named_models import check_named
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.progress import waiting
@@ -32,6 +33,7 @@ def fill(options: argparse.Namespace) -> Iterator[str]:
     if bool(options.texts) == bool(options.file) or (options.text and not options.file):
         raise UserError(f"give either texts with blanks, or {FILE} (and {TEXT} for its column)")
     texts = read_texts(options.file, options.text) if options.file else options.texts
+    check_named(options.checkpoint, CHECKPOINT, PRETRAINING)
     with waiting("loading TensorFlow"):
         from tasks.answering import load_model
     model = load_model(options.checkpoint, CHECKPOINT, PRETRAINING, vocab_file=options.vocab_file)

@@ -27,10 +27,11 @@ from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.architecture import Architecture
 from model.blocks import Block, run_blocks
-from model.tasks import PRETRAINING, TASKS
+from model.tasks import PRETRAINING
 from tasks import prediction_config, restore_task
 from tasks.answers import Answer
 from tasks.file_predictions import FLOAT32
+from tasks.named_models import MASKED_LM_FIX
 from training.initial_weights import TokenizerSettings, resolved_architecture, tokenizer_settings
 from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
@@ -243,8 +244,9 @@ def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None, pr
     transform = [f"{TRANSFORM}.{name}" for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")]
     missing = {WORD_BIAS, *([] if start.own else transform)} - {*start.weights, *start.neutral_weights}
     if missing:
-        fix = f"name a run of {TASKS[PRETRAINING].program}, a BertForPreTraining or a BertForMaskedLM"
-        raise UserError(f"{start.key}: {start.origin} has no masked-LM head ({min(missing)} is missing); {fix}")
+        raise UserError(
+            f"{start.key}: {start.origin} has no masked-LM head ({min(missing)} is missing); {MASKED_LM_FIX}"
+        )
     fields = {"max_seq_length": SHORTEST_SAMPLE, "max_predictions_per_seq": 1, "use_next_sentence": False}
     config = prediction_config(precision, vocab_file=vocab_file, **fields)
     architecture = resolved_architecture(config, start)

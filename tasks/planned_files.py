@@ -1,15 +1,61 @@
-"""Reads the files of a fine-tuning that is planned, so that ``--plan`` refuses what the run would refuse."""
+"""Checks the paths of a run, and reads the files of a fine-tuning that is planned, before TensorFlow is loaded.
+
+A wrong path is refused at once, and ``--plan`` refuses the files that the run would refuse.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import List
 
+from checkpoints.pretrained.naming import check_exists
+from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.own import own_task
-from data_utils.classification.reading import read_split
+from data_utils.classification.reading import check_own_file, find_folder, read_split
+from data_utils.records.files import list_record_files
 from data_utils.squad.examples import read_squad
-from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences
-from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
+from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences, sentences_file
+from data_utils.tokenizer import vocabulary_file
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION
+from settings.derived import own_files
 from settings.schema import TrainingConfig
+from settings.sizes import weights_key
+
+
+def check_paths(config: TrainingConfig, task: str) -> None:
+    """Refuse paths where there is nothing, with the same line as whoever opens them later.
+
+    Raises:
+        UserError: weights, vocabulary or a file of the data set are missing; the message names the path.
+    """
+    key, run = weights_key(config), Path(config.output_dir) / str(config.name)
+    if key is not None and not run.exists():  # a run that is resumed does not read them again
+        check_exists(getattr(config, key), key)
+    if config.distillation.teacher is not None:
+        check_exists(config.distillation.teacher, "distillation.teacher")
+    if config.generated_dataset:
+        return
+    if config.vocab_file and task != PRETRAINING:
+        vocabulary_file(Path(config.vocab_file))
+    folder, used = config.dataset_dir, _used(config)
+    section, own = own_files(config, task)
+    if task == TOKEN_CLASSIFICATION:
+        for name in used:
+            sentences_file(folder, name)
+    elif task == SQUAD and folder is not None:
+        for path in _squad_files(config, Path(folder)):
+            if not path.exists():
+                read_squad(path)
+    elif task == PRETRAINING and folder is not None and not Path(folder).is_dir():
+        list_record_files(Path(folder))
+    elif task == CLASSIFICATION and config.glue_task is not None:
+        if folder is not None:
+            find_folder(Path(folder), BENCHMARK_TASKS[config.glue_task])
+    elif task not in (PRETRAINING, SQUAD) and own is not None:
+        for name in used:
+            file = getattr(own, f"{name}_file", None)
+            if file is not None:
+                check_own_file(Path(folder or "") / file, section)
 
 
 def check_files(config: TrainingConfig, task: str) -> None:
@@ -24,21 +70,30 @@ def check_files(config: TrainingConfig, task: str) -> None:
     if config.generated_dataset:
         return
     folder = Path(config.dataset_dir or "")
-    flags = {TRAIN: config.do_training, VALIDATION: config.do_validation, TEST: config.do_test}
-    used = [name for name, is_used in flags.items() if is_used]
+    used = _used(config)
     if task == TOKEN_CLASSIFICATION:
         for name in used:
             read_sentences(str(folder), name, config.token_data.word_column, config.token_data.tag_column)
     elif task == SQUAD:
-        files = {TRAIN: config.squad.train_file, VALIDATION: config.squad.dev_file}
-        for path in (folder / file for name, file in files.items() if name in used):
+        for path in _squad_files(config, folder):
             if path.is_file():
                 read_squad(path)
     elif task == CLASSIFICATION:
         _check_tables(config, folder, used)
 
 
-def _check_tables(config: TrainingConfig, folder: Path, used: list[str]) -> None:
+def _used(config: TrainingConfig) -> List[str]:
+    """Return the names of the parts of the data set that the run reads."""
+    flags = {TRAIN: config.do_training, VALIDATION: config.do_validation, TEST: config.do_test}
+    return [name for name, is_used in flags.items() if is_used]
+
+
+def _squad_files(config: TrainingConfig, folder: Path) -> List[Path]:
+    files = {TRAIN: config.squad.train_file, VALIDATION: config.squad.dev_file}
+    return [folder / file for name, file in files.items() if name in _used(config)]
+
+
+def _check_tables(config: TrainingConfig, folder: Path, used: List[str]) -> None:
     own = config.classification_data
     if own is None or (own.classes is None and not own.regression):
         return

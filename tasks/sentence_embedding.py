@@ -10,7 +10,6 @@ B micro batch · K texts of a sample · N sequences of a row, a multiple of K ·
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 from pathlib import Path
@@ -19,10 +18,9 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from data_utils.classification.features import Features, report_truncation, text_features
-from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split, report_copies
 from data_utils.classification.scoring import METRICS
-from data_utils.classification.tasks import BenchmarkTask, Split
+from data_utils.classification.tasks import Split
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import SCORE, Feature, FeatureSpec, fine_tuning_features
 from data_utils.records.pipeline import SampleReader
@@ -32,10 +30,10 @@ from model.architecture import Architecture
 from model.layers import MASKED_SCORE
 from model.losses import ACCURACY, SEQUENCE_WEIGHTS, PackObjective, correct
 from model.tasks import SENTENCE_EMBEDDING
-from settings.data_sections import Embedding
 from settings.schema import TrainingConfig
 from tasks.classification import label_facts
 from tasks.fine_tuning import FineTuning, held_out_facts
+from tasks.fitted_rows import described_files
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor, PredictorCall
 from utilities.metric_names import LOSS
@@ -234,13 +232,6 @@ class SentenceEmbedding(FineTuning):
             "unknown_pieces_share": features.unknown,
             **self.vocabulary_facts(),
         }
-
-
-def described_files(section: Embedding) -> BenchmarkTask:
-    """Return the description of the files of a config's section ``embedding``."""
-    files = section.model_dump(exclude={"pooling", "scale", "label"})
-    described = own_task(**files, label=section.label or "", test_file=None, classes=None, regression=True)
-    return dataclasses.replace(described, section="embedding", score_range=(-1.0, 1.0))
 
 
 def normalized(embeddings: np.ndarray) -> np.ndarray:

@@ -239,8 +239,6 @@ class TokenClassification(FineTuning):
         config = self._config
         if config.generated_dataset:
             return None
-        if config.dataset_dir is None:
-            raise UserError("dataset_dir is not set; set it to the folder of train.txt, valid.txt and test.txt")
         columns = config.token_data
         sentences = read_sentences(config.dataset_dir, split, columns.word_column, columns.tag_column)
         for note in sentences.notes:

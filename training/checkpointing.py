@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
 
 from checkpoints.folder import (
     BEST,
+    USUAL_LENGTH,
     WEIGHTS,
     Checkpoint,
     best_step,
@@ -162,6 +163,7 @@ def constant_facts(context: RunContext, lower_case: Optional[bool]) -> Dict[str,
         **({"labels": labels} if labels else {}),
         "architecture": dataclasses.asdict(context.architecture),
         "trained_positions": context.trained_positions,
+        **({USUAL_LENGTH: max(config.max_seq_length, context.trained_positions)} if context.fits_data else {}),
         "lower_case": lower_case,
         "seed": config.seed,
         "precision": context.platform.precision,

@@ -27,6 +27,7 @@ class RunContext:
     Attributes:
         run: the folder of the run.
         trained_positions: number of positions of the longest sequences that the weights are or were trained on.
+        fits_data: whether ``max_seq_length`` is as long as the data need, so that it says nothing about other texts.
         position: the position in the data where training begins or resumes.
         stop: records the signal that asks the run to stop.
         listeners: receive the events of the run.
@@ -44,6 +45,7 @@ class RunContext:
     listeners: Sequence[Listener]
     started: float
     processes: Processes = SINGLE_PROCESS
+    fits_data: bool = False
 
 
 class Plan(NamedTuple):

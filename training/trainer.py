@@ -22,6 +22,7 @@ from planning.estimates import model_figures, sparsity_figures
 from reports.page import write_report
 from reports.reference import load_reference
 from settings.loading import LoadedConfig
+from settings.problems import DATA
 from settings.schema import TrainingConfig
 from settings.sizes import with_sizes
 from training.chief import check_processes, on_chief, process_log, shared_position, shared_run_folder
@@ -154,6 +155,8 @@ def train_run(
                 describe_run(run, loaded, task, architecture, data)
                 logger.info("version %s; run folder %s; %s", version, run.path, platform.describe())
                 logger.info(model_line(architecture, config.max_seq_length))
+                if loaded.rows:
+                    logger.info("rows: %s", loaded.rows)
                 if data is not None:
                     logger.info(length_line(config, data))
                 if processes.is_chief:
@@ -166,6 +169,7 @@ def train_run(
                     task=task,
                     architecture=architecture,
                     trained_positions=trained_positions(config, start, architecture),
+                    fits_data=loaded.origins["max_seq_length"] == DATA,
                     platform=platform,
                     run=run,
                     position=position,

@@ -229,3 +229,16 @@ def _parsed(line: str) -> Optional[Dict[str, Any]]:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def check_new_folder(folder: Path, key: str) -> None:
+    """Refuse a folder to write that has content, or is a file.
+
+    Args:
+        key: the flag that named it, for the message.
+
+    Raises:
+        UserError: it exists and is not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{key}: {folder} exists and is not empty; name another folder")

@@ -13,7 +13,9 @@ import argparse
 from pathlib import Path
 from typing import List, Optional
 
+from checkpoints.pretrained.naming import check_exists
 from utilities.commands import make_parser, run_main
+from utilities.files import check_new_folder
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
@@ -53,6 +55,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
 
 def _export(options: argparse.Namespace) -> None:
+    check_exists(options.checkpoint, "--checkpoint")
+    check_new_folder(options.output, "--output")
     from checkpoints.export.hf_folder import export  # loads TensorFlow, which --help does not need
 
     lower_case = None if options.lower_case is None else options.lower_case == "true"

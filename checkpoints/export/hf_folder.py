@@ -35,7 +35,7 @@ from model.architecture import Architecture
 from model.huggingface import BertConfig, hugging_face_config, transformers
 from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL, TASKS
 from utilities.errors import UserError
-from utilities.files import sha256
+from utilities.files import check_new_folder, sha256
 
 CHECKPOINT, OUTPUT = "--checkpoint", "--output"
 
@@ -77,7 +77,7 @@ def export(
     Raises:
         UserError: the checkpoint cannot be read or has no Hugging Face form, or the folder cannot be written.
     """
-    _refuse_content(output)
+    check_new_folder(output, OUTPUT)
     start = open_pretrained(checkpoint, CHECKPOINT)
     vocabulary = start.vocabulary if vocabulary is None else vocabulary_file(vocabulary)
     exported = exported_arrays(start, vocabulary, encoder_only)
@@ -111,11 +111,6 @@ def export(
     return Outcome(exported.head, start.origin, notes)
 
 
-def _refuse_content(output: Path) -> None:
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise UserError(f"{OUTPUT}: {output} exists and is not empty; name another folder")
-
-
 @contextlib.contextmanager
 def _writing_alone(temporary: Path, output: Path) -> Iterator[None]:
     """Within the block, the new folder ``temporary`` is this process's alone; what is left of it is removed."""
@@ -134,7 +129,7 @@ def _writing_alone(temporary: Path, output: Path) -> Iterator[None]:
         except OSError:
             pass  # a file system without locks
         try:
-            _refuse_content(output)  # which the other command has written meanwhile
+            check_new_folder(output, OUTPUT)  # which the other command has written meanwhile
             _clear(temporary)
             yield
         except (OSError, SafetensorError) as error:

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import List
 
-from checkpoints.pretrained.formats import find_weights_file
 from checkpoints.pretrained.model_folder import CONFIG, HDF5, INDEX, PYTORCH, SAFETENSORS
 from data_utils.tokenizer_files import TOKENIZER_FILES
 from utilities.errors import UserError
@@ -50,6 +49,8 @@ def fetch(name: str, key: str) -> Path:
 def _cached(name: str, key: str, problem: OSError) -> Path:
     import huggingface_hub
     from huggingface_hub.errors import LocalEntryNotFoundError
+
+    from checkpoints.pretrained.formats import find_weights_file  # imports TensorFlow
 
     with contextlib.suppress(LocalEntryNotFoundError):
         folder = Path(huggingface_hub.snapshot_download(name, local_files_only=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import re
 from pathlib import Path
 from typing import Any, Dict
 
@@ -18,6 +17,7 @@ from checkpoints.pretrained.formats import (
     open_weights_file,
 )
 from checkpoints.pretrained.model_folder import config_file, find_lower_case, read_architecture, read_config
+from checkpoints.pretrained.naming import check_exists, weights_prefix
 from checkpoints.pretrained.own_checkpoint import neutral_weights, open_own
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.published_program import ACTIVATION, is_published, published_checkpoint
@@ -27,14 +27,13 @@ from data_utils.tokenizer import find_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
 from model.tasks import PRETRAINING, SQUAD
 from utilities.errors import UserError
+from utilities.text_folder import model_folder
 
 logger = logging.getLogger(__name__)
 
 ADAPTER = "adapter_config.json"  # of PEFT, whose weights change those of another model
 MERGE = "merge it into the weights (PEFT: merge_and_unload)"
 _UNREAD = ("flax_model.msgpack", ".onnx", ".gguf", ".ot", ".tflite", "model.ckpt", ".pb")  # weights in other formats
-REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co
-_DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
 # Fields that describe how a run computes or changes its model; the weights that are read here are dense and whole.
 _RUN_FIELDS = (
     "embedding_serialization_factor", "sparsity_ratio", "sparsity_block_size", "sparse_parts", "sparsity_kernel",
@@ -46,9 +45,9 @@ def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = F
     """Open a checkpoint. Its arrays are read when a model is filled.
 
     Args:
-        name_or_path: a run's folder or a checkpoint of this project; a Hugging Face folder or file (safetensors,
-            ``pytorch_model.bin``, ``tf_model.h5``); a TensorFlow checkpoint of Google's BERT or of Graphcore's
-            published program; and, if ``key`` is ``bert_model_name``, a model of huggingface.co.
+        name_or_path: a run's folder, that of ``run_from_text.py``, or a checkpoint of this project; a Hugging Face
+            folder or file (safetensors, ``pytorch_model.bin``, ``tf_model.h5``); a TensorFlow checkpoint of Google's
+            BERT or of Graphcore's published program; and, if ``key`` is ``bert_model_name``, a model of huggingface.co.
         key: config key or flag that named it, for messages.
         allow_missing_weights: whether missing encoder weights may start from random numbers.
 
@@ -65,8 +64,10 @@ def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = F
 def _open(name_or_path: str, key: str) -> Pretrained:
     path = Path(name_or_path)
     if path.is_dir():
+        path = model_folder(path, key)
         return _open_folder(path, str(path), key)
-    prefix = Path(_DATA_FILE.sub("", str(path)))
+    check_exists(name_or_path, key)
+    prefix = weights_prefix(path)
     if Path(f"{prefix}.index").is_file():
         return _open_tensorflow(find_checkpoint(prefix, key), key)
     if path.is_file() and is_weights_file(path):
@@ -74,9 +75,7 @@ def _open(name_or_path: str, key: str) -> Pretrained:
     if path.exists():
         known = ", ".join(suffix for format in FORMATS for suffix in format.suffixes)
         raise UserError(f"{key}: {path} does not have the suffix of a weights file ({known}, .index); name its folder")
-    if key == REMOTE_KEY and hub_model.is_model_name(name_or_path):
-        return _open_folder(hub_model.fetch(name_or_path, key), f"{name_or_path} of huggingface.co", key)
-    raise UserError(f"{key}: there is no folder or file {path}; correct the path")
+    return _open_folder(hub_model.fetch(name_or_path, key), f"{name_or_path} of huggingface.co", key)
 
 
 def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Union
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import Annotated, Literal
 
+from checkpoints.folder import USUAL_LENGTH
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import CLASSIFIER
 from data_utils.tokenizer_files import SETTINGS_NAME
@@ -103,7 +104,7 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
             return None
         config = start.settings.get("config") or {}
         pooling = (config.get("embedding") or {}).get("pooling", EmbeddingSettings().pooling)
-        return EmbeddingSettings(pooling, length=config.get("max_seq_length"))
+        return EmbeddingSettings(pooling, length=start.settings.get(USUAL_LENGTH) or config.get("max_seq_length"))
     if start.folder is None or not (start.folder / MODULES).is_file() or is_cross_encoder(start):
         return None
     cut = _prompts(start).truncate_dim

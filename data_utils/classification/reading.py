@@ -78,7 +78,7 @@ def read_split(
             return None
         data = hub_split(*task.hub, split.hub, f"a folder with {task.folders[0]}")
         return _collect(task, _hub_lines(task, data), "/".join((*task.hub, split.hub)), with_labels)
-    folder = _find_folder(dataset_dir, task)
+    folder = find_folder(dataset_dir, task)
     source = next((source for source in split.files if (folder / source.name).is_file()), None)
     if source is None:
         if split.optional:
@@ -105,12 +105,24 @@ def read_unlabelled(task: BenchmarkTask, path: Path) -> Examples:
     return _collect(task, read_table(path), str(path), with_labels=False)
 
 
+def check_own_file(path: Path, section: str) -> None:
+    """Refuse the path of a user's own file where there is none.
+
+    Args:
+        section: the section of the config that names it.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    if not path.is_file():
+        flags = f"--{section.replace('_', '-')}.train-file, .validation-file, .test-file; dataset_dir is their folder"
+        raise UserError(f"{section}: there is no file {path}; correct its path ({flags})")
+
+
 def _own_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: bool) -> Examples:
     """Return the samples of a user's own file, or of the part of it that the split takes."""
     path = folder / split.files[0].name
-    if not path.is_file():
-        flags = f"{_flags(task)}.train-file, .validation-file, .test-file; dataset_dir is their folder"
-        raise UserError(f"{task.section}: there is no file {path}; correct its path ({flags})")
+    check_own_file(path, task.section)
     examples = _collect(task, read_table(path), str(path), with_labels)
     if split.part is not None:
         unlabelled = np.zeros(len(examples.texts), np.float32)
@@ -243,8 +255,12 @@ def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
     return score
 
 
-def _find_folder(dataset_dir: Path, task: BenchmarkTask) -> Path:
-    """Return the task's folder: ``dataset_dir``, or the one that the benchmark's archive makes inside it."""
+def find_folder(dataset_dir: Path, task: BenchmarkTask) -> Path:
+    """Return the folder of a benchmark's task: ``dataset_dir``, or the one that the archive makes inside it.
+
+    Raises:
+        UserError: neither has the task's files.
+    """
     names = [file.name for split in (task.train, *task.validation, *task.test) for file in split.files]
     for folder in (*(dataset_dir / name for name in task.folders), dataset_dir):
         if any((folder / name).is_file() for name in names):

@@ -1,25 +1,20 @@
 """A corpus: sentence files, with one sentence per line and a blank line after each document.
 
 The files count as one text, so shards, each of which has its own random seed, do not depend on how the documents are
-split into files. Documents are held out of training, for evaluation, by their text alone: a document is on the same
-side in every data set made from a corpus, for any sequence length and seed, and a text that occurs twice is never on
-both.
+split into files.
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_utils.recipe import RECIPE_NAME, clear_work, identify_files
+from data_utils.recipe import RECIPE_NAME, identify_files
 from data_utils.shards import Shard
 from utilities.errors import UserError
-from utilities.files import replacing
 
 CORPUS_NAME = "corpus.json"
 REJECTED_NAME = "set_aside.jsonl"  # documents that could not be used; the name that earlier versions gave it
@@ -135,39 +130,3 @@ def corpus_shards(files: Sequence[Path], shard_bytes: int) -> Iterator[Shard]:
 def _shard(number: int, documents: list[bytes]) -> Shard:
     text = b"".join(documents)
     return Shard(number, text, len(text))
-
-
-def is_held_out(document: bytes, fraction: float) -> bool:
-    """Return whether a document belongs to the ``fraction`` of all documents that is held out."""
-    digest = hashlib.blake2b(document, digest_size=8).digest()
-    return int.from_bytes(digest, "big") < fraction * 2**64
-
-
-def select_documents(text: bytes, fraction: float, held_out: bool) -> bytes:
-    """Return the documents of a text that are held out, or the others.
-
-    Args:
-        text: one sentence per line, with an empty line between documents.
-        fraction: share of the documents that is held out.
-        held_out: whether to return the held-out documents or the others.
-    """
-    documents = (document.strip(b"\r\n") for document in DOCUMENT_END.split(text))
-    kept = [document for document in documents if document and is_held_out(document, fraction) == held_out]
-    return b"".join(document + b"\n\n" for document in kept)
-
-
-def write_held_out(corpus: Corpus, folder: Path, fraction: float) -> Corpus:
-    """Copy the held-out documents of a corpus into a separate corpus.
-
-    Raises:
-        UserError: no document is held out.
-    """
-    texts = (select_documents(document, fraction, held_out=True) for document in read_documents(corpus.files))
-    first = next(filter(None, texts), None)
-    if first is None:
-        raise UserError(f"--validation-fraction {fraction}: holds out none of the documents; give a larger share")
-    folder.mkdir(parents=True, exist_ok=True)
-    clear_work(folder)  # an unfinished file of a killed command
-    with replacing(folder / HELD_OUT_NAME) as stream:
-        stream.writelines(itertools.chain([first], texts))
-    return read_corpus(folder)

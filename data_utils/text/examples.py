@@ -50,9 +50,17 @@ from data_utils.text.corpus import (
     corpus_shards,
     read_corpus,
     shard_bytes_of,
-    write_held_out,
 )
 from data_utils.text.first_look import check_vocabulary
+from data_utils.text.held_out import (
+    PARTS_OF,
+    HeldOut,
+    choose_held_out,
+    describe_held_out,
+    select,
+    split_documents,
+    write_held_out,
+)
 from data_utils.text.instances import COUNTS, Settings, check_settings, make_shard, use_one_tokenizer_thread
 from data_utils.text.masking import context_free_optimum
 from data_utils.text.vocabulary import add_case_option, check_case
@@ -76,6 +84,7 @@ class RecordsJob(NamedTuple):
     output: Path  # folder of the data set, which also has the vocabulary
     settings: Settings
     digits: int  # of the numbers in the names of files, which sort in the order of the numbers
+    held_out: HeldOut | None  # what is left out of the records
 
     def file(self, shard: int) -> Path:
         """Return the path of a shard's TFRecord file."""
@@ -104,7 +113,7 @@ def write_examples(
 ) -> None:
     """Make a data set: TFRecord files with their indices, ``vocab.txt``, and finally ``manifest.json``.
 
-    Documents that are held out become a data set of one pass in the folder ``validation`` within, which is made first.
+    Text that is held out becomes a data set of one pass in the folder ``validation`` within, which is made first.
 
     Args:
         corpus: Sentence files.
@@ -135,8 +144,9 @@ def write_examples(
     if not is_complete:
         check_vocabulary(vocabulary, corpus, settings.lower_case, output)
     has_held_out = not settings.validation_fraction or (output / VALIDATION_FOLDER / MANIFEST_NAME).exists()
+    held_out = None
     if not (is_complete and has_held_out):
-        _write_held_out(corpus, vocabulary, output, settings, workers, overwrite)
+        held_out = _write_held_out(corpus, vocabulary, output, settings, workers, overwrite)
     if is_complete:
         print(f"examples: {output} is complete already", file=sys.stderr)
         return
@@ -146,7 +156,7 @@ def write_examples(
     vocabulary_size, pieces = len(vocabulary.pieces), np.zeros(len(vocabulary.pieces), np.int64)
     shard_bytes = unit_bytes or shard_bytes_of(corpus.files)
     text_bytes = sum(path.stat().st_size for path in corpus.files)
-    job = RecordsJob(output, settings, max(3, len(str(text_bytes // shard_bytes))))
+    job = RecordsJob(output, settings, max(3, len(str(text_bytes // shard_bytes))), held_out)
     _warn_of_full_disk(job, text_bytes)
     entries: dict[int, dict[str, Any]] = {}
     totals = dict.fromkeys(("records", *COUNTS, RANDOM_NEXT), 0)
@@ -160,10 +170,6 @@ def write_examples(
             progress.set_postfix_str(f"{totals['documents']:,} documents, {totals['records']:,} records", refresh=False)
     if not totals["records"]:
         clear_work(output)  # the folder can be used with other settings
-        if settings.validation_fraction:
-            shutil.rmtree(output / VALIDATION_FOLDER)
-            share = f"--validation-fraction {settings.validation_fraction}"
-            raise UserError(f"{share}: holds out all of the documents; give a smaller share")
         if totals["sentences"]:
             raise UserError("the text is one sentence, which has no next one; give more, or --no-next-sentence")
         raise UserError("the corpus is empty: no sentence, so no records")
@@ -173,7 +179,12 @@ def write_examples(
         {**settings.described(), **vocabulary.rules.described(), "vocab_size": vocabulary_size},
         {"file": VOCABULARY_NAME, "sha256": vocabulary.sha256, "size": vocabulary_size},
         [entries[number] for number in sorted(entries) if entries[number]],
-        {**totals, UNKNOWN_TOKENS: int(pieces[vocabulary.piece_id(UNKNOWN)]), "set_aside": corpus.rejected},
+        {
+            **totals,
+            UNKNOWN_TOKENS: int(pieces[vocabulary.piece_id(UNKNOWN)]),
+            "set_aside": corpus.rejected,
+            **({PARTS_OF: held_out.parts_of} if held_out is not None and held_out.parts_of else {}),
+        },
         unigram_entropy_nats=float(-(shares * np.log(shares)).sum()),
         context_free=context_free_optimum(pieces, vocabulary.ordinary_ids()),
     )
@@ -182,36 +193,46 @@ def write_examples(
 
 def _write_held_out(
     corpus: Corpus, vocabulary: Vocabulary, output: Path, settings: Settings, workers: Workers, overwrite: bool
-) -> None:
-    """Write one pass over the held-out documents, with the default share of masked tokens."""
+) -> HeldOut | None:
+    """Write one pass over the held-out text, with the default share of masked tokens; return what is held out."""
     folder = output / VALIDATION_FOLDER
     if settings.validation_fraction:
-        held_out = write_held_out(corpus, folder / "corpus", settings.validation_fraction)
+        chosen = choose_held_out(corpus.files, settings.validation_fraction)
+        held_out = write_held_out(corpus, folder / "corpus", chosen)
         once = settings._replace(duplicate_factor=1, validation_fraction=0.0, masked_lm_prob=Settings().masked_lm_prob)
         write_examples(held_out, vocabulary, folder, once, workers, overwrite)
-    elif overwrite:  # documents that another recipe held out are now used for training
+        return chosen
+    if overwrite:  # documents that another recipe held out are now used for training
         shutil.rmtree(folder, ignore_errors=True)
     elif folder.exists():  # left by a command that was killed, or the user's
         raise UserError(
             f"{folder}: exists, and training would evaluate on it, but no document is held out (--validation-fraction);"
             " delete it, or give --overwrite"
         )
+    return None
 
 
 def _write_shard(job: RecordsJob, shard: Shard) -> tuple[list[str], dict[str, Any]]:
     """Write the records of a shard, and how often each piece occurs in its text."""
     use_one_tokenizer_thread()
+    counts: dict[str, int] = {}
+    if job.held_out is not None:
+        rests = (select(each, job.held_out, is_held_out=False) for each in split_documents([shard.content]))
+        kept = [rest for rest in rests if rest]
+        shard = shard._replace(content=b"".join(kept))
+        if job.held_out.parts_of:  # a document that is cut is one nevertheless
+            counts["documents"] = len(kept)
     result = make_shard(shard, str(job.output / VOCABULARY_NAME), job.settings)
     pieces, records = job.pieces(shard.number), len(result.records)
     pieces.parent.mkdir(exist_ok=True)
     write_atomically(pieces, result.pieces.astype(np.int64).tobytes())
     files, entry = [pieces], None
-    if records:  # none if all documents of the shard are held out
+    if records:  # none if all of the shard is held out
         path = job.file(shard.number)
         files += [path, index_path(path)]
         entry = write_record_file(path, result.records)
     names = [path.relative_to(job.output).as_posix() for path in files]
-    return names, {"records": records, "entry": entry, **result.counts}
+    return names, {"records": records, "entry": entry, **result.counts, **counts}
 
 
 def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
@@ -233,6 +254,7 @@ def describe(folder: Path) -> str:
         f"{folder}: {totals['records']:,} records in {len(manifest.files):,} files, from"
         f" {totals['documents']:,} documents, {totals['sentences']:,} sentences, {totals['words']:,} words,"
         f" {totals['tokens']:,} tokens{bad}",
+        *(f"held out: {held_out}" for held_out in [describe_held_out(folder)] if held_out),
         f"entropy of the word pieces: {manifest.unigram_entropy_nats:.3f} nats (ln of {size:,} pieces:"
         f" {np.log(size):.3f})",
     ]
@@ -285,7 +307,7 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         "--masked-lm-prob",
         type=fraction,
         default=default.masked_lm_prob,
-        help="share of the tokens to mask (default %(default)s); held-out documents always have the default",
+        help="share of the tokens to mask (default %(default)s); held-out text always has the default",
     )
     group.add_argument(
         "--short-seq-prob",
@@ -299,8 +321,8 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--validation-fraction", type=fraction, default=default.validation_fraction, metavar="X",
-        help=f"share of the documents to hold out of training, into the folder {VALIDATION_FOLDER} of the data set"
-        " (default: none)",
+        help="share of the text to hold out of training, in whole documents or, where there are few, in parts of them,"
+        f" into the folder {VALIDATION_FOLDER} of the data set (default: none)",
     )  # fmt: skip
     group.add_argument("--whole-word-masking", action="store_true", help="mask all pieces of a word or none")
     group.add_argument(

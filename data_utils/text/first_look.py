@@ -24,6 +24,7 @@ from utilities.errors import UserError
 LONGEST_LOOK = 200_000  # characters that are looked at
 MANY_TAGS = 1 / 300  # tags for each character; a page of HTML has one for some fifty
 WRAPPED_SHARE, WRAPPED_LENGTHS = 0.8, range(50, 100)  # of the lines that another one of the paragraph follows
+WRAPPED_FILL = 0.75  # of the length of the longest but one in twenty, which a wrapped line has at least
 FEWEST_LINES = 20
 SHORT_DOCUMENTS = 1_000  # characters of a document, on average, below which many in a file may be its paragraphs
 MOST_UNREADABLE = 0.2  # share of the text
@@ -75,7 +76,9 @@ def look(
     if len(_TAG.findall(beginning)) > MANY_TAGS * len(beginning):
         notes.append("the text has many tags like those of HTML, which become words; extract its prose first")
     if is_text and not kind["join_lines"] and "per_line" not in kind and _is_wrapped(texts):
-        notes.append("lines seem to be wrapped, which cuts sentences; --join-lines joins them to paragraphs")
+        short = not kind["whole_file"] and len(beginning) < SHORT_DOCUMENTS * len(texts)
+        books = ", and with --document-per-file blank lines end these, not documents" if short else ""
+        notes.append(f"lines seem to be wrapped, which cuts sentences; --join-lines joins them to paragraphs{books}")
     if strips_marks and _lost_marks(beginning) > MANY_SIGNS * len(beginning):
         notes.append(
             "with accents, marks that belong to the letters of this script are stripped (が becomes か, й becomes и),"
@@ -161,7 +164,12 @@ def _unknown_share(text: str, vocabulary: Vocabulary, lower_case: bool) -> float
 
 
 def _is_wrapped(texts: Sequence[str]) -> bool:
-    """Return whether most lines that do not end a paragraph have the length of a page and end within a sentence."""
-    inner = [line for text in texts[:1_000] for line in text.split("\n")[:-1]]
-    wrapped = sum(len(line) in WRAPPED_LENGTHS and not _SENTENCE_END.search(line.rstrip()) for line in inner)
-    return len(inner) >= FEWEST_LINES and wrapped > WRAPPED_SHARE * len(inner)
+    """Return whether most lines that do not end a paragraph fill the width of a page and end within a sentence."""
+    inner = [line.rstrip() for text in texts[:1_000] for line in text.split("\n")[:-1]]
+    if len(inner) < FEWEST_LINES:
+        return False
+    shortest = WRAPPED_FILL * sorted(map(len, inner))[int(0.95 * len(inner))]
+    wrapped = sum(
+        len(line) in WRAPPED_LENGTHS and len(line) >= shortest and not _SENTENCE_END.search(line) for line in inner
+    )
+    return wrapped > WRAPPED_SHARE * len(inner)

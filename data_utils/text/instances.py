@@ -13,7 +13,6 @@ from data_utils.records.features import MAX_SEQ_LENGTH
 from data_utils.records.manifest import NEXT_SENTENCE, RANDOM_NEXT
 from data_utils.records.writer import encode_examples
 from data_utils.shards import Shard
-from data_utils.text.corpus import select_documents
 from data_utils.text.masking import (
     SpecialIds,
     choose_tokens,
@@ -52,7 +51,7 @@ class Settings(NamedTuple):
         whole_word_masking: Whether all pieces of a word are masked, or none.
         seed: Determines everything random.
         lower_case: Whether the vocabulary is an uncased one.
-        validation_fraction: Share of the documents that is held out; see ``held_out``.
+        validation_fraction: Share of the text that is held out; see ``data_utils.text.held_out``.
         next_sentence: Whether rows are pairs for next-sentence prediction, or single segments.
     """
 
@@ -152,10 +151,7 @@ def make_features(
 def make_shard(shard: Shard, vocabulary_file: str, settings: Settings) -> ShardResult:
     """Make the records of a shard of sentences; the same shard, vocabulary and settings give the same ones."""
     vocabulary = read_vocabulary(Path(vocabulary_file))
-    sentences = shard.content
-    if settings.validation_fraction:
-        sentences = select_documents(sentences, settings.validation_fraction, held_out=False)
-    text = tokenize_text(sentences, make_tokenizer(vocabulary, settings.lower_case))
+    text = tokenize_text(shard.content, make_tokenizer(vocabulary, settings.lower_case))
     records: list[bytes] = []
     random_next = 0
     for duplicate in range(settings.duplicate_factor):

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from data_utils.text.held_out import SMALLEST_BLOCK
 from tasks.from_text.facts import IDEOGRAPHS, UNSPACED, MachineFacts, TextFacts
 from tasks.from_text.table import FITTED_PASSES, FITTED_UNITS, ROWS, expected_bits, interpolated, place_for, updates_in
 from utilities.errors import UserError
@@ -35,7 +36,6 @@ MOST_CONTINUED_PASSES = 10
 FEWEST_UPDATES = 500  # 288 were too few to use the neighbours of a word, 748 enough
 FEWEST_PASSES, LONG_TEXT = 0.5, 10.0  # of a text of more MB that is read less often, only a part is prepared
 FEWEST_DOCUMENTS = 20  # of such a part
-MUCH_HELD_OUT = 0.2  # a larger share than the size of a text asks for
 SHORT_TEXT = 20.0  # MB below which released weights are recommended
 LEAST_TRAINING = 10.0  # seconds of training below which a command is refused
 
@@ -61,7 +61,7 @@ class Recipe:
         first_share: Share of the updates in the first part, if there are two.
         masked: Share of the tokens that is masked.
         documents_share: Share of the documents that is read.
-        held_out: Share of these that is held out.
+        held_out: Share of their text that is held out.
         updates: That are expected, in all parts.
         pass_updates: Updates in which the text is read once, without what is held out.
         is_measured: Whether text and model are like those of which the loss to expect was measured.
@@ -223,13 +223,13 @@ def choose(
         given: Values of the config by dotted name that the user set, of the right types.
 
     Raises:
-        UserError: The time is too short for the text, or the text has one document.
+        UserError: The time is too short for the text, or the text is too short.
     """
     given = given or {}
-    if text.is_whole and round(text.documents * (1 - text.repeated)) < 2:  # copies are on one side
+    if text.is_whole and text.megabytes * (1 - text.repeated) < 2 * SMALLEST_BLOCK / 1e6:
+        size = text.megabytes * (1 - text.repeated) * 1e6
         raise UserError(
-            "the text is one document, of which none can be held out; put a blank line between its chapters, or give"
-            " --document-per-line, which makes each line a document, or several files and --document-per-file"
+            f"the text is too short: {size:,.0f} bytes, copies left out, of which a part is held out; give more"
         )
     pieces = given.get("bert_config.vocab_size") or 0
     fitted = functools.partial(_fit, text, machine, hours, len(lengths), start_from, pieces)
@@ -329,12 +329,8 @@ def _vocabulary(text: TextFacts) -> int:
 
 
 def _held_out(text: TextFacts) -> float:
-    """Return the share to hold out: a tenth of 2.5 MB, a hundredth of 150 MB, and of few documents at least some five.
-
-    Which documents are held out is decided for each by its text, so none might be among few.
-    """
-    share = min(max(0.1 * (text.megabytes / 2.5) ** -0.56, 0.002), 0.2)
-    return round(min(max(share, 5 / max(text.documents, 1)), 0.5), 3)
+    """Return the share to hold out: a tenth of 2.5 MB, a hundredth of 150 MB; of few documents, parts are held out."""
+    return round(min(max(0.1 * (text.megabytes / 2.5) ** -0.56, 0.002), 0.2), 3)
 
 
 def _advice(recipe: Recipe, text: TextFacts) -> List[str]:
@@ -348,11 +344,6 @@ def _advice(recipe: Recipe, text: TextFacts) -> List[str]:
         lines.append(
             f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: released weights"
             " that are continued (--start-from FOLDER) know more of the language, if there are some."
-        )
-    if recipe.held_out > MUCH_HELD_OUT:
-        lines.append(
-            f"{recipe.held_out:.0%} of the documents are held out and not trained on, because there are only"
-            f" {text.documents:,}; blank lines between shorter documents, or more of them, leave more to train on."
         )
     if text.repeated > 0.1:
         lines.append(f"{text.repeated:.0%} of the documents occur more than once; without them, each pass is shorter.")
@@ -418,7 +409,7 @@ def _choices(
             f"{recipe.passes:.1f}",
             f"at most {most_passes(start_from)}; each has masks of its own",
         ),
-        Choice("held out", f"{recipe.held_out:.1%}", "of the documents, for the loss at the end"),
+        Choice("held out", f"{recipe.held_out:.1%}", "of the text, for the loss at the end"),
         Choice("precision", recipe.precision, machine.gpu or machine.bfloat16 or "no fast bfloat16 here"),
     ]
 

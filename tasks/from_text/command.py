@@ -38,6 +38,7 @@ from utilities.errors import Stopped, UserError
 from utilities.files import only_command_in
 from utilities.progress import waiting
 from utilities.tables import aligned
+from utilities.text_folder import model_folder
 
 PROGRAM = "run_from_text.py"
 # Fields that the command decides itself, with what to do instead of setting them.
@@ -289,6 +290,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError("standard input is read once, and this command repeats; write it to a file first")
     if options.start_from is not None and not Path(options.start_from).is_dir():
         raise UserError(f"--start-from {options.start_from}: is no folder; name a Hugging Face folder of a BERT")
+    if options.start_from is not None:
+        options.start_from = str(model_folder(Path(options.start_from), "--start-from"))
 
 
 def _name(options: argparse.Namespace) -> str:

@@ -13,11 +13,12 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 from reports.run_files import is_number
 from tasks.from_text.choice import Choice, Recipe
 from tasks.from_text.facts import Measured
+from utilities import text_folder
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_json_lines, read_json_object, write_atomically
 
-PLAN, UPDATES, TIMES, RESULT = "plan.json", "updates.json", "times.jsonl", "result.json"
-PAGE, MODEL = "index.html", "model"
+PLAN, UPDATES, TIMES, RESULT = text_folder.PLAN, "updates.json", "times.jsonl", "result.json"
+PAGE, MODEL = "index.html", text_folder.MODEL
 LAP_SECONDS = 5.0  # between two notes of the time
 AGAIN = "repeat the command as it was, or give another --name"
 

@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.examples import UNKNOWN_TOKENS
+from data_utils.text.held_out import describe_held_out
 from data_utils.tokenizer_files import MASK, UNKNOWN
 from reports.from_text_page import write_from_text_page
 from reports.page import final_value, steady_throughput
@@ -63,6 +64,7 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts:
             *([choice.name, str(choice.value), choice.reason] for choice in recipe.choices),
             *([f"rows of {each.part}", f"{each.updates:,} updates", each.described] for each in pace.changes),
         ],
+        "held_out": describe_held_out(data),
         "advice": [*recipe.warning, *recipe.advice],
         "updates": dict(updates),
         "loss": loss,
@@ -156,7 +158,7 @@ def forecasts(recipe: Recipe, loss: Optional[float]) -> List[Tuple[str, float, s
 
 def result_lines(result: Mapping[str, Any]) -> List[str]:
     """Return the result as lines for a terminal."""
-    rows: List[Sequence[str]] = []
+    rows: List[Sequence[str]] = [("held out", result["held_out"])] if result.get("held_out") else []
     if result["loss"] is not None:
         rows.append(("masked-LM loss, held-out text", f"{result['loss']:.3f} nats"))
     if result["right"] is not None:

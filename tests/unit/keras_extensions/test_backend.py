@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 
 def stderr_of(code: str, **environment: str) -> list[str]:
@@ -78,8 +79,8 @@ def test_log_level_of_the_user_is_kept() -> None:
     assert any("optimized to use available CPU instructions" in line for line in lines)
 
 
-def test_too_little_address_space_is_one_line() -> None:
-    command = f'ulimit -v 900000; "{sys.executable}" -m tasks.classify --checkpoint nowhere text'
+def test_too_little_address_space_is_one_line(tmp_path: Path) -> None:
+    command = f'ulimit -v 900000; "{sys.executable}" -m tasks.classify --checkpoint "{tmp_path}" text'
     result = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
     errors = [line for line in result.stderr.splitlines() if line.startswith("error: TensorFlow cannot be loaded")]
     assert result.returncode == 2 and len(errors) == 1 and "Traceback" not in result.stderr

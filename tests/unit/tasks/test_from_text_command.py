@@ -133,11 +133,14 @@ def test_no_text_and_empty_text_are_refused(text: Path, capsys: pytest.CaptureFi
     assert "standard input" in refusal(capsys, Path("-"), "--output-dir", str(text.parent / "runs"))
 
 
-def test_one_document_is_refused(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text.write_text(prose(1), encoding="utf-8")
-    assert "one document" in refusal(capsys, text)
-    text.write_text("\n\n".join([prose(1)] * 50), encoding="utf-8")  # copies are held out together, or not at all
-    assert "one document" in refusal(capsys, text)
+def test_one_document_is_planned_unless_it_is_too_short(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text.write_text(prose(1, sentences=100), encoding="utf-8")
+    assert start(text, "--plan") == 0
+    assert "of the text, for the loss at the end" in capsys.readouterr().out
+    text.write_text(prose(1, sentences=10), encoding="utf-8")
+    assert "the text is too short: " in refusal(capsys, text)
+    text.write_text("\n\n".join([prose(1, sentences=10)] * 50), encoding="utf-8")  # copies are on one side
+    assert "the text is too short: " in refusal(capsys, text)
 
 
 def test_a_name_that_is_taken_is_refused(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,7 +303,10 @@ def test_of_a_part_of_the_text_rows_of_both_lengths_are_made(text: Path) -> None
     for length in (32, 128):
         data = decision.folder.path / "data" / str(length)
         manifests = [load_manifest(folder) for folder in (data, data / VALIDATION_FOLDER)]
-        assert sum(manifest.totals["documents"] for manifest in manifests if manifest is not None) == 20
+        corpus = json.loads((decision.folder.path / "data" / "128" / "corpus" / "corpus.json").read_text())
+        assert corpus["documents"] == 20
+        sentences = [manifest.totals["sentences"] for manifest in manifests if manifest is not None]
+        assert sum(sentences) == corpus["sentences"] and sentences[1] == pytest.approx(0.2 * sum(sentences), rel=0.2)
 
 
 def facts_of(text: Path) -> TextFacts:

@@ -33,7 +33,7 @@ def rewound(tmp_path: Path, run: RunFolder, resumed: Path, error: DivergenceErro
         config=load_config("pretraining", ["--config", str(write(tmp_path, TINY)), *flags]).config,
         task=SimpleNamespace(name="pretraining"), architecture=Architecture(), trained_positions=128, run=run,
         platform=SimpleNamespace(precision="float32"), processes=SINGLE_PROCESS, listeners=[],
-        position=Position.of(Checkpoint(resumed / WEIGHTS, read_facts(resumed))),
+        position=Position.of(Checkpoint(resumed / WEIGHTS, read_facts(resumed))), fits_data=False,
     )  # fmt: skip
     data: Any = SimpleNamespace(reader=None, plan=Plan(100, 1, 1, 1.0), identity="data")
     state: Any = None

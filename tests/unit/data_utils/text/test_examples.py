@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from argparse import Namespace
 from pathlib import Path
@@ -43,11 +42,6 @@ def write_corpus(folder: Path, documents: list[str]) -> Corpus:
 
 def totals(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "manifest.json").read_text())["totals"]
-
-
-def is_held_out(document: str, fraction: float) -> bool:
-    """Return whether the checksum, as a fraction of the greatest one, is below the share that is held out."""
-    return int(hashlib.blake2b(document.encode(), digest_size=8).hexdigest(), 16) / 2**64 < fraction
 
 
 @pytest.mark.parametrize(
@@ -93,13 +87,14 @@ def test_a_shard_whose_documents_are_all_held_out_has_no_file(
     corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
     """The smallest shards have two documents."""
-    kept = [not is_held_out(document, 0.6) for document in DOCUMENTS]
-    files = [number for number in range(20) if any(kept[2 * number : 2 * number + 2])]
-    assert 5 < len(files) < 20
     out = tmp_path / "out"
     write_examples(corpus, vocabulary, out, SETTINGS._replace(validation_fraction=0.6), unit_bytes=1)
-    assert totals(out)["documents"] == sum(kept)
-    assert totals(out / "validation")["documents"] == 40 - sum(kept)
+    held_out = (out / "validation" / "corpus" / "sentences_000.txt").read_text().strip().split("\n\n")
+    assert len(held_out) == 24 and set(held_out) < set(DOCUMENTS)
+    kept = [document not in held_out for document in DOCUMENTS]
+    files = [number for number in range(20) if any(kept[2 * number : 2 * number + 2])]
+    assert 5 < len(files) < 20
+    assert (totals(out)["documents"], totals(out / "validation")["documents"]) == (16, 24)
     records = RecordFiles(out, verify_checksums=True)
     assert [int(path.stem.removeprefix("wiki_")) for path in records.paths] == files
     assert records.count == totals(out)["records"]
@@ -145,22 +140,23 @@ def test_a_corpus_without_text(vocabulary: Vocabulary, tmp_path: Path) -> None:
     assert totals(tmp_path / "out")["documents"] == 1
 
 
-def test_all_documents_held_out(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    """It is refused, and the folder can be used with another share."""
+def test_a_text_too_short_to_hold_out_a_part(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """It is refused, and the folder can be used without a share."""
     one = write_corpus(tmp_path / "one", ["one sentence.\nand another one."])
-    with pytest.raises(UserError, match=r"--validation-fraction 0\.999999: holds out all .*; give a smaller share"):
-        write_examples(one, vocabulary, tmp_path / "out", SETTINGS._replace(validation_fraction=0.999999))
+    with pytest.raises(UserError, match=r"--validation-fraction 0\.1: the text of 30 bytes is too short"):
+        write_examples(one, vocabulary, tmp_path / "out", SETTINGS._replace(validation_fraction=0.1))
     write_examples(one, vocabulary, tmp_path / "out", SETTINGS)
     assert not (tmp_path / "out" / "validation").exists()
 
 
-def test_no_document_held_out(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path) -> None:
-    """It is refused, and nothing is left that training would take for held-out records."""
-    out = tmp_path / "out"
-    with pytest.raises(UserError, match=r"--validation-fraction 1e-06: holds out none .*; give a larger share"):
-        write_examples(corpus, vocabulary, out, SETTINGS._replace(validation_fraction=1e-6))
-    write_examples(corpus, vocabulary, out, SETTINGS)
-    assert not (out / "validation").exists()
+@pytest.mark.parametrize(("fraction", "count"), [(1e-6, 1), (0.999999, 39)])
+def test_one_document_at_least_is_on_each_side(
+    corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path, fraction: float, count: int
+) -> None:
+    write_examples(corpus, vocabulary, tmp_path / "out", SETTINGS._replace(validation_fraction=fraction))
+    assert totals(tmp_path / "out" / "validation")["documents"] == count
+    assert totals(tmp_path / "out")["documents"] == 40 - count
+    assert "held_out_parts_of" not in totals(tmp_path / "out")  # each is whole
 
 
 def test_held_out_records_that_a_killed_command_left(

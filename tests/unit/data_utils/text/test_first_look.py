@@ -53,6 +53,13 @@ def test_tags_wrapped_lines_and_many_documents_of_a_file_are_noticed(tmp_path: P
     (lines,) = look([wrapped], TEXT, 1)
     assert "--join-lines" in lines
     assert look([wrapped], {**TEXT, "join_lines": True}, 1) == []
+    headlines = "\n".join(" ".join(words[at : at + 9 + at % 7]) for at in range(0, len(words) - 16, 5))
+    assert look([headlines], TEXT, 1) == []  # of different lengths, so they are no lines of a page
+    cut = wrapped.split("\n")
+    paragraphs = ["\n".join(cut[at : at + 6]) for at in range(0, len(cut), 6)]
+    (lines,) = look(paragraphs, TEXT, 1)
+    assert "--join-lines" in lines and "with --document-per-file blank lines end these" in lines
+    assert "--document-per-file" not in look([wrapped], {**TEXT, "whole_file": True}, 1)[0]
     for number in range(3):
         (tmp_path / f"{number}.txt").write_text("\n\n".join([PROSE] * 40), encoding="utf-8")
     (many,) = look_at_beginning(source_of("--text", tmp_path))

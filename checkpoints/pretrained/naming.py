@@ -1,0 +1,60 @@
+"""What a name of a checkpoint tells before the checkpoint is opened, and before TensorFlow is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+from typing import Optional
+
+from checkpoints.folder import DESCRIPTION, find_checkpoint, step_folders
+from checkpoints.pretrained.hub_model import is_model_name
+from utilities.errors import UserError
+from utilities.files import read_json_object
+
+REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co
+_DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
+
+
+def weights_prefix(path: Path) -> Path:
+    """Return the prefix of a TensorFlow checkpoint that one of its files, or the prefix itself, names."""
+    return Path(_DATA_FILE.sub("", str(path)))
+
+
+def is_remote(name_or_path: str, key: str) -> bool:
+    """Return whether a checkpoint that is not here may be a model of huggingface.co."""
+    return key == REMOTE_KEY and is_model_name(name_or_path)
+
+
+def check_exists(name_or_path: str, key: str) -> None:
+    """Refuse the path of a checkpoint where there is nothing.
+
+    Args:
+        name_or_path: see :func:`checkpoints.pretrained.opening.open_pretrained`.
+        key: config key or flag that named it, for messages.
+
+    Raises:
+        UserError: there is no such folder or file.
+    """
+    path = Path(name_or_path)
+    if not (path.exists() or Path(f"{weights_prefix(path)}.index").is_file() or is_remote(name_or_path, key)):
+        raise UserError(f"{key}: there is no folder or file {path}; correct the path")
+
+
+def stated_task(path: Path) -> Optional[str]:
+    """Return the task that one of this project's runs or checkpoints was trained for; None if no file says it."""
+    folders = [path, *step_folders(path), *step_folders(path / "checkpoints")]
+    facts = next((file for file in (folder / DESCRIPTION for folder in folders) if file.is_file()), None)
+    task = None
+    with contextlib.suppress(UserError):  # whoever opens the checkpoint reports it
+        task = None if facts is None else read_json_object(facts).get("task")
+    return task if isinstance(task, str) else None
+
+
+def chosen_folder(path: Path, key: str) -> Path:
+    """Return the folder of the checkpoint that a run, whose task is stated, is opened with.
+
+    Raises:
+        UserError: no checkpoint is intact.
+    """
+    return find_checkpoint(path, key).folder

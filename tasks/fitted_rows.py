@@ -1,0 +1,311 @@
+"""Fits the rows of a fine-tuning to its data: their length, and how many samples share one.
+
+Only values that nobody has set are chosen, before TensorFlow is loaded, so that the plan and the run have the same.
+N samples · S tokens of a row
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+from itertools import chain
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from checkpoints.folder import DESCRIPTION
+from checkpoints.pretrained.hub_model import fetch as fetch_model
+from checkpoints.pretrained.hub_model import is_model_name
+from checkpoints.pretrained.model_folder import find_lower_case
+from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
+from data_utils.classification.features import CHUNK
+from data_utils.classification.own import own_task
+from data_utils.classification.reading import read_split, read_unlabelled
+from data_utils.classification.tasks import OWN, BenchmarkTask
+from data_utils.packing import plan_packing
+from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences
+from data_utils.tokenizer import find_vocabulary, make_tokenizer, read_vocabulary
+from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
+from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING, TOKEN_CLASSIFICATION
+from settings.data_sections import ClassificationData, Embedding
+from settings.derived import with_values
+from settings.fields import value_at
+from settings.loading import LoadedConfig
+from settings.metadata import saved_architecture
+from settings.problems import DATA, DEFAULT
+from settings.published import runs_on_ipus
+from settings.schema import TrainingConfig
+from settings.sizes import bert_sizes, weights_key
+from utilities.errors import UserError
+from utilities.files import read_json_object
+
+LENGTH, SEQUENCES, BETAS = "max_seq_length", "packing.max_sequences_per_pack", "packing.adjust_betas"
+MICRO_BATCH = "global_batch.micro_batch_size"
+MULTIPLE = 8  # of the length of a row
+LEAST_FACTOR = 2.0  # samples in a pack; a pack costs more than a padded row, which small models notice
+MOST_ROUNDING = 0.1  # share by which the samples of an update may differ from those without packs
+MOST_SEQUENCES = 64  # in a pack
+ENOUGH = 0.98  # of the highest number of samples in a pack, if fewer are allowed
+RESOLVED = "resolved_config.json"  # of a run
+_INNER = ("0_Transformer", "checkpoints/step-*", "step-*")  # where a folder's vocabulary may be
+
+
+class Measured(NamedTuple):
+    """The numbers of tokens of all samples, without a limit: ``(N,)`` of those to train on, and of all others."""
+
+    trained: np.ndarray
+    others: np.ndarray
+
+    @property
+    def every(self) -> np.ndarray:
+        return np.concatenate([self.trained, self.others])
+
+
+def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
+    """Return the config with rows as long as its data need, several samples in a row where that pays.
+
+    A length or packs that are set, and those of the published program's configs, stay. So do the rows of tasks whose
+    texts are cut into windows, of random data and on IPUs. ``rows`` of the result says what was chosen.
+
+    Args:
+        fetch: whether weights and data may be fetched from huggingface.co.
+
+    Raises:
+        UserError: a file of the data set cannot be used.
+    """
+    config, task = loaded.config, loaded.task
+    # Packs that are set have rows of the default length.
+    is_open = loaded.origins[LENGTH] == DEFAULT and config.packing.max_sequences_per_pack is None
+    if task not in (CLASSIFICATION, TOKEN_CLASSIFICATION, SENTENCE_EMBEDDING) or not is_open:
+        return loaded
+    if config.generated_dataset or runs_on_ipus(config):
+        return loaded
+    if config.resume:
+        begun = _as_begun(loaded)
+        if begun is not None:
+            return begun
+    folder = _weights_folder(config, fetch)
+    tokenizer, positions = _tokenizer(config, folder), _positions(config, folder)
+    with _quiet():
+        measured = None if tokenizer is None else _measured(config, task, tokenizer, fetch)
+    if positions is None or measured is None:
+        later = f"as long as the longest sample; unknown until {'the data' if tokenizer else 'the vocabulary'} is read"
+        return dataclasses.replace(loaded, rows=f"{config.max_seq_length} tokens" if fetch else later)
+    length, shown = fitting_length(measured.every, positions)
+    values: Dict[str, Any] = {LENGTH: length}
+    # The losses of sentence embeddings compare all samples of a micro batch, and a rate may follow its rows.
+    follows_rows = config.optimizer_opts.learning_rate.reference_global_batch is not None
+    may_pack = loaded.origins[SEQUENCES] == DEFAULT and task != SENTENCE_EMBEDDING and not follows_rows
+    if config.do_training and may_pack:
+        packs = fitting_packs(np.minimum(measured.trained, length), length, config.global_batch.micro_batch_size)
+        if packs is not None:
+            values.update({SEQUENCES: packs.sequences, BETAS: False, MICRO_BATCH: packs.rows})
+            shown += f"; {packs.shown(config.global_batch.micro_batch_size)}"
+    return _with(loaded, values, shown)
+
+
+def fitting_length(lengths: np.ndarray, positions: int) -> Tuple[int, str]:
+    """Return the least length that cuts nothing, up to a model's positions, and what to say about it.
+
+    Example:
+        >>> fitting_length(np.array([5, 19, 21]), 512)
+        (24, '24 tokens for the longest of 3 samples, 21; none is cut')
+    """
+    longest = int(lengths.max())
+    length = min(-(-longest // MULTIPLE) * MULTIPLE, positions)
+    cut = int(np.sum(lengths > length))
+    ending = f"{cut:,} ({cut / lengths.size:.1%}) {'is' if cut == 1 else 'are'} cut" if cut else "none is cut"
+    return length, f"{length:,} tokens for the longest of {lengths.size:,} samples, {longest:,}; {ending}"
+
+
+class FittingPacks(NamedTuple):
+    """Packs that pay.
+
+    Attributes:
+        sequences: most samples in a pack.
+        rows: packs of a micro batch.
+        factor: mean number of samples in a pack.
+    """
+
+    sequences: int
+    rows: int
+    factor: float
+
+    def shown(self, micro_batch_size: int) -> str:
+        """Return what the packs save, and how many samples a micro batch has."""
+        saved = f"{1 - 1 / self.factor:.0%} of the rows and products saved"
+        samples = (
+            f"{self.rows} packs of {self.factor:.2f} samples are a micro batch, instead of {micro_batch_size} rows"
+        )
+        return f"up to {self.sequences} samples in a pack, {saved}; {samples}"
+
+
+def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Optional[FittingPacks]:
+    """Return packs of samples of ``lengths`` ``(N,)`` tokens in rows of a length; None if they do not pay.
+
+    A row costs the same whatever is in it. An update keeps its number of samples, so that packs whose number in a
+    micro batch would be rounded much are left out.
+
+    Args:
+        micro_batch_size: samples of a micro batch without packs.
+    """
+    counts = np.bincount(lengths, minlength=length + 1)[1:]
+    most = min(MOST_SEQUENCES, length // int(lengths.min()))
+    found: List[FittingPacks] = []
+    for sequences in range(2, most + 1):
+        factor = plan_packing(counts, length, sequences, "lpfhp").packing_factor
+        rows = max(1, round(micro_batch_size / factor))
+        if factor >= LEAST_FACTOR and abs(rows * factor / micro_batch_size - 1) <= MOST_ROUNDING:
+            found.append(FittingPacks(sequences, rows, factor))
+    best = max((packs.factor for packs in found), default=0.0)
+    return next((packs for packs in found if packs.factor >= ENOUGH * best), None)
+
+
+def described_files(section: Embedding) -> BenchmarkTask:
+    """Return the description of the files of a config's section ``embedding``."""
+    files = section.model_dump(exclude={"pooling", "scale", "label"})
+    described = own_task(**files, label=section.label or "", test_file=None, classes=None, regression=True)
+    return dataclasses.replace(described, section="embedding", score_range=(-1.0, 1.0))
+
+
+def _with(loaded: LoadedConfig, values: Dict[str, Any], shown: str) -> LoadedConfig:
+    origins = {**loaded.origins, **dict.fromkeys(values, DATA)}
+    return dataclasses.replace(loaded, config=with_values(loaded.config, values), origins=origins, rows=shown)
+
+
+def _as_begun(loaded: LoadedConfig) -> Optional[LoadedConfig]:
+    """Return the config with the rows of the run to resume, which are not chosen again; None if no file has them."""
+    path = Path(loaded.config.output_dir) / str(loaded.config.name) / RESOLVED
+    try:
+        content = read_json_object(path)
+        chosen = [name for name in (LENGTH, SEQUENCES, BETAS, MICRO_BATCH) if content["origins"].get(name) == DATA]
+        values = {name: value_at(content["config"], tuple(name.split("."))) for name in (LENGTH, *chosen)}
+        begun = with_values(loaded.config, {LENGTH: TrainingConfig(**{LENGTH: values[LENGTH]}).max_seq_length})
+    except (UserError, OSError, KeyError, TypeError, AttributeError, ValueError):  # whoever resumes the run reports it
+        return None
+    loaded = dataclasses.replace(loaded, config=begun)
+    return _with(loaded, values, f"{begun.max_seq_length} tokens, as the run was begun") if chosen else loaded
+
+
+def _weights_folder(config: TrainingConfig, fetch: bool) -> Optional[Path]:
+    """Return the folder of the weights to start from; None if there is none on this machine."""
+    key = weights_key(config)
+    if key is None:
+        return None
+    path = Path(getattr(config, key))
+    if fetch and key == "bert_model_name" and not path.exists() and is_model_name(str(path)):
+        return fetch_model(str(path), key)
+    folder = path if path.is_dir() else path.parent
+    inner = sorted(chain.from_iterable(map(folder.glob, _INNER)))
+    return next((each for each in (folder, *inner) if find_vocabulary(each) is not None), folder)
+
+
+def _positions(config: TrainingConfig, folder: Optional[Path]) -> Optional[int]:
+    """Return the number of the model's positions; None if the weights must be opened to know it."""
+    sizes = bert_sizes(config)
+    if sizes is not None:
+        return sizes.max_position_embeddings
+    stated = saved_architecture(folder).get("max_position_embeddings") if folder is not None else None
+    return stated if type(stated) is int else None
+
+
+def _tokenizer(config: TrainingConfig, folder: Optional[Path]) -> Optional[Tokenizer]:
+    """Return the tokenizer of the run; None if there is none here, which whoever opens the weights reports."""
+    path = Path(config.vocab_file) if config.vocab_file else None if folder is None else find_vocabulary(folder)
+    if path is None:
+        return None
+    try:
+        vocabulary = read_vocabulary(path)
+        given = vocabulary.lower_case if config.vocab_file else None
+        known_cases = (config.lower_case, given, None if folder is None else _lower_case(folder))
+    except (UserError, OSError):
+        return None
+    known = next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased())
+    return make_tokenizer(vocabulary, known, special_tokens=True)
+
+
+def _lower_case(folder: Path) -> Optional[bool]:
+    """Return whether weights read lower-cased text, as the files in their folder say; None if these do not."""
+    facts = folder / DESCRIPTION
+    if facts.is_file():
+        stated: Optional[bool] = read_json_object(facts).get("lower_case")
+        return stated
+    return find_lower_case(folder, read_tokenizer_files(find_vocabulary(folder) or folder / VOCABULARY_NAME))
+
+
+def _measured(config: TrainingConfig, task: str, tokenizer: Tokenizer, fetch: bool) -> Optional[Measured]:
+    """Return the numbers of tokens of all samples that the run reads; None if they must be fetched first."""
+    if task == TOKEN_CLASSIFICATION:
+        return None if config.dataset_dir is None else _measured_words(config, tokenizer)
+    own = config.classification_data if task == CLASSIFICATION else config.embedding
+    folder = Path(config.dataset_dir) if config.dataset_dir else None
+    if task == SENTENCE_EMBEDDING:
+        described = described_files(config.embedding)
+    elif config.glue_task is not None:
+        described = BENCHMARK_TASKS[config.glue_task]
+    elif isinstance(own, ClassificationData) and (own.classes is not None or own.regression):
+        described = own_task(**own.without_loss())
+    else:
+        return None
+    if folder is None and described.benchmark != OWN and not fetch:
+        return None
+    separate = task == SENTENCE_EMBEDDING
+    read: Dict[str, List[Tuple[str, ...]]] = {TRAIN: [], VALIDATION: []}
+    parts = (
+        (TRAIN, (described.train,), config.do_training),
+        (VALIDATION, described.validation, config.do_validation),
+        (VALIDATION, described.test, config.do_test and not separate),
+    )
+    for name, splits, is_used in parts:
+        for split in splits if is_used else ():
+            labelled = split not in described.test and not (separate and config.embedding.label is None)
+            examples = read_split(described, split, folder, labelled)
+            read[name] += examples.texts if examples is not None else []
+    if config.distillation.unlabelled is not None and config.do_training:
+        read[TRAIN] += read_unlabelled(described, Path(config.distillation.unlabelled)).texts
+    lengths = [_token_counts(tokenizer, texts, separate) for texts in read.values()]
+    return Measured(*lengths) if any(map(len, lengths)) else None
+
+
+def _token_counts(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], separate: bool) -> np.ndarray:
+    """Return the number of tokens of each sample, special ones included; ``separate`` texts have [CLS] each."""
+    counts: List[int] = []
+    for begin in range(0, len(texts), CHUNK):
+        chunk = texts[begin : begin + CHUNK]
+        encodings = tokenizer.encode_batch_fast(list(chain.from_iterable(chunk)), add_special_tokens=False)
+        pieces = iter([len(encoding.ids) for encoding in encodings])
+        for sample in chunk:
+            special = 2 * len(sample) if separate else len(sample) + 1
+            counts.append(special + sum(itertools.islice(pieces, len(sample))))
+    return np.array(counts, np.int64)
+
+
+def _measured_words(config: TrainingConfig, tokenizer: Tokenizer) -> Optional[Measured]:
+    used = {TRAIN: config.do_training, VALIDATION: config.do_validation, TEST: config.do_test}
+    columns = config.token_data
+    counts: Dict[str, np.ndarray] = {}
+    for name in (name for name, is_used in used.items() if is_used):
+        sentences = read_sentences(str(config.dataset_dir), name, columns.word_column, columns.tag_column).words
+        known = list(set(chain.from_iterable(sentences)))
+        pieces = tokenizer.encode_batch_fast(known, add_special_tokens=False)
+        number = {word: len(encoding.ids) or 1 for word, encoding in zip(known, pieces)}
+        counts[name] = np.array([sum(map(number.__getitem__, words)) + 2 for words in sentences], np.int64)
+    empty = np.zeros(0, np.int64)
+    others = [counts[name] for name in (VALIDATION, TEST) if name in counts]
+    return Measured(counts.get(TRAIN, empty), np.concatenate([empty, *others])) if counts else None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Within the block, what is read logs nothing: the run reads it again, and then says what it found."""
+    logger = logging.getLogger("data_utils")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

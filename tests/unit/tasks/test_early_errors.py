@@ -1,0 +1,119 @@
+"""Wrong paths and checkpoints of other tasks are refused before TensorFlow is loaded, which takes seconds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checkpoints.folder import DESCRIPTION, WEIGHTS, facts_as_json
+from utilities.files import PROJECT, sha256
+
+RECIPE = ["--config", "configs/fine_tuning.json", "--bert-model-name", "bert-base-uncased"]
+OWN = ["--classification-data.text", "text", "--classification-data.label", "label"]
+PROGRAM = """
+import sys
+{code}
+assert "tensorflow" not in sys.modules and "tf_keras" not in sys.modules, "TensorFlow was loaded"
+sys.exit(status)
+"""
+
+
+def refused(folder: Path, code: str) -> str:
+    """Run code that sets ``status``, and return the error that it prints; TensorFlow must not be loaded."""
+    program = PROGRAM.format(code=code)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ended.returncode == 2, ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1, ended.stderr
+    return lines[0]
+
+
+def training(task: str, *flags: str) -> str:
+    arguments = [*RECIPE, *flags]
+    imports = "from functools import partial\nfrom tasks import run_config\nfrom tasks.cli import main"
+    return f"{imports}\nstatus = main({task!r}, partial(run_config, started=0.0), {arguments!r})"
+
+
+def command(module: str, *arguments: str) -> str:
+    return f"from {module} import main\nstatus = main({list(arguments)!r})"
+
+
+def checkpoint(folder: Path, task: str) -> Path:
+    """Write a run whose checkpoint says that it is of a task."""
+    step = folder / "checkpoints" / "step-00000004"
+    step.mkdir(parents=True)
+    (step / f"{WEIGHTS}.index").write_bytes(b"")
+    facts = {"task": task, "step": 4, "files": {f"{WEIGHTS}.index": sha256(step / f"{WEIGHTS}.index")}}
+    (step / DESCRIPTION).write_text(facts_as_json(facts), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "flags", "error"),
+    [
+        ("classification", [*OWN, "--classification-data.train-file", "missing.csv"], "there is no file missing.csv"),
+        ("classification", ["--glue-task", "sst2", "--dataset-dir", "nowhere"], "there is no folder nowhere"),
+        ("classification", ["--glue-task", "sst2", "--pretrained-ckpt-path", "no"], "there is no folder or file no;"),
+        ("squad", ["--dataset-dir", "nowhere"], "nowhere/train-v1.1.json: cannot be read"),
+        ("squad", ["--vocab-file", "nowhere"], "nowhere: no such vocabulary file"),
+        ("token_classification", ["--dataset-dir", "nowhere"], "nowhere has no train.txt"),
+        ("token_classification", [], "dataset_dir is not set"),
+        ("sentence_embedding", ["--embedding.train-file", "no.csv", "--embedding.text", "a", "b"], "no file no.csv"),
+    ],
+)
+@pytest.mark.parametrize("length", [[], ["--max-seq-length", "96"]])
+def test_a_training_with_a_wrong_path(
+    tmp_path: Path, task: str, flags: list[str], error: str, length: list[str]
+) -> None:
+    assert error in refused(tmp_path, training(task, *flags, *length, "--output-dir", str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("module", "flags"),
+    [
+        ("tasks.classify", ["a text"]),
+        ("tasks.fill_mask", ["a [MASK]"]),
+        ("tasks.embed", ["--file", "README.md", "--output", "nothing.npy"]),
+        ("checkpoints.export.__main__", ["--output", "nothing"]),
+    ],
+)
+def test_a_checkpoint_that_is_not_there(tmp_path: Path, module: str, flags: list[str]) -> None:
+    shown = refused(tmp_path, command(module, "--checkpoint", "nowhere", *flags))
+    assert shown == "error: --checkpoint: there is no folder or file nowhere; correct the path"
+
+
+@pytest.mark.parametrize(
+    ("module", "trained", "flags", "error"),
+    [
+        ("tasks.classify", "pretraining", ["a text"], "was trained for pretraining; fine-tune it with"),
+        ("tasks.classify", "sentence_embedding", ["a text"], "was trained for sentence_embedding; fine-tune it with"),
+        ("tasks.fill_mask", "squad", ["a [MASK]"], "has no masked-LM head (it was trained for squad)"),
+    ],
+)
+def test_a_checkpoint_of_another_task(tmp_path: Path, module: str, trained: str, flags: list[str], error: str) -> None:
+    run = checkpoint(tmp_path / "run", trained)
+    shown = refused(tmp_path, command(module, "--checkpoint", str(run), *flags))
+    assert error in shown and f"{run}/checkpoints/step-00000004" in shown
+
+
+@pytest.mark.parametrize("call", ['load("nowhere")', 'load(RUN, "squad")'])
+def test_the_call_from_python(tmp_path: Path, call: str) -> None:
+    run = checkpoint(tmp_path / "run", "classification")
+    code = f"""
+from tasks import load
+from utilities.errors import UserError
+RUN = {json.dumps(str(run))}
+try:
+    {call}
+except UserError as error:
+    print("error:", error, file=sys.stderr)
+    status = 2
+"""
+    shown = refused(tmp_path, code)
+    assert "there is no folder or file nowhere" in shown or "is of classification, not of squad" in shown
