@@ -120,6 +120,11 @@ class Recipe:
         """Return this recipe with the tokens of the prepared text, without what is held out."""
         return replace(self, pass_updates=_pass_updates(tokens))
 
+    def with_data_of(self, other: Recipe) -> Recipe:
+        """Return this recipe with the rows that were made for another one."""
+        names = ("vocabulary", "lengths", "masked", "documents_share", "held_out", "pass_updates")
+        return replace(self, **{name: getattr(other, name) for name in names})
+
     @property
     def expected_bits(self) -> Optional[float]:
         """Return the held-out loss to expect of a text like Wikipedia, in bits a byte; None if nothing is known."""
@@ -195,6 +200,8 @@ def start_seconds(machine: MachineFacts) -> float:
 
     XLA compiles for a GPU three times, 15 to 25 seconds each on an H100.
     """
+    if machine.measured is not None:
+        return machine.measured.around
     return 90.0 if machine.gpu else 10 + 25 / machine.core_speed
 
 
@@ -361,7 +368,8 @@ def _choices(
     else:
         why = f"for {recipe.units:.1f} of its minutes"
     model_reason = "given on the command line" if is_given else f"{between}; {why}"
-    guess = "; the speed is a guess" if machine.gpu or machine.cores != 2 else ""
+    is_guess = machine.measured is None and (machine.gpu or machine.cores != 2)
+    guess = "; the speed is a guess" if is_guess else ""
     total = recipe.preparation + recipe.training + start_seconds(machine)
     start_from = recipe.start_from
     if start_from:

@@ -24,23 +24,19 @@ from data_utils.text.vocabulary import add_case_option, check_case
 from model.tasks import PRETRAINING
 from settings.flags import parse_flags
 from settings.loading import check_values
+from tasks import task_class
 from tasks.from_text.choice import LENGTHS, Recipe, choose
-from tasks.from_text.facts import look_at_machine, look_at_text
-from tasks.from_text.folder import Folder
+from tasks.from_text.facts import MachineFacts, TextFacts, look_at_machine, look_at_text
+from tasks.from_text.folder import UPDATES, Folder
 from tasks.from_text.judgement import judge
-from tasks.from_text.steps import (
-    check_parts,
-    export_model,
-    fix_updates,
-    parts,
-    prepare,
-    prepared,
-    train_part,
-)
+from tasks.from_text.pace import Pace, measure
+from tasks.from_text.parts import check_parts, parts
+from tasks.from_text.steps import export_model, is_prepared, prepare, prepared, train_part
 from utilities.commands import flags_of, make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
 from utilities.files import only_command_in
+from utilities.progress import waiting
 from utilities.tables import aligned
 from utilities.text_folder import model_folder
 
@@ -157,22 +153,26 @@ def in_own_words(message: str) -> str:
 def _make(options: argparse.Namespace, others: Sequence[str], started: float) -> None:
     """Do all steps that are not done yet."""
     decision = decide(options, others, started)
-    folder, recipe = decision.folder, decision.recipe
-    print("\n".join([*plan_lines(recipe, decision.facts), *decision.notes, f"folder:  {folder.path}"]), flush=True)
+    folder = decision.folder
+    notes = [*decision.notes, f"folder:  {folder.path}"]
+    print("\n".join([*plan_lines(decision.recipe, decision.facts), *notes]), flush=True)
     if options.plan:
         return
     folder.lap("plan")
+    if decision.machine.measured is None:
+        decision = decision.measured(options)
+    recipe, start = decision.recipe, decision.machine.measured.start  # type: ignore[union-attr]
     prepare(folder, recipe, _source_words(options))
     data = prepared(folder, recipe)
-    trainings = parts(folder, recipe, decision.given, data.pieces)
     recipe = recipe.with_training_tokens(data.tokens)
-    updates = fix_updates(folder, recipe, trainings, options.hours)
-    recipe = recipe.with_updates(sum(updates.values()))
-    numbers = " + ".join(map(str, updates.values()))
+    pace = Pace(folder, recipe, parts(folder, recipe, decision.given, data.pieces), start, options.hours)
+    recipe = recipe.with_updates(pace.planned)
+    numbers = " + ".join(map(str, pace.updates.values()))
     print("\n".join([f"\n{numbers} updates", *recipe.expectation, *recipe.warning]), flush=True)
-    runs = [train_part(folder, part, updates[part.name]) for part in trainings]
+    runs = [train_part(folder, part, pace) for part in parts(folder, recipe, decision.given, data.pieces)]
     export_model(folder, runs[-1])
-    judge(folder, recipe, updates, options.hours, decision.facts)
+    recipe = recipe.with_updates(sum(pace.updates.values()))
+    judge(folder, recipe, pace, options.hours, decision.facts)
 
 
 class Decision(NamedTuple):
@@ -180,17 +180,52 @@ class Decision(NamedTuple):
 
     Attributes:
         folder: Where all is written; with ``--plan``, nothing is.
+        identity: What must be the same when the command is repeated.
         recipe: The choice.
         given: Values of the config by dotted name that the user set.
-        facts: Text and machine in words.
-        notes: What the user may want to know about the text and the machine.
+        text, machine: As they were found.
+        facts: Both in words.
+        notes: What the user may want to know about them.
     """
 
     folder: Folder
+    identity: Dict[str, Any]
     recipe: Recipe
     given: Dict[str, Any]
+    text: TextFacts
+    machine: MachineFacts
     facts: Dict[str, str]
     notes: Tuple[str, ...]
+
+    def measured(self, options: argparse.Namespace) -> Decision:
+        """Return this decision after some updates were timed, which shows what this machine can do; write it down.
+
+        Raises:
+            UserError: The time is too short.
+        """
+        print("\n=== timing some updates", flush=True)
+        with self.folder.step("timing"):
+            with waiting("loading TensorFlow"):
+                from training import seeds  # noqa: F401 (so that the timing is without it)
+
+                task_class(PRETRAINING)
+            part = parts(self.folder, self.recipe, self.given, self.recipe.vocabulary)[-1]
+            machine = measure(self.machine, self.recipe, part, self.folder)
+        recipe = choose(self.text, machine, options.hours, options.lengths, options.start_from, self.given)
+        print("\n".join(changed_lines(self.recipe, recipe)), flush=True)
+        self.folder.begin(self.identity, recipe, self.facts, machine.measured)
+        return self._replace(recipe=recipe, machine=machine)
+
+
+def changed_lines(before: Recipe, now: Recipe) -> List[str]:
+    """Return the choices that are others than before, with their reasons."""
+    values = {choice.name: choice.value for choice in before.choices}
+    rows = [
+        (choice.name, str(choice.value), f"instead of {values[choice.name]}; {choice.reason}")
+        for choice in now.choices
+        if choice.name in values and values[choice.name] != choice.value
+    ]
+    return ["", f"planned again: {now.updates:,} updates instead of {before.updates:,}", *aligned(rows), *now.warning]
 
 
 def decide(options: argparse.Namespace, others: Sequence[str], started: float) -> Decision:
@@ -208,13 +243,18 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     text, machine = look_at_text(source, options.min_characters, strips_marks), look_at_machine()
     facts = {"text": text.described(), "machine": machine.described()}
     identity = _identity(options, source, given)
-    recipe = None if options.plan else folder.planned(identity, facts)
-    if recipe is None:
+    planned = None if options.plan else folder.planned(identity, facts)
+    if planned is not None:
+        machine, recipe = machine._replace(measured=planned.measured), planned.recipe
+    if planned is None or (planned.has_more_hours and not (folder.path / UPDATES).exists()):
         recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given)
+        if planned is not None and is_prepared(folder, planned.recipe):
+            recipe = recipe.with_data_of(planned.recipe)
         check_parts(parts(folder, recipe, given, recipe.vocabulary), recipe, given)
-        if not options.plan:
-            folder.begin(identity, recipe, facts)
-    return Decision(folder, recipe, given, facts, (*text.notes, *filter(None, [machine.note])))
+    if not options.plan and (planned is None or planned.has_more_hours):
+        folder.begin(identity, recipe, facts, machine.measured)
+    notes = (*text.notes, *filter(None, [machine.note]))
+    return Decision(folder, identity, recipe, given, text, machine, facts, notes)
 
 
 def _given(others: Sequence[str]) -> Dict[str, Any]:

@@ -68,6 +68,20 @@ class TextFacts(NamedTuple):
         return f"{counts}, {self.repeated:.0%} of the documents repeated" if self.repeated >= 0.005 else counts
 
 
+class Measured(NamedTuple):
+    """What the timing of some updates has shown.
+
+    Attributes:
+        speed: of training, as a multiple of that of two cores of a Zen 4 in bfloat16.
+        start: seconds before the first update of a training, once TensorFlow is loaded.
+        around: seconds of all that is neither preparation nor training, the timing included.
+    """
+
+    speed: float
+    start: float
+    around: float
+
+
 class MachineFacts(NamedTuple):
     """A machine.
 
@@ -77,6 +91,7 @@ class MachineFacts(NamedTuple):
         memory_gib: memory, or the container's; None if unknown.
         gpu: name of the first NVIDIA GPU that TensorFlow can use; empty if there is none.
         note: what the user may want to know about a GPU that is not used.
+        measured: what is known instead of guessed.
     """
 
     cores: int
@@ -84,6 +99,7 @@ class MachineFacts(NamedTuple):
     memory_gib: Optional[float]
     gpu: str
     note: str
+    measured: Optional[Measured] = None
 
     @property
     def core_speed(self) -> float:
@@ -95,8 +111,10 @@ class MachineFacts(NamedTuple):
         """Return the speed of training, as a multiple of that of two cores of a Zen 4 in bfloat16.
 
         Measured with two cores, and on one H100 with 2 layers × 192. All else is a guess, which decides the size of a
-        model; the number of updates follows from the timing of the first ones.
+        model until some updates are timed.
         """
+        if self.measured is not None:
+            return self.measured.speed
         return 31.0 if self.gpu else self.core_speed * min(self.cores, 16) / 2
 
     @property

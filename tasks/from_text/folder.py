@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from reports.run_files import is_number
 from tasks.from_text.choice import Choice, Recipe
+from tasks.from_text.facts import Measured
 from utilities import text_folder
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_json_lines, read_json_object, write_atomically
 
 PLAN, UPDATES, TIMES, RESULT = text_folder.PLAN, "updates.json", "times.jsonl", "result.json"
 PAGE, MODEL = "index.html", text_folder.MODEL
+LAP_SECONDS = 5.0  # between two notes of the time
 AGAIN = "repeat the command as it was, or give another --name"
+
+
+class Planned(NamedTuple):
+    """What was decided, what was measured before (None: nothing yet), and whether there are more hours now."""
+
+    recipe: Recipe
+    measured: Optional[Measured]
+    has_more_hours: bool
 
 
 class Folder:
@@ -32,8 +43,10 @@ class Folder:
         self.path = path
         self._lap = started
 
-    def planned(self, command: Mapping[str, Any], facts: Mapping[str, str]) -> Optional[Recipe]:
+    def planned(self, command: Mapping[str, Any], facts: Mapping[str, str]) -> Optional[Planned]:
         """Return what an earlier start of the same command decided; None if there was none.
+
+        The same command may have more hours.
 
         Args:
             command: What identifies the command: text, hours, flags.
@@ -50,19 +63,29 @@ class Folder:
         plan = self._read(PLAN)
         before, now = _mapping(plan, "command"), json.loads(json.dumps(command))
         changed = [name for name in now if before.get(name) != now[name]]
-        if changed:
+        has_more = changed == ["hours"] and is_number(before["hours"]) and now["hours"] > before["hours"]
+        if changed and not has_more:
             what = "the text has changed" if changed == ["text"] else f"{', '.join(changed)} changed"
             raise UserError(f"{self.path}: was begun with another command ({what}); {AGAIN}")
         machine = _mapping(plan, "facts").get("machine")
         if machine != facts["machine"]:
             print(f"The plan was made on another machine ({machine}), for whose speed its time is.")
         with damage_in(path, "give another --name"):
-            return _recipe(_mapping(plan, "recipe"))
+            found = plan.get("measured")
+            measured = None if found is None else Measured(**{name: float(found[name]) for name in Measured._fields})
+            return Planned(_recipe(_mapping(plan, "recipe")), measured, has_more)
 
-    def begin(self, command: Mapping[str, Any], recipe: Recipe, facts: Mapping[str, str]) -> None:
-        """Write down what is decided; arguments as for ``planned``, and the choice."""
+    def begin(
+        self,
+        command: Mapping[str, Any],
+        recipe: Recipe,
+        facts: Mapping[str, str],
+        measured: Optional[Measured] = None,
+    ) -> None:
+        """Write down what is decided; arguments as for ``planned``, the choice, and what it is based on."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self.write(PLAN, {"command": command, "facts": facts, "recipe": asdict(recipe)})
+        found = None if measured is None else measured._asdict()
+        self.write(PLAN, {"command": command, "facts": facts, "recipe": asdict(recipe), "measured": found})
 
     def lap(self, step: str, seconds: Optional[float] = None) -> float:
         """Write down that a step has ended, and the seconds since the one before; return them."""
@@ -72,12 +95,34 @@ class Folder:
         append_json_line(self.path / TIMES, {"step": step, "seconds": round(seconds, 3)})
         return seconds
 
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Within the block, which is a step, write its time down as it passes, so that a kill does not lose it."""
+        ended = threading.Event()
+
+        def count() -> None:
+            while not ended.wait(LAP_SECONDS):
+                self.lap(name)
+
+        counting = threading.Thread(target=count, name="times", daemon=True)
+        counting.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            counting.join()
+            self.lap(name)
+
+    def worked(self) -> float:
+        """Return the seconds worked so far."""
+        return sum(self.seconds().values()) + self.since_lap()
+
     def since_lap(self) -> float:
         """Return the seconds since the last step ended."""
         return time.monotonic() - self._lap
 
     def seconds(self) -> Dict[str, float]:
-        """Return the seconds worked, by step; those of a step that was killed are not known."""
+        """Return the seconds worked, by step."""
         path = self.path / TIMES
         totals: Dict[str, float] = {}
         for line in read_json_lines(path) if path.exists() else []:

@@ -19,6 +19,7 @@ from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
 from tasks.from_text.choice import Recipe
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, damage_in
+from tasks.from_text.pace import Pace
 from tasks.from_text.table import expected_bits
 from utilities.commands import start_command
 from utilities.errors import UserError
@@ -29,12 +30,12 @@ ACCURACY = "mlm_accuracy"
 FORECAST = "by the measured trainings, among which forecasts were up to 5 % too low or too high"
 
 
-def judge(folder: Folder, recipe: Recipe, updates: Mapping[str, int], hours: float, facts: Mapping[str, str]) -> None:
+def judge(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mapping[str, str]) -> None:
     """Write result and page, and print them."""
     result = folder.read(RESULT)
     if result is None:
-        result = read_result(folder, recipe, updates, hours, facts)
-        folder.lap("page")
+        with folder.step("page"):
+            result = read_result(folder, recipe, pace, hours, facts)
         result["seconds"] = folder.seconds()
         folder.write(RESULT, result)
     with damage_in(folder.path / RESULT):
@@ -47,10 +48,9 @@ def judge(folder: Folder, recipe: Recipe, updates: Mapping[str, int], hours: flo
         print(f"no page: {error}; repeat the command", file=sys.stderr)
 
 
-def read_result(
-    folder: Folder, recipe: Recipe, updates: Mapping[str, int], hours: float, facts: Mapping[str, str]
-) -> Dict[str, Any]:
+def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mapping[str, str]) -> Dict[str, Any]:
     """Return what came out, as JSON can represent it; losses in nats."""
+    updates = pace.updates
     runs = {name: read_run_folder(folder.path / name) for name in updates}
     last, data = runs[list(updates)[-1]], folder.path / "data" / list(updates)[-1]  # also of a folder that was renamed
     loss, accuracy = last.scores.get(MLM_LOSS), last.scores.get(ACCURACY)
@@ -60,7 +60,10 @@ def read_result(
         "name": folder.path.name,
         "facts": dict(facts),
         "hours": hours,
-        "choices": [[choice.name, str(choice.value), choice.reason] for choice in recipe.choices],
+        "choices": [
+            *([choice.name, str(choice.value), choice.reason] for choice in recipe.choices),
+            *([f"rows of {each.part}", f"{each.updates:,} updates", each.described] for each in pace.changes),
+        ],
         "held_out": describe_held_out(data),
         "advice": [*recipe.warning, *recipe.advice],
         "updates": dict(updates),

@@ -132,11 +132,11 @@ def test_the_number_of_updates_is_that_of_the_time_that_was_left(done: Path) -> 
     for name, updates in fixed["updates"].items():
         config = read_json(done / name / "resolved_config.json")["config"]
         assert config["total_num_train_samples"] == updates * 4096 // int(name)
-    training = sum(fixed["updates"].values()) * fixed["seconds_of_an_update"]
-    budget = float(HOURS) * 3600 - fixed["seconds_worked"] - fixed["seconds_at_the_end"]
     tokens = read_json(done / "data" / "128" / "manifest.json")["totals"]["tokens"]  # without what is held out
     most = MOST_PASSES * tokens / (TOKENS_PER_UPDATE * REAL_TOKENS)
-    assert training == pytest.approx(budget, rel=0.1) or sum(fixed["updates"].values()) == pytest.approx(most, abs=2)
+    seconds = sum(read_json(done / "result.json")["seconds"].values())
+    in_time = seconds == pytest.approx(float(HOURS) * 3600, rel=0.2)
+    assert in_time or sum(fixed["updates"].values()) == pytest.approx(most, abs=2)
 
 
 def test_repeated_it_shows_the_same_result_and_does_nothing(text: Path, done: Path) -> None:
@@ -190,9 +190,10 @@ def test_killed_in_each_step_and_repeated_it_ends_with_the_same_weights(text: Pa
 def test_killed_while_updates_are_timed_it_times_them_again(text: Path, done: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
-    shutil.copy(done / "plan.json", folder / "plan.json")
+    plan = {**read_json(done / "plan.json"), "measured": None}
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     kill_when(text, tmp_path, folder / "timing" / "128" / "metrics.jsonl", signal.SIGKILL)
-    assert not (folder / "updates.json").exists()
+    assert not (folder / "data").exists() and not (folder / "updates.json").exists()
     kill_when(text, tmp_path, folder / "32" / "history.jsonl", signal.SIGKILL)
     assert set(read_json(folder / "updates.json")["updates"]) == {"32", "128"}
     assert not (folder / "timing").exists()
@@ -215,7 +216,8 @@ def test_a_time_that_is_over_before_training_is_refused(text: Path, done: Path, 
     shutil.copy(done / "plan.json", folder / "plan.json")
     (folder / "times.jsonl").write_text(json.dumps({"step": "preparation", "seconds": 500.0}) + "\n", encoding="utf-8")
     outcome = run(text, tmp_path)
-    assert outcome.returncode == 2 and "preparation and start took" in outcome.stderr.splitlines()[-1]
+    refused = outcome.stderr.splitlines()[-1]
+    assert outcome.returncode == 2 and "preparation and start took" in refused and "keeps what is prepared" in refused
     assert not (folder / "32").exists()
 
 

@@ -20,7 +20,9 @@ from tasks.from_text.blanks import held_out_blanks
 from tasks.from_text.command import Decision, decide, main, split
 from tasks.from_text.facts import TextFacts, look_at_text
 from tasks.from_text.judgement import judge
-from tasks.from_text.steps import Part, fix_updates, parts, prepare
+from tasks.from_text.pace import Pace
+from tasks.from_text.parts import Part, parts
+from tasks.from_text.steps import prepare
 from tests import ROOT
 from utilities.errors import UserError
 
@@ -157,12 +159,20 @@ def begin(text: Path, *flags: str) -> Decision:
     return decide(options, others, time.monotonic())
 
 
+def pace_of(decision: Decision) -> Pace:
+    """Return the pace of a command whose updates were decided."""
+    known = {"updates": {"32": 10, "128": 20}, "planned": 30, "hours": 0.5, "changes": []}
+    (decision.folder.path / "updates.json").write_text(json.dumps(known), encoding="utf-8")
+    trainings = parts(decision.folder, decision.recipe, {}, 1024)
+    return Pace(decision.folder, decision.recipe, trainings, 5.0, 0.5)
+
+
 def test_the_same_command_has_the_same_plan_and_another_one_is_refused(
     text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = begin(text, "--seed", "3")
     assert begin(text, "--seed", "3").recipe == first.recipe
-    assert "hours changed" in refusal(capsys, text, "--seed", "3", hours="0.6")
+    assert "hours changed" in refusal(capsys, text, "--seed", "3", hours="0.4")
     assert "flags changed" in refusal(capsys, text, "--seed", "4")
     assert "lengths changed" in refusal(capsys, text, "--seed", "3", "--lengths", "128")
     text.write_text(prose(41), encoding="utf-8")
@@ -194,7 +204,8 @@ def test_a_damaged_plan_is_refused(text: Path, capsys: pytest.CaptureFixture[str
 def test_a_result_is_shown_although_its_page_cannot_be_written(
     text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, recipe = begin(text)[:2]
+    decision = begin(text)
+    folder, recipe = decision.folder, decision.recipe
     nothing: dict[str, object] = dict.fromkeys(("loss", "right", "bits_per_byte", "unknown"))
     lists: dict[str, object] = {
         name: [] for name in ("baselines", "forecasts", "blanks", "advice", "choices", "commands")
@@ -203,7 +214,7 @@ def test_a_result_is_shown_although_its_page_cannot_be_written(
     facts = {"facts": {"text": "", "machine": ""}, "seconds": {"a": 9.0}, "hours": 1.0, "name": "mine"}
     folder.write("result.json", {**nothing, **lists, **maps, **facts})
     (folder.path / "index.html").mkdir()  # nothing can be written there
-    judge(folder, recipe, {}, 1.0, {})
+    judge(folder, recipe, pace_of(decision), 1.0, {})
     printed = capsys.readouterr()
     assert "what came out" in printed.out and printed.err.startswith("no page: ")
 
@@ -267,14 +278,17 @@ def test_blanks_are_whole_words_of_running_text_that_fits(text: Path) -> None:
     assert all(f" {blank.word} " in f" {blank.text.replace('[MASK]', blank.word)} " for blank in found)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"updates": 5}', '{"updates": {"32": "x", "128": 1}}'])
+@pytest.mark.parametrize(
+    "content",
+    ["{", "[]", "{}", '{"updates": 5}', '{"updates": {"32": "x", "128": 1}}', '{"updates": {"32": 1, "128": 1}}'],
+)
 def test_damaged_updates_are_refused(text: Path, content: str) -> None:
     decision = begin(text)
     folder, recipe = decision.folder, decision.recipe
     (folder.path / "updates.json").write_text(content, encoding="utf-8")
     trainings = [Part(str(length), {}) for length in recipe.lengths]
     with pytest.raises(UserError, match=r"updates\.json.*; delete it and repeat the command"):
-        fix_updates(folder, recipe, trainings, 1.0)
+        Pace(folder, recipe, trainings, 5.0, 1.0)
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"seconds": {"a": "x"}}', '{"seconds": {}, "hours": 0}'])
@@ -283,7 +297,7 @@ def test_a_damaged_result_is_refused(text: Path, content: str) -> None:
     folder = decision.folder
     (folder.path / "result.json").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=r"result\.json.*; delete it and repeat the command"):
-        judge(folder, decision.recipe, {"32": 1}, 1.0, decision.facts)
+        judge(folder, decision.recipe, pace_of(decision), 1.0, decision.facts)
 
 
 def test_what_was_worked_is_added_up(text: Path) -> None:

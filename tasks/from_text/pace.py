@@ -1,0 +1,293 @@
+"""How long everything takes: the timing of some updates, and how many of them fill the time.
+
+The number is decided before the training, and anew between its parts and whenever a part is too slow or too fast to
+end in time. Each decision is written down, so that a command that is killed ends with the same weights.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+from pathlib import Path
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple
+
+from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
+from data_utils.word_vectors import TOKENS
+from model.tasks import PRETRAINING
+from reports.run_files import read_run_folder
+from tasks import train
+from tasks.from_text.choice import TOKENS_PER_UPDATE, Recipe
+from tasks.from_text.facts import MachineFacts, Measured
+from tasks.from_text.folder import UPDATES, Folder, damage_in
+from tasks.from_text.parts import Part, write_config
+from utilities.errors import UserError
+
+if TYPE_CHECKING:  # imports TensorFlow
+    from keras_extensions.listeners.reporting import Period
+
+TIMED_SHARE = 0.03  # of the training, in which updates are timed
+TIMED_SECONDS = (5.0, 20.0)
+FEWEST_UPDATES = 5
+SLOWER_MOMENTS = 1.05  # an update in training over one in the timing: 1.01 to 1.13 times as long in six trainings
+EVALUATION = 0.6  # seconds of an evaluated row, as a share of those of a trained one
+EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of those before the first trained one
+WORD_VECTOR_SECONDS = 9.0  # for a table of 8,192 × 8,192 counts, and as many for the 16 million tokens that are counted
+EXPORT_SECONDS = 2.0  # from the last evaluation to the page
+LATE = 0.025  # of the time; an end that is as early or as late is mended
+UNSURE = 0.05  # of what is left to train, by which an end may be off unseen
+RESTART = 1.5  # seconds from a stop to the next update, as a share of those before the first update of a timing
+WINDOW_SECONDS = 20.0  # over which the time of an update is measured, or the last quarter of the part
+
+
+class Timing(NamedTuple):
+    """What some updates took, in seconds.
+
+    Attributes:
+        update: Of one update, on average.
+        start: Of everything before, compilation included, without the import of TensorFlow.
+    """
+
+    update: float
+    start: float
+
+
+def time_updates(folder: Folder, part: Part, recipe: Recipe) -> Timing:
+    """Train a few updates on random rows in a run of its own, and return what they took."""
+    before = folder.since_lap()
+    seconds = min(max(TIMED_SHARE * recipe.training, TIMED_SECONDS[0]), TIMED_SECONDS[1])
+    period = max(FEWEST_UPDATES, round(seconds / 3 * recipe.updates / recipe.training))
+    output = folder.path / "timing"
+    shutil.rmtree(output, ignore_errors=True)
+    changes = {
+        "name": part.name,
+        "output_dir": str(output),
+        "dataset_dir": None,
+        "generated_dataset": True,
+        "total_num_train_samples": 3 * period * part.rows,
+        "global_batches_per_log": period,
+        **dict.fromkeys(("word_vectors", "do_validation", "report", "tensorboard"), False),
+    }
+    config = {**part.config, **changes, "pretrained_ckpt_path": recipe.start_from}
+    path = write_config(folder, f"timing-{part.name}", config)
+    train(PRETRAINING, path)
+    run = read_run_folder(output / part.name)
+    shutil.rmtree(output, ignore_errors=True)
+    path.unlink()
+    rates = [period["throughput"] for period in run.periods if not period.get("compiling") and period.get("throughput")]
+    if not rates:
+        raise UserError(f"{folder.path}: no update could be timed; give more --hours")
+    update = SLOWER_MOMENTS * part.rows / statistics.median(rates)
+    return Timing(update, max(0.0, folder.since_lap() - before - 3 * period * update))
+
+
+def measure(machine: MachineFacts, recipe: Recipe, part: Part, folder: Folder) -> MachineFacts:
+    """Return a machine with what the timing of updates of a recipe's part shows."""
+    timing = time_updates(folder, part, recipe)
+    speed = machine.speed * recipe.training / recipe.updates / timing.update
+    tokens = recipe.updates * TOKENS_PER_UPDATE
+    after = len(recipe.lengths) * timing.start + EXPORT_SECONDS + EVALUATION_START * timing.start
+    after += EVALUATION * recipe.held_out * recipe.pass_updates * timing.update
+    if not recipe.start_from:
+        after += word_vector_seconds(recipe.vocabulary, tokens)
+    return machine._replace(measured=Measured(speed, timing.start, folder.worked() + after))
+
+
+def word_vector_seconds(pieces: int, tokens: float) -> float:
+    return WORD_VECTOR_SECONDS * ((pieces / 8_192) ** 2 + min(1.0, tokens / TOKENS))
+
+
+class Change(NamedTuple):
+    """A later decision: the part, the update at which it was made, its updates from then on, and why."""
+
+    part: str
+    step: int
+    updates: int
+    reason: str
+
+    @property
+    def described(self) -> str:
+        return f"from update {self.step:,} on, because {self.reason}"
+
+
+class Pace:
+    """The number of updates of each training, which fill the time together.
+
+    Args:
+        parts: All trainings, in order.
+        start: Seconds before the first update of a training.
+        hours: The time.
+
+    Attributes:
+        updates: Of each part, by name.
+        planned: Of all parts, before any of them began.
+        changes: What was decided later.
+    """
+
+    def __init__(self, folder: Folder, recipe: Recipe, parts: Sequence[Part], start: float, hours: float) -> None:
+        self._folder, self._recipe, self._parts = folder, recipe, parts
+        self._timing = Timing(recipe.training / recipe.updates, start)
+        self._budget, self._hours = hours * 3600, hours
+        known = folder.read(UPDATES)
+        if known is None:
+            self._decide()
+            return
+        with damage_in(folder.path / UPDATES):
+            self.updates = {part.name: int(known["updates"][part.name]) for part in parts}
+            self.planned, before = int(known["planned"]), float(known["hours"])
+            self.changes = [Change(**each) for each in known["changes"]]
+        if hours > before:
+            self._extend(before)
+
+    def seconds_after(self, part: Part) -> float:
+        """Return the seconds from the end of a part's training to that of the command, without later training."""
+        return len(self._later(part)) * self._timing.start + self._evaluation_seconds() + EXPORT_SECONDS
+
+    def watch(self, part: Part) -> Watch:
+        """Return what watches a training of a part."""
+        return Watch(self, part)
+
+    def _later(self, part: Part) -> Sequence[Part]:
+        return self._parts[[each.name for each in self._parts].index(part.name) + 1 :]
+
+    def left(self, part: Part) -> float:
+        """Return the seconds that are left to train this part and those after it."""
+        return self._budget - self._folder.worked() - self.seconds_after(part)
+
+    def rest(self, part: Part, step: int) -> int:
+        """Return the updates that are left, of this part and of those after it."""
+        return self.updates[part.name] - step + sum(self.updates[each.name] for each in self._later(part))
+
+    def is_off(self, part: Part, step: int, update: float) -> bool:
+        """Return whether the command would end so early or late that it should be mended, with this time of an update.
+
+        An end is the less sure, the more is left to train.
+        """
+        training, left = self.rest(part, step) * update, self.left(part)
+        restart = RESTART * self._timing.start
+        allowed = max(LATE * self._budget, restart) + UNSURE * training
+        if training > left:  # what a shorter training gains, which has to be started first
+            return training - max(left, restart + FEWEST_UPDATES * update) > allowed
+        has_enough_text = sum(self.updates.values()) < self._recipe.most_updates
+        return has_enough_text and left - training > allowed
+
+    def ended(self, part: Part, update: Optional[float]) -> None:
+        """Fit the next part to the time that is left, unless it has begun; ``update``: seconds that one took."""
+        following = next(iter(self._later(part)), None)
+        if following is not None and update is not None and not (self._folder.path / following.name).exists():
+            self.mend(following, 0, update)
+
+    def mend(self, part: Part, step: int, update: Optional[float]) -> None:
+        """Decide the rest anew, from an update of a part on, which has to be started, so that it fills the time.
+
+        Args:
+            update: Seconds that an update takes now.
+        """
+        assert update is not None, "nothing is mended before an update is timed"
+        left = self.left(part) - RESTART * self._timing.start
+        rest = self.rest(part, step)
+        most = self._recipe.most_updates - sum(self.updates.values()) + rest
+        share = min(max(left, 0.0) / update, most) / rest
+        why = f"{max(left, 0.0):,.0f} s are left to train, and an update takes {update:.3g} s"
+        self._change(part, step, step + max(FEWEST_UPDATES, round((self.updates[part.name] - step) * share)), why)
+        for each in self._later(part):
+            self._change(each, 0, max(FEWEST_UPDATES, round(self.updates[each.name] * share)), why)
+        self._write()
+
+    def _change(self, part: Part, step: int, updates: int, reason: str) -> None:
+        before = self.updates[part.name]
+        if updates != before:
+            self.updates[part.name] = updates
+            self.changes.append(Change(part.name, step, updates, reason))
+            print(f"\nrows of {part.name} tokens: {updates:,} updates instead of {before:,}, because {reason}")
+
+    def _decide(self) -> None:
+        first, recipe, folder = self._parts[0], self._recipe, self._folder
+        before = self._timing.start + self._word_vector_seconds()
+        left, update = self.left(first) - before, self._timing.update
+        if left < FEWEST_UPDATES * len(self._parts) * update:
+            worked, after = folder.worked(), self.seconds_after(first) + before
+            raise UserError(
+                f"--hours {self._hours:g}: of these {self._budget:,.0f} s, preparation and start took {worked:,.0f},"
+                f" and {after:,.0f} s are needed before and after the training; repeat the command with at least"
+                f" --hours {math.ceil(1.2 * (worked + after) / 3.6) / 1000:g}, which keeps what is prepared"
+            )
+        total = min(int(left / update), recipe.most_updates)
+        shares = zip(self._parts, recipe.shares)
+        self.updates = {part.name: max(FEWEST_UPDATES, round(share * total)) for part, share in shares}
+        self.planned, self.changes = sum(self.updates.values()), []
+        self._write()
+
+    def _extend(self, before: float) -> None:
+        """Let the last part go on, because there is more time than there was."""
+        last = self._parts[-1]
+        left = self.left(last) - RESTART * self._timing.start
+        begun = (self._folder.path / last.name).exists()
+        rest = 0 if begun else self.rest(self._parts[0], 0)
+        most = self._recipe.most_updates - sum(self.updates.values())
+        more = min(int(left / self._timing.update) - rest, most)
+        if more > 0:
+            why = f"there are {self._hours:g} hours instead of {before:g}"
+            self._change(last, 0, self.updates[last.name] + more, why)
+        self._write()
+
+    def _write(self) -> None:
+        self._folder.write(
+            UPDATES,
+            {
+                "updates": self.updates,
+                "planned": self.planned,
+                "hours": self._hours,
+                "seconds_of_an_update": round(self._timing.update, 5),
+                "seconds_of_a_start": round(self._timing.start, 2),
+                "seconds_worked": round(self._folder.worked(), 2),
+                "changes": [change._asdict() for change in self.changes],
+            },
+        )
+
+    def _word_vector_seconds(self) -> float:
+        part = self._parts[0]
+        manifest = load_manifest(Path(part.config["dataset_dir"]))
+        if not part.config["word_vectors"] or manifest is None:
+            return 0.0
+        return word_vector_seconds(manifest.vocabulary["size"], manifest.records * part.config["max_seq_length"])
+
+    def _evaluation_seconds(self) -> float:
+        part, timing = self._parts[-1], self._timing
+        manifest = load_manifest(Path(part.config["dataset_dir"]) / VALIDATION_FOLDER)
+        rows = manifest.records if manifest is not None else 0
+        return EVALUATION * rows * timing.update / part.rows + EVALUATION_START * timing.start
+
+
+class Watch:
+    """Watches a training, and stops it where its length must be decided anew.
+
+    Attributes:
+        stopped_at: The update at which it stopped the training; None: it did not.
+    """
+
+    def __init__(self, pace: Pace, part: Part) -> None:
+        self._pace, self._part = pace, part
+        self._points: List[Tuple[float, int]] = []  # seconds of training and updates, at the ends of periods
+        self.stopped_at: Optional[int] = None
+
+    def __call__(self, period: Period) -> bool:
+        """Return whether to stop after a logging period."""
+        self._points.append((period.seconds, period.step))
+        update = self.update
+        if update is None or period.step >= period.total_steps:
+            return False
+        if self._pace.is_off(self._part, period.step, update):
+            self.stopped_at = period.step
+            return True
+        return False
+
+    @property
+    def update(self) -> Optional[float]:
+        """Return the seconds that an update takes now, checkpoints and logs included; None: not known yet."""
+        if len(self._points) < 3:  # the first period has the compilation
+            return None
+        (first, _), (last, step) = self._points[0], self._points[-1]
+        window = max(WINDOW_SECONDS, (last - first) / 4)
+        seconds, begun = next(point for point in self._points if point[0] >= last - window or point is self._points[-2])
+        return None if step == begun else (last - seconds) / (step - begun)

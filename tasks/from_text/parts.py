@@ -1,0 +1,142 @@
+"""The trainings: a config for each length of rows, as the recipe and the user have it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+
+from data_utils.tokenizer import read_vocabulary
+from model.tasks import PRETRAINING
+from settings.loading import resolve
+from tasks.from_text.choice import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
+from tasks.from_text.folder import Folder
+from utilities.files import PROJECT, write_atomically
+
+CONFIGS = PROJECT / "configs" / "pretraining"
+CONTINUE = PROJECT / "configs" / "continue.json"
+
+
+class Part(NamedTuple):
+    """One of the trainings, on rows of one length.
+
+    Attributes:
+        name: Of its run, its data and its config: the length.
+        config: The config, without the length of training.
+    """
+
+    name: str
+    config: Dict[str, Any]
+
+    @property
+    def rows(self) -> int:
+        """The rows of an update."""
+        batch = self.config["global_batch"]
+        return math.prod(batch[key] for key in ("micro_batch_size", "replicas", "grad_acc_steps_per_replica"))
+
+
+def predictions(recipe: Recipe, length: int) -> int:
+    """Return the most masked tokens of a row."""
+    return max(1, math.ceil(recipe.masked * length))
+
+
+def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int) -> List[Part]:
+    """Return the trainings in order.
+
+    Args:
+        given: Values of the config by dotted name that the user set.
+        pieces: Of the vocabulary.
+    """
+    plain = [_part(folder, recipe, length, pieces) for length in recipe.lengths]
+    return [Part(part.name, merged(part.config, given)) for part in plain]
+
+
+def check_parts(trainings: Sequence[Part], recipe: Recipe, given: Mapping[str, Any]) -> None:
+    """Refuse what the trainings would refuse, before their data is made.
+
+    Raises:
+        UserError: Released weights cannot be read or have no tokenizer, or a value that the user set cannot be used.
+    """
+    if recipe.start_from is not None:
+        from checkpoints.pretrained.opening import open_pretrained
+
+        open_pretrained(recipe.start_from, "--start-from")
+        read_vocabulary(Path(recipe.start_from))
+    for part in trainings:  # the weights of an earlier part are not there yet; their sizes are the config's
+        config = {**part.config, "pretrained_ckpt_path": recipe.start_from, "total_num_train_samples": part.rows}
+        resolve(PRETRAINING, [config], given)
+
+
+def _part(folder: Folder, recipe: Recipe, length: int, pieces: int) -> Part:
+    gpu, start_from = recipe.on_gpu, recipe.start_from
+    data = folder.path / "data" / str(length)
+    is_first, is_last = length == recipe.lengths[0], length == recipe.lengths[-1]
+    rows = max(2, TOKENS_PER_UPDATE // length)
+    micro, accumulated = (rows, 1) if gpu else (max(1, rows // 2), 2)
+    base = CONFIGS / f"pretrain_tiny_{'128' if is_last else '32'}_speedrun.json"
+    config: Dict[str, Any] = {
+        "extends": [str(base), *([str(CONTINUE)] if start_from else [])],
+        "dataset_dir": str(data),
+        "output_dir": str(folder.path),
+        "max_seq_length": length,
+        "max_predictions_per_seq": predictions(recipe, length),
+        "global_batch": {"micro_batch_size": micro, "replicas": 1, "grad_acc_steps_per_replica": accumulated},
+        "execution": {
+            "device": "gpu" if gpu else "cpu",
+            "precision": recipe.precision,
+            "parallel_micro_batches": not gpu,
+        },
+        "do_validation": is_last,
+        "checkpoint_minutes": 2,
+        "keep_last": 1,
+        "word_vectors": is_first and not start_from,
+    }
+    if start_from:
+        config["optimizer_opts"] = {"muon_scale": None}
+        for option in ("use_qkv_split", "use_qkv_bias", "use_projection_bias", "use_cls_layer", "use_prediction_bias"):
+            config[option] = None  # as the weights have it
+    else:
+        config["bert_config"] = {
+            "vocab_size": 2 * math.ceil(pieces / 2),
+            "num_hidden_layers": recipe.layers,
+            "hidden_size": recipe.hidden,
+            "num_attention_heads": _heads(recipe.hidden),
+            "intermediate_size": 4 * recipe.hidden,
+            "initializer_range": recipe.initializer_range,
+        }
+        config["optimizer_opts"] = {"weight_decay_rate": recipe.weight_decay}
+    if is_first and is_last and not start_from:  # random weights need a warm-up
+        config["optimizer_opts"]["learning_rate"] = {"schedule_name": "linear", "warmup_frac": 0.05}
+    if is_first and start_from:
+        config["pretrained_ckpt_path"] = start_from
+    if not is_first:
+        config["pretrained_ckpt_path"] = str(folder.path / str(recipe.lengths[0]))
+    return Part(str(length), config)
+
+
+def _heads(hidden: int) -> int:
+    """Return the attention heads of a width: of 64 numbers each, or of the next larger number that divides it."""
+    return next(heads for heads in range(max(1, hidden // HEAD_SIZE), 0, -1) if hidden % heads == 0)
+
+
+def merged(config: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return a config with values that are given by dotted name.
+
+    Example:
+        >>> merged({"data": {"shuffle": True}, "seed": 1}, {"data.shuffle": False})
+        {'data': {'shuffle': False}, 'seed': 1}
+    """
+    result: Dict[str, Any] = json.loads(json.dumps(config))
+    for name, value in given.items():
+        *sections, key = name.split(".")
+        section = result
+        for each in sections:
+            section = section.setdefault(each, {})
+        section[key] = value
+    return result
+
+
+def write_config(folder: Folder, name: str, config: Mapping[str, Any]) -> Path:
+    """Write a config into the folder, and return its path."""
+    return write_atomically(folder.path / f"{name}.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")

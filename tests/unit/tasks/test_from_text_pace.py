@@ -1,0 +1,123 @@
+"""How ``run_from_text.py`` fills its time: updates that are decided, and decided anew; by hand-computed values."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tasks.from_text.choice import choose
+from tasks.from_text.facts import MachineFacts, Measured, TextFacts
+from tasks.from_text.folder import Folder
+from tasks.from_text.pace import RESTART, Pace
+from tasks.from_text.parts import Part
+from utilities.errors import UserError
+
+TEXT = TextFacts(150.0, 25_000_000, 40_000, 0.0, "LATIN", False, False)
+HOURS = 0.5
+START = 5.0
+
+
+def machine(speed: float) -> MachineFacts:
+    return MachineFacts(2, "avx512_bf16", 8.0, "", "", Measured(speed, START, 60.0))
+
+
+class Clock(Folder):
+    """A folder whose command has worked as long as is said."""
+
+    seconds_worked = 0.0
+
+    def worked(self) -> float:
+        return self.seconds_worked
+
+
+def pace(path: Path, worked: float = 100.0, speed: float = 1.0, hours: float = HOURS) -> Pace:
+    path.mkdir(exist_ok=True)
+    folder = Clock(path, time.monotonic())
+    folder.seconds_worked = worked
+    recipe = choose(TEXT, machine(speed), HOURS)
+    config = {"dataset_dir": str(path / "none"), "word_vectors": False, "max_seq_length": 32,
+              "global_batch": {"micro_batch_size": 16, "replicas": 1, "grad_acc_steps_per_replica": 2}}  # fmt: skip
+    return Pace(folder, recipe, [Part("32", config), Part("128", config)], START, hours)
+
+
+def working(found: Pace) -> Clock:
+    clock = found._folder
+    assert isinstance(clock, Clock)
+    return clock
+
+
+def test_the_updates_fill_what_is_left(tmp_path: Path) -> None:
+    found = pace(tmp_path)
+    update = json.loads((tmp_path / "updates.json").read_text())["seconds_of_an_update"]
+    around = 100 + 2 * START + 0.3 * START + 2.0  # worked; both starts; the evaluation's; the export
+    assert sum(found.updates.values()) * update == pytest.approx(HOURS * 3600 - around, rel=0.01)
+    assert pace(tmp_path, worked=900.0).updates == found.updates  # it is written down
+
+
+def test_a_slower_machine_gets_fewer_updates_or_a_smaller_model(tmp_path: Path) -> None:
+    fast, slow = (pace(tmp_path / str(speed), speed=speed) for speed in (1.0, 0.1))
+    assert slow._recipe.layers * slow._recipe.hidden**2 < fast._recipe.layers * fast._recipe.hidden**2
+    assert slow._recipe.weight_decay <= fast._recipe.weight_decay
+
+
+def test_too_little_time_is_refused_with_the_time_that_is_enough(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="keeps what is prepared") as refused:
+        pace(tmp_path, worked=HOURS * 3600 - 3)
+    hours = float(str(refused.value).split("at least --hours ")[1].split(",")[0])
+    assert pace(tmp_path, worked=HOURS * 3600 - 3, hours=hours).updates
+
+
+@pytest.mark.parametrize("slower", [2.0, 0.7])
+def test_a_part_that_will_end_late_or_early_is_stopped_and_the_rest_fills_the_time(
+    tmp_path: Path, slower: float
+) -> None:
+    found = pace(tmp_path)
+    last, planned = found._parts[1], dict(found.updates)
+    half = planned["128"] // 2
+    update = slower * found._timing.update
+    working(found).seconds_worked = HOURS * 3600 - found.seconds_after(last) - half * found._timing.update
+    watch = found.watch(last)
+    begun = half - 400
+    steps = range(begun, half + 1, 100)
+    stops = [watch(period(step, (step - begun) * update, planned["128"])) for step in steps]
+    assert stops[-1] and not any(stops[:2]) and watch.stopped_at in steps and watch.update == pytest.approx(update)
+    found.mend(last, half, watch.update)
+    rest = (found.updates["128"] - half) * update
+    assert rest == pytest.approx(half * found._timing.update - RESTART * START, abs=2 * update)
+    assert found.updates["32"] == planned["32"] and found.changes[-1].step == half
+    assert pace(tmp_path).updates == found.updates
+
+
+def period(step: int, seconds: float, total: int) -> Any:
+    return SimpleNamespace(step=step, seconds=seconds, total_steps=total)
+
+
+def test_a_part_in_time_or_nearly_done_is_not_stopped(tmp_path: Path) -> None:
+    found = pace(tmp_path)
+    last, update = found._parts[1], found._timing.update
+    for rest, slower in ((500, 1.02), (500, 0.98), (20, 3.0)):
+        working(found).seconds_worked = HOURS * 3600 - found.seconds_after(last) - rest * update
+        assert not found.is_off(last, found.updates["128"] - rest, slower * update)
+
+
+def test_the_second_part_is_fitted_when_the_first_has_ended(tmp_path: Path) -> None:
+    found = pace(tmp_path)
+    first, last = found._parts
+    working(found).seconds_worked = 700.0
+    found.ended(first, 0.08)
+    left = HOURS * 3600 - 700.0 - found.seconds_after(last) - RESTART * START
+    assert found.updates["128"] * 0.08 == pytest.approx(left, abs=0.2)
+
+
+def test_more_hours_let_the_last_part_go_on_once(tmp_path: Path) -> None:
+    first = pace(tmp_path)
+    (tmp_path / "128").mkdir()
+    more = pace(tmp_path, worked=HOURS * 3600, hours=2 * HOURS)
+    left = HOURS * 3600 - more.seconds_after(more._parts[1]) - RESTART * START
+    assert more.updates["128"] - first.updates["128"] == pytest.approx(left / more._timing.update, abs=1)
+    assert pace(tmp_path, worked=HOURS * 3600 + 500, hours=2 * HOURS).updates == more.updates
