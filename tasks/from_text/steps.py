@@ -12,17 +12,18 @@ from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.__main__ import prepare as prepare_rows
 from model.tasks import PRETRAINING
-from reports.run_files import read_run_folder
 from tasks import train
 from tasks.from_text.choice import Recipe
-from tasks.from_text.folder import MODEL, RESULT, Folder
+from tasks.from_text.folder import MODEL, RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, predictions, write_config
 from utilities.commands import shortened, start_command
 from utilities.errors import Stopped
+from utilities.files import read_json_object
 from utilities.history import History
 from utilities.secrets import mask
 
+RESOLVED = "resolved_config.json"  # of a run
 OWN_STOP = 128 + signal.SIGTERM  # the status with which a training stops that is watched
 
 
@@ -74,9 +75,12 @@ def prepared(folder: Folder, recipe: Recipe) -> Prepared:
     return Prepared(manifest.vocabulary["size"], manifest.totals["tokens"])
 
 
-def is_trained(run: Path, updates: int) -> bool:
-    """Return whether a run has ended after so many updates."""
-    return History(run).finished and read_run_folder(run).periods[-1]["step"] >= updates
+def is_trained(run: Path, samples: int) -> bool:
+    """Return whether a run has ended that was to train on so many samples."""
+    if not History(run).finished:
+        return False
+    with damage_in(run / RESOLVED):
+        return int(read_json_object(run / RESOLVED)["config"]["total_num_train_samples"]) >= samples
 
 
 def forget_result(folder: Folder) -> None:
@@ -88,13 +92,13 @@ def forget_result(folder: Folder) -> None:
 def train_part(folder: Folder, part: Part, pace: Pace) -> Path:
     """Train, or go on where a killed training stopped, until the time asks for another length; return its folder."""
     run = folder.path / part.name
-    while not is_trained(run, pace.updates[part.name]):
+    while not is_trained(run, pace.updates[part.name] * part.rows):
         forget_result(folder)
         updates = pace.updates[part.name]
         period = {"global_batches_per_log": max(1, min(50, updates // 20))}
         config = {**period, **part.config, "total_num_train_samples": updates * part.rows}
         path = write_config(folder, part.name, config)
-        if run.exists() and not (run / "resolved_config.json").exists():
+        if run.exists() and not (run / RESOLVED).exists():
             shutil.rmtree(run)  # killed before anything was trained
         goes_on = {"resume": True, "new_length": True} if run.exists() else {}
         command = ["run_pretraining.py", "--config", str(path), "--name", part.name]
