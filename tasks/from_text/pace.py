@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 import statistics
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -30,6 +31,7 @@ TIMED_SHARE = 0.03  # of the training, in which updates are timed
 TIMED_SECONDS = (5.0, 20.0)
 FEWEST_UPDATES = 5
 SLOWER_MOMENTS = 1.05  # an update in training over one in the timing: 1.01 to 1.13 times as long in six trainings
+SHORT_ROWS = 0.94  # an update of 32-token rows over one of 128: 0.92 to 0.95 in bfloat16, 0.92 to 1.08 in float32
 EVALUATION = 0.6  # seconds of an evaluated row, as a share of those of a trained one
 EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of those before the first trained one
 WORD_VECTOR_SECONDS = 9.0  # for a table of 8,192 × 8,192 counts, and as many for the 16 million tokens that are counted
@@ -54,7 +56,7 @@ class Timing(NamedTuple):
 
 def time_updates(folder: Folder, part: Part, recipe: Recipe) -> Timing:
     """Train a few updates on random rows in a run of its own, and return what they took."""
-    before = folder.since_lap()
+    begun = time.monotonic()
     seconds = min(max(TIMED_SHARE * recipe.training, TIMED_SECONDS[0]), TIMED_SECONDS[1])
     period = max(FEWEST_UPDATES, round(seconds / 3 * recipe.updates / recipe.training))
     output = folder.path / "timing"
@@ -78,19 +80,31 @@ def time_updates(folder: Folder, part: Part, recipe: Recipe) -> Timing:
     if not rates:
         raise UserError(f"{folder.path}: no update could be timed; give more --hours")
     update = SLOWER_MOMENTS * part.rows / statistics.median(rates)
-    return Timing(update, max(0.0, folder.since_lap() - before - 3 * period * update))
+    return Timing(update, max(0.0, time.monotonic() - begun - 3 * period * update))
 
 
 def measure(machine: MachineFacts, recipe: Recipe, part: Part, folder: Folder) -> MachineFacts:
-    """Return a machine with what the timing of updates of a recipe's part shows."""
+    """Return a machine with what the timing of updates of a recipe's last part shows."""
     timing = time_updates(folder, part, recipe)
-    speed = machine.speed * recipe.training / recipe.updates / timing.update
-    tokens = recipe.updates * TOKENS_PER_UPDATE
-    after = len(recipe.lengths) * timing.start + EXPORT_SECONDS + EVALUATION_START * timing.start
-    after += EVALUATION * recipe.held_out * recipe.pass_updates * timing.update
+    speed = machine.speed * recipe.training / recipe.updates / timing.update / _mean_update(recipe)
+    after = len(recipe.lengths) * timing.start + seconds_around(timing, recipe.held_out * recipe.pass_updates)
     if not recipe.start_from:
-        after += word_vector_seconds(recipe.vocabulary, tokens)
+        after += word_vector_seconds(recipe.vocabulary, recipe.updates * TOKENS_PER_UPDATE)
     return machine._replace(measured=Measured(speed, timing.start, folder.worked() + after))
+
+
+def _mean_update(recipe: Recipe) -> float:
+    """Return the seconds of an update over all parts, as a share of those of the last part."""
+    return 1.0 if len(recipe.lengths) == 1 else 1 + recipe.shares[0] * (SHORT_ROWS - 1)
+
+
+def seconds_around(timing: Timing, updates: float) -> float:
+    """Return the seconds from the end of the training to that of the command.
+
+    Args:
+        updates: In which the held-out rows would be trained on once.
+    """
+    return EVALUATION * updates * timing.update + EVALUATION_START * timing.start + EXPORT_SECONDS
 
 
 def word_vector_seconds(pieces: int, tokens: float) -> float:
@@ -126,7 +140,9 @@ class Pace:
 
     def __init__(self, folder: Folder, recipe: Recipe, parts: Sequence[Part], start: float, hours: float) -> None:
         self._folder, self._recipe, self._parts = folder, recipe, parts
-        self._timing = Timing(recipe.training / recipe.updates, start)
+        last = recipe.training / recipe.updates / _mean_update(recipe)
+        self._timing = Timing(last, start)
+        self._update = {part.name: last if part is parts[-1] else SHORT_ROWS * last for part in parts}
         self._budget, self._hours = hours * 3600, hours
         known = folder.read(UPDATES)
         if known is None:
@@ -141,11 +157,11 @@ class Pace:
 
     def seconds_after(self, part: Part) -> float:
         """Return the seconds from the end of a part's training to that of the command, without later training."""
-        return len(self._later(part)) * self._timing.start + self._evaluation_seconds() + EXPORT_SECONDS
+        return len(self._later(part)) * self._timing.start + self._seconds_around()
 
     def watch(self, part: Part) -> Watch:
         """Return what watches a training of a part."""
-        return Watch(self, part)
+        return Watch(self, part, self._update[part.name])
 
     def _later(self, part: Part) -> Sequence[Part]:
         return self._parts[[each.name for each in self._parts].index(part.name) + 1 :]
@@ -154,41 +170,47 @@ class Pace:
         """Return the seconds that are left to train this part and those after it."""
         return self._budget - self._folder.worked() - self.seconds_after(part)
 
-    def rest(self, part: Part, step: int) -> int:
-        """Return the updates that are left, of this part and of those after it."""
-        return self.updates[part.name] - step + sum(self.updates[each.name] for each in self._later(part))
+    def training_seconds(self, part: Part, step: int = 0) -> float:
+        """Return what the updates that are left take, of this part and of those after it, as they were timed."""
+        later = sum(self.updates[each.name] * self._update[each.name] for each in self._later(part))
+        return (self.updates[part.name] - step) * self._update[part.name] + later
 
-    def is_off(self, part: Part, step: int, update: float) -> bool:
-        """Return whether the command would end so early or late that it should be mended, with this time of an update.
+    def is_off(self, part: Part, step: int, slower: float) -> bool:
+        """Return whether the command would end so early or late that it should be mended.
 
         An end is the less sure, the more is left to train.
+
+        Args:
+            slower: Seconds that an update takes now, as a share of those of the timing.
         """
-        training, left = self.rest(part, step) * update, self.left(part)
+        training, left = slower * self.training_seconds(part, step), self.left(part)
         restart = RESTART * self._timing.start
         allowed = max(LATE * self._budget, restart) + UNSURE * training
         if training > left:  # what a shorter training gains, which has to be started first
-            return training - max(left, restart + FEWEST_UPDATES * update) > allowed
+            fewest = FEWEST_UPDATES * slower * self._update[part.name]
+            return training - max(left, restart + fewest) > allowed
         has_enough_text = sum(self.updates.values()) < self._recipe.most_updates
         return has_enough_text and left - training > allowed
 
-    def ended(self, part: Part, update: Optional[float]) -> None:
-        """Fit the next part to the time that is left, unless it has begun; ``update``: seconds that one took."""
+    def ended(self, part: Part, slower: Optional[float]) -> None:
+        """Fit the next part to the time that is left, unless it has begun."""
         following = next(iter(self._later(part)), None)
-        if following is not None and update is not None and not (self._folder.path / following.name).exists():
-            self.mend(following, 0, update)
+        if following is not None and slower is not None and not (self._folder.path / following.name).exists():
+            self.mend(following, 0, slower)
 
-    def mend(self, part: Part, step: int, update: Optional[float]) -> None:
+    def mend(self, part: Part, step: int, slower: Optional[float]) -> None:
         """Decide the rest anew, from an update of a part on, which has to be started, so that it fills the time.
 
         Args:
-            update: Seconds that an update takes now.
+            slower: Seconds that an update takes now, as a share of those of the timing.
         """
-        assert update is not None, "nothing is mended before an update is timed"
-        left = self.left(part) - RESTART * self._timing.start
-        rest = self.rest(part, step)
+        assert slower is not None, "nothing is mended before an update is timed"
+        left = max(0.0, self.left(part) - (RESTART if step else 1.0) * self._timing.start)
+        rest = self.updates[part.name] - step + sum(self.updates[each.name] for each in self._later(part))
         most = self._recipe.most_updates - sum(self.updates.values()) + rest
-        share = min(max(left, 0.0) / update, most) / rest
-        why = f"{max(left, 0.0):,.0f} s are left to train, and an update takes {update:.3g} s"
+        share = min(left / slower / self.training_seconds(part, step), most / rest)
+        update = slower * self._update[part.name]
+        why = f"{left:,.0f} s are left to train, and an update takes {update:.3g} s"
         self._change(part, step, step + max(FEWEST_UPDATES, round((self.updates[part.name] - step) * share)), why)
         for each in self._later(part):
             self._change(each, 0, max(FEWEST_UPDATES, round(self.updates[each.name] * share)), why)
@@ -204,7 +226,7 @@ class Pace:
     def _decide(self) -> None:
         first, recipe, folder = self._parts[0], self._recipe, self._folder
         before = self._timing.start + self._word_vector_seconds()
-        left, update = self.left(first) - before, self._timing.update
+        left, update = self.left(first) - before, recipe.training / recipe.updates
         if left < FEWEST_UPDATES * len(self._parts) * update:
             worked, after = folder.worked(), self.seconds_after(first) + before
             raise UserError(
@@ -223,9 +245,9 @@ class Pace:
         last = self._parts[-1]
         left = self.left(last) - RESTART * self._timing.start
         begun = (self._folder.path / last.name).exists()
-        rest = 0 if begun else self.rest(self._parts[0], 0)
+        left -= 0.0 if begun else self.training_seconds(self._parts[0])
         most = self._recipe.most_updates - sum(self.updates.values())
-        more = min(int(left / self._timing.update) - rest, most)
+        more = min(int(left / self._timing.update), most)
         if more > 0:
             why = f"there are {self._hours:g} hours instead of {before:g}"
             self._change(last, 0, self.updates[last.name] + more, why)
@@ -252,42 +274,44 @@ class Pace:
             return 0.0
         return word_vector_seconds(manifest.vocabulary["size"], manifest.records * part.config["max_seq_length"])
 
-    def _evaluation_seconds(self) -> float:
-        part, timing = self._parts[-1], self._timing
-        manifest = load_manifest(Path(part.config["dataset_dir"]) / VALIDATION_FOLDER)
-        rows = manifest.records if manifest is not None else 0
-        return EVALUATION * rows * timing.update / part.rows + EVALUATION_START * timing.start
+    def _seconds_around(self) -> float:
+        last = self._parts[-1]
+        manifest = load_manifest(Path(last.config["dataset_dir"]) / VALIDATION_FOLDER)
+        return seconds_around(self._timing, 0.0 if manifest is None else manifest.records / last.rows)
 
 
 class Watch:
     """Watches a training, and stops it where its length must be decided anew.
 
+    Args:
+        timed: Seconds of an update, as they were timed.
+
     Attributes:
         stopped_at: The update at which it stopped the training; None: it did not.
     """
 
-    def __init__(self, pace: Pace, part: Part) -> None:
-        self._pace, self._part = pace, part
+    def __init__(self, pace: Pace, part: Part, timed: float) -> None:
+        self._pace, self._part, self._timed = pace, part, timed
         self._points: List[Tuple[float, int]] = []  # seconds of training and updates, at the ends of periods
         self.stopped_at: Optional[int] = None
 
     def __call__(self, period: Period) -> bool:
         """Return whether to stop after a logging period."""
         self._points.append((period.seconds, period.step))
-        update = self.update
-        if update is None or period.step >= period.total_steps:
+        slower = self.slower
+        if slower is None or period.step >= period.total_steps:
             return False
-        if self._pace.is_off(self._part, period.step, update):
+        if self._pace.is_off(self._part, period.step, slower):
             self.stopped_at = period.step
             return True
         return False
 
     @property
-    def update(self) -> Optional[float]:
-        """Return the seconds that an update takes now, checkpoints and logs included; None: not known yet."""
+    def slower(self) -> Optional[float]:
+        """Return what an update takes now, checkpoints and logs included, as a share of what was timed; None: unknown."""
         if len(self._points) < 3:  # the first period has the compilation
             return None
         (first, _), (last, step) = self._points[0], self._points[-1]
         window = max(WINDOW_SECONDS, (last - first) / 4)
         seconds, begun = next(point for point in self._points if point[0] >= last - window or point is self._points[-2])
-        return None if step == begun else (last - seconds) / (step - begun)
+        return None if step == begun else (last - seconds) / (step - begun) / self._timed

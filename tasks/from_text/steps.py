@@ -110,10 +110,10 @@ def train_part(folder: Folder, part: Part, pace: Pace) -> Path:
             except Stopped as stop:
                 if watch.stopped_at is None or stop.status != OWN_STOP:
                     raise
-                pace.mend(part, watch.stopped_at, watch.update)
+                pace.mend(part, watch.stopped_at, watch.slower)
             else:
                 assert result.folder == run, "a folder of this command has one run of each name"
-                pace.ended(part, watch.update)
+                pace.ended(part, watch.slower)
     return run
 
 
