@@ -308,7 +308,7 @@ class Watch:
 
     @property
     def slower(self) -> Optional[float]:
-        """Return what an update takes now, checkpoints and logs included, as a share of what was timed; None: unknown."""
+        """Return what an update takes now, logs included, as a share of what was timed; None: not known yet."""
         if len(self._points) < 3:  # the first period has the compilation
             return None
         (first, _), (last, step) = self._points[0], self._points[-1]
