@@ -37,8 +37,8 @@ EVALUATION_START = 0.3  # seconds before the first evaluated row, as a share of 
 WORD_VECTOR_SECONDS = 9.0  # for a table of 8,192 × 8,192 counts, and as many for the 16 million tokens that are counted
 EXPORT_SECONDS = 2.0  # from the last evaluation to the page
 LATE = 0.025  # of the time; an end that is as early or as late is mended
-UNSURE = 0.05  # of what is left to train, by which an end may be off unseen
-RESTART = 1.5  # seconds from a stop to the next update, as a share of those before the first update of a timing
+UNSURE = 0.1  # of what is left to train, by which an end may be off unseen
+ABSORBED = 0.5  # of the training of later parts, by which they may be longer or shorter, because they are fitted anew
 WINDOW_SECONDS = 20.0  # over which the time of an update is measured, or the last quarter of the part
 
 
@@ -172,20 +172,23 @@ class Pace:
 
     def training_seconds(self, part: Part, step: int = 0) -> float:
         """Return what the updates that are left take, of this part and of those after it, as they were timed."""
-        later = sum(self.updates[each.name] * self._update[each.name] for each in self._later(part))
-        return (self.updates[part.name] - step) * self._update[part.name] + later
+        return (self.updates[part.name] - step) * self._update[part.name] + self._seconds_of_later(part)
+
+    def _seconds_of_later(self, part: Part) -> float:
+        return sum(self.updates[each.name] * self._update[each.name] for each in self._later(part))
 
     def is_off(self, part: Part, step: int, slower: float) -> bool:
-        """Return whether the command would end so early or late that it should be mended.
+        """Return whether the command would end so early or late that it should be mended, which takes another start.
 
-        An end is the less sure, the more is left to train.
+        An end is the less sure, the more is left to train. Later parts are fitted to the time that this one leaves.
 
         Args:
             slower: Seconds that an update takes now, as a share of those of the timing.
         """
         training, left = slower * self.training_seconds(part, step), self.left(part)
-        restart = RESTART * self._timing.start
+        restart = self._timing.start
         allowed = max(LATE * self._budget, restart) + UNSURE * training
+        allowed += ABSORBED * slower * self._seconds_of_later(part)
         if training > left:  # what a shorter training gains, which has to be started first
             fewest = FEWEST_UPDATES * slower * self._update[part.name]
             return training - max(left, restart + fewest) > allowed
@@ -205,7 +208,7 @@ class Pace:
             slower: Seconds that an update takes now, as a share of those of the timing.
         """
         assert slower is not None, "nothing is mended before an update is timed"
-        left = max(0.0, self.left(part) - (RESTART if step else 1.0) * self._timing.start)
+        left = max(0.0, self.left(part) - self._timing.start)
         rest = self.updates[part.name] - step + sum(self.updates[each.name] for each in self._later(part))
         most = self._recipe.most_updates - sum(self.updates.values()) + rest
         share = min(left / slower / self.training_seconds(part, step), most / rest)
@@ -243,7 +246,7 @@ class Pace:
     def _extend(self, before: float) -> None:
         """Let the last part go on, because there is more time than there was."""
         last = self._parts[-1]
-        left = self.left(last) - RESTART * self._timing.start
+        left = self.left(last) - self._timing.start
         begun = (self._folder.path / last.name).exists()
         left -= 0.0 if begun else self.training_seconds(self._parts[0])
         most = self._recipe.most_updates - sum(self.updates.values())

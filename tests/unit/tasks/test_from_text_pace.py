@@ -13,7 +13,7 @@ import pytest
 from tasks.from_text.choice import choose
 from tasks.from_text.facts import MachineFacts, Measured, TextFacts
 from tasks.from_text.folder import Folder
-from tasks.from_text.pace import RESTART, Pace, measure
+from tasks.from_text.pace import Pace, measure
 from tasks.from_text.parts import Part
 from utilities.errors import UserError
 
@@ -93,7 +93,7 @@ def test_a_part_that_will_end_late_or_early_is_stopped_and_the_rest_fills_the_ti
     assert stops[-1] and not any(stops[:2]) and watch.stopped_at in steps and watch.slower == pytest.approx(slower)
     found.mend(last, half, watch.slower)
     rest = (found.updates["128"] - half) * slower * timed
-    assert rest == pytest.approx(half * timed - RESTART * START, abs=2 * slower * timed)
+    assert rest == pytest.approx(half * timed - START, abs=2 * slower * timed)
     assert found.updates["32"] == planned["32"] and found.changes[-1].step == half
     assert pace(tmp_path).updates == found.updates
 
@@ -108,6 +108,14 @@ def test_a_part_in_time_or_nearly_done_is_not_stopped(tmp_path: Path) -> None:
     for rest, slower in ((500, 1.02), (500, 0.98), (20, 3.0)):
         working(found).seconds_worked = HOURS * 3600 - found.seconds_after(last) - rest * update
         assert not found.is_off(last, found.updates["128"] - rest, slower)
+
+
+@pytest.mark.parametrize(("slower", "is_off"), [(1.3, False), (2.5, True), (0.8, False), (0.3, True)])
+def test_the_first_part_goes_on_where_the_second_can_make_up_for_it(
+    tmp_path: Path, slower: float, is_off: bool
+) -> None:
+    found = pace(tmp_path)
+    assert found.is_off(found._parts[0], 100, slower) == is_off
 
 
 def test_the_first_part_watches_its_own_updates_and_the_second_is_fitted_when_it_has_ended(tmp_path: Path) -> None:
@@ -128,7 +136,7 @@ def test_more_hours_let_the_last_part_go_on_once(tmp_path: Path) -> None:
     first = pace(tmp_path)
     (tmp_path / "128").mkdir()
     more = pace(tmp_path, worked=HOURS * 3600, hours=2 * HOURS)
-    left = HOURS * 3600 - more.seconds_after(more._parts[1]) - RESTART * START
+    left = HOURS * 3600 - more.seconds_after(more._parts[1]) - START
     assert more.updates["128"] - first.updates["128"] == pytest.approx(left / more._timing.update, abs=1)
     assert pace(tmp_path, worked=HOURS * 3600 + 500, hours=2 * HOURS).updates == more.updates
 
