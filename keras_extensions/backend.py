@@ -51,7 +51,7 @@ keras = tf.keras
 
 logging.getLogger("absl").setLevel(logging.WARNING)  # otherwise every checkpoint logs its "sharding callback"
 # TensorFlow warns of callbacks that take longer than a batch, such as those that save and evaluate, and of programs
-# that are compiled for each model, which several seeds need. It also names the temporary folder of a SavedModel.
+# that are compiled for each model. It also names the temporary folder of a SavedModel.
 NOT_TO_MEND = ("slow compared to the batch time", "triggered tf.function retracing", "Assets written to")
 logging.getLogger("tensorflow").addFilter(lambda record: not any(text in record.getMessage() for text in NOT_TO_MEND))
 

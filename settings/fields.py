@@ -157,7 +157,6 @@ Workers = Annotated[
 Seed = Annotated[
     int, Field(strict=True, ge=0, le=2**32 - 1), _WHOLE, Kind("int", "a whole number from 0 to 4294967295")
 ]
-Seeds = Annotated[List[Seed], Field(min_length=1), Kind("list[int]", "a list of whole numbers from 0 to 4294967295")]
 Finite = Annotated[_Finite, Kind("float", "a number")]
 Positive = Annotated[_Finite, Field(gt=0), Kind("float", "a number above 0")]
 AboveOne = Annotated[_Finite, Field(gt=1), Kind("float", "a number above 1")]

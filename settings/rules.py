@@ -288,18 +288,6 @@ def distillation(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         yield SettingError(["distillation.temperature"], "a regression has no probabilities to soften", fix)
 
 
-def several_seeds(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    if config.seeds is None:
-        return
-    twice = next((seed for seed in config.seeds if config.seeds.count(seed) > 1), None)
-    if task != CLASSIFICATION:
-        yield SettingError(["seeds"], f"{task} trains with one seed", "set seed instead of seeds")
-    elif not config.do_training:
-        yield SettingError(["seeds", "do_training"], "without training there is nothing to vary", "remove seeds")
-    elif twice is not None:
-        yield SettingError(["seeds"], f"{twice} is listed twice", "name each seed once")
-
-
 def run_name(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     name = config.name or ""
     if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 for c in name):
@@ -322,7 +310,6 @@ RULES: Tuple[Rule, ...] = (
     phases,
     own_data,
     distillation,
-    several_seeds,
     run_name,
 )
 

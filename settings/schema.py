@@ -38,7 +38,6 @@ from settings.fields import (
     Positive,
     SectionInfo,
     Seed,
-    Seeds,
     Size,
     Text,
     walk,
@@ -83,11 +82,6 @@ class TrainingConfig(Section):
         None, description="Name of the run. Unset: the first config file's name without .json."
     )
     seed: Seed = Field(1984, description="Seed of weights, dropout and data order.")
-    seeds: Optional[Seeds] = Field(
-        None,
-        description="Train and evaluate once for each of these instead of for seed, each in a folder of its own, and "
-        "compute mean and deviation of the scores (classification).",
-    )
 
     dataset_dir: Annotated[Optional[PathText], PER_PROCESS] = Field(
         None,

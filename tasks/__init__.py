@@ -72,7 +72,7 @@ def train(
     thread a run cannot be interrupted. Calls in several threads must not overlap. A call seeds the random numbers of
     Python, NumPy and TensorFlow.
 
-    Only the commands train with several ``seeds`` and in several processes, and have ``--plan`` and ``--schema``.
+    Only the commands train in several processes, and have ``--plan`` and ``--schema``.
 
     Args:
         task: ``pretraining``, ``squad``, ``classification``, ``token_classification`` or ``sentence_embedding``.
@@ -95,8 +95,6 @@ def train(
     started = time.perf_counter()
     loaded = resolve_call(task, config, overrides, read_classes)
     check_metric(loaded.config, task)
-    if loaded.config.seeds is not None:
-        raise UserError("seeds: a call trains one model; unset seeds, and call train(…, seed=…) for each of them")
     processes = read_membership()
     if processes.count > 1:
         raise UserError(f"this is one of {processes.count} processes; start them with {TASKS[task].program}")
@@ -107,13 +105,10 @@ def train(
         result = run_config(loaded, started, until)
     finally:
         free_models()
-    assert result is not None, "one seed has one result"
     return result
 
 
-def run_config(
-    loaded: LoadedConfig, started: float, until: Optional[Callable[[Period], bool]] = None
-) -> Optional[Result]:
+def run_config(loaded: LoadedConfig, started: float, until: Optional[Callable[[Period], bool]] = None) -> Result:
     """Train and evaluate, for the commands and for :func:`train`.
 
     Args:
@@ -122,15 +117,15 @@ def run_config(
         until: as :func:`train` has it.
 
     Returns:
-        The result of the run; None with several seeds.
+        The result of the run.
     """
     # TensorFlow is imported after this, so that plans and errors of the config and of paths appear at once.
     loaded = _prepared(loaded)
     with waiting("loading TensorFlow"):
-        from training.seeds import train_with_seeds
+        from training.trainer import train_run
 
         task = task_class(loaded.task)
-    return train_with_seeds(loaded, task, started, until)
+    return train_run(loaded, task, started, until)
 
 
 def _prepared(loaded: LoadedConfig) -> LoadedConfig:

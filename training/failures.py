@@ -62,11 +62,11 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
             raise
         if current.folder is None:
             raise UserError(f"{error.filename}: {error.strerror}; correct the path, or get access to it") from error
-        raise failed_write(error, current.folder.path, _remedy(processes, current)) from error
+        raise failed_write(error, current.folder.path, _remedy(current)) from error
     except tf.errors.OpError as error:
         refused = disk_error(str(error))
         if refused is not None and current.folder is not None:
-            raise failed_write(refused, current.folder.path, _remedy(processes, current)) from error
+            raise failed_write(refused, current.folder.path, _remedy(current)) from error
         if isinstance(error, tf.errors.ResourceExhaustedError) or _OUT_OF_MEMORY.search(str(error)):
             raise UserError(out_of_memory(error)) from error
         raise
@@ -75,9 +75,7 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
 
 
 @contextlib.contextmanager
-def process_failures(
-    processes: Processes, stop: Optional[StopRequest] = None, current: Optional[CurrentRun] = None
-) -> Iterator[None]:
+def process_failures(processes: Processes, stop: StopRequest, current: CurrentRun) -> Iterator[None]:
     """Within the block, translate the loss of another process.
 
     Raises:
@@ -96,12 +94,11 @@ def process_failures(
         lost = processes.lost(error)
         if lost is None:
             raise
-        if stop is not None and stop.signal is not None:
+        if stop.signal is not None:
             instead = Stopped(stop.signal)
             instead.is_reported = processes.is_chief
             raise instead from None
-        run = processes.run_name or (current.name if current else "")  # of several seeds, that of all
-        raise ProcessLostError(lost, processes.index, run) from error
+        raise ProcessLostError(lost, processes.index, current.name) from error
 
 
 def out_of_memory(error: Exception) -> str:
@@ -110,6 +107,5 @@ def out_of_memory(error: Exception) -> str:
     return f"out of memory{f' ({match.group()})' if match else ''}; {LESS_MEMORY}"
 
 
-def _remedy(processes: Processes, current: CurrentRun) -> str:
-    name = processes.run_name or current.name  # that of all seeds, or of the run
-    return f"fix that and resume from the last checkpoint: --name {name} --resume"
+def _remedy(current: CurrentRun) -> str:
+    return f"fix that and resume from the last checkpoint: --name {current.name} --resume"

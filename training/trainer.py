@@ -42,7 +42,7 @@ from training.initial_weights import (
     trained_positions,
 )
 from training.loop import TrainingLoop
-from training.machine import configured_platform, warn_of_ignored_settings
+from training.machine import configured_platform, configured_processes, warn_of_ignored_settings
 from training.monitoring import StopWhen, make_listeners
 from training.resume import (
     Position,
@@ -99,7 +99,6 @@ def train_run(
     loaded: LoadedConfig,
     make_task: MakeTask,
     started: float,
-    processes: Processes,
     until: Optional[Callable[[Period], bool]] = None,
 ) -> Result:
     """Train and evaluate according to the config.
@@ -108,13 +107,15 @@ def train_run(
         loaded: the config and the origin of its values.
         make_task: creates the task.
         started: ``time.perf_counter()`` when the program started.
-        processes: the processes that train together.
         until: called after each logging period; the run is saved and stops, as by a signal, if it returns True.
 
     Raises:
         UserError: data, checkpoint or folder does not match the config.
     """
     config = loaded.config
+    processes = configured_processes(config)
+    for note in loaded.notes if processes.is_chief else ():
+        logger.warning(note)
     with early_log() as log, stop_on_signals(lambda: processes.is_waiting) as stop, run_failures(
         processes, stop
     ) as current, FolderLocks() as locks:
@@ -146,7 +147,7 @@ def train_run(
 
         with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
             current.folder = run
-            processes.run_name = processes.run_name or run.path.name
+            processes.run_name = run.path.name
             with open_log(run, config, processes, log):
                 if resumed:
                     record_resume(resumed, config)

@@ -47,7 +47,7 @@ DECIDED = {
     **dict.fromkeys(("max_seq_length",), "give --lengths"),
     **dict.fromkeys(("max_predictions_per_seq", "dataset_dir", "validation_dir"), "the command makes the data"),
     **dict.fromkeys(("pretrained_ckpt_path", "bert_model_name"), "give --start-from"),
-    **dict.fromkeys(("resume", "seeds", "do_training", "compile_only", "generated_dataset"), "leave it out"),
+    **dict.fromkeys(("resume", "do_training", "compile_only", "generated_dataset"), "leave it out"),
     **dict.fromkeys(("save_ckpt_path", "packing", "use_next_sentence"), "leave it out"),
 }
 # Advice of the steps, and what this command has instead.
@@ -206,7 +206,7 @@ class Decision(NamedTuple):
         print("\n=== timing some updates", flush=True)
         with self.folder.step("timing"):
             with waiting("loading TensorFlow"):
-                from training import seeds  # noqa: F401 (so that the timing is without it)
+                from training import trainer  # noqa: F401 (so that the timing is without it)
 
                 task_class(PRETRAINING)
             part = parts(self.folder, self.recipe, self.given, self.recipe.vocabulary)[-1]

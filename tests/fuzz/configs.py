@@ -343,7 +343,7 @@ def change_text(text: str, mutation: Mutation) -> str:
 
 def flag_words() -> list[str]:
     flags = [leaf.flag for leaf in leaves().values()]
-    return [*flags, *flags, "--config", "--help", "--schema", "--debugg", "--seeds", "-x", "seed=1", "--seed=3", "--"]
+    return [*flags, *flags, "--config", "--help", "--schema", "--debugg", "-x", "seed=1", "--seed=3", "--"]
 
 
 def word(value: Any) -> str:

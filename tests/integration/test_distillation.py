@@ -233,11 +233,12 @@ def test_a_resumed_student_is_the_same_and_the_teacher_answers_once(
     assert logged(root / "resumed" / "again") == logged(root / "resumed" / "whole")
 
 
-def test_several_seeds_have_one_teacher(root: Path, teacher: Path) -> None:
-    config = student(root, "seeds", "right.csv", **small(root, teacher), total_num_train_samples=80)
-    run(config, "--seeds", "1", "2")
-    first, second = (log(root / "runs" / "seeds" / f"seeds-seed-{seed}") for seed in (1, 2))
-    assert "once" in first and "once" not in second and str(kept(root / "runs" / "seeds")) in second
+def test_several_runs_have_one_teacher(root: Path, teacher: Path) -> None:
+    config = student(root, "one", "right.csv", **small(root, teacher), total_num_train_samples=80)
+    for name in ("one", "two"):
+        run(config, "--name", name, "--output-dir", str(root / "several"))
+    first, second = (log(root / "several" / name) for name in ("one", "two"))
+    assert "once" in first and "once" not in second and str(kept(root / "several")) in second
 
 
 def test_another_teacher_cannot_continue_a_run(root: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:

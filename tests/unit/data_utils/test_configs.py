@@ -1,4 +1,4 @@
-"""Configs of SQuAD, GLUE and CLUE: their sections, and the key ``seeds``."""
+"""Configs of SQuAD, GLUE and CLUE: their sections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from data_utils.classification.tasks import CLUE
 from settings.loading import load_config
 from settings.schema import TrainingConfig
 from tests import ROOT
-from tests.support.config_files import FINE_TUNING, write
+from tests.support.config_files import write
 from utilities.errors import UserError
 
 CONFIGS = ROOT / "configs"
@@ -63,19 +63,3 @@ def test_every_clue_task_has_a_config_that_says_its_command(name: str) -> None:
     assert (config.samples_per_update, config.num_epochs) == {"csl": (4, 3), "wsc": (8, 50)}.get(name, (32, 3))
     command = json.loads(path.read_text(encoding="utf-8"))["about"]["command"]
     assert f"--config configs/clue/{stem}.json" in command and (stem == name or name in command)
-
-
-@pytest.mark.parametrize(
-    ("task", "values", "message"),
-    [
-        ("squad", {"seeds": [1, 2]}, "seeds .*squad trains with one seed; set seed"),
-        ("classification", {"glue_task": "rte", "seeds": [4, 4]}, "seeds .*4 is listed twice"),
-        ("classification", {"glue_task": "rte", "seeds": [4], "do_training": False}, "nothing to vary"),
-        ("classification", {"glue_task": "rte", "seeds": []}, "seeds .*list of whole numbers"),
-        ("classification", {"glue_task": "rte", "seeds": [-1]}, "seeds"),
-    ],
-)
-def test_broken_seeds(task: str, values: dict, message: str, tmp_path: Path) -> None:
-    path = write(tmp_path, {**FINE_TUNING, **values})
-    with pytest.raises(UserError, match=message):
-        load(task, path)

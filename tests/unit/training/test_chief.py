@@ -152,20 +152,15 @@ def test_parallel_micro_batches_are_those_of_one_process():
     assert in_parallel(True) == [2, 2] and in_parallel(False) == [1, 1]
 
 
-@pytest.mark.parametrize(("run_name", "named"), [(None, "mine"), ("all-seeds", "all-seeds")])
-def test_full_disk_is_reported_with_the_name_to_resume(run_name, named):
-    processes = Processes()
-    processes.run_name = run_name
-    message = f"metrics.jsonl: No space left .* --name {named} --resume"
-    with pytest.raises(UserError, match=message), run_failures(processes, StopRequest()) as current:
+def test_full_disk_is_reported_with_the_name_to_resume():
+    message = "metrics.jsonl: No space left .* --name mine --resume"
+    with pytest.raises(UserError, match=message), run_failures(Processes(), StopRequest()) as current:
         current.folder = RunFolder(Path("runs/mine"))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
 
 
-@pytest.mark.parametrize(("run_name", "named"), [(None, "mine"), ("all-seeds", "all-seeds")])
-def test_lost_process_is_reported_in_one_line(run_name, named, monkeypatch):
+def test_lost_process_is_reported_in_one_line(monkeypatch):
     def end(processes: Processes) -> None:
-        processes.run_name = run_name
         current = CurrentRun()
         current.folder = RunFolder(Path("runs/mine"))
         with process_failures(processes, StopRequest(), current):
@@ -175,4 +170,4 @@ def test_lost_process_is_reported_in_one_line(run_name, named, monkeypatch):
     monkeypatch.setattr("execution.software.cluster.heartbeat.probe", lambda address: "refuses")
     lost = run_as_processes(2, end)[1]
     assert isinstance(lost, ProcessLostError) and "process 0 (host0:1) has ended" in str(lost)
-    assert f"--name {named} --resume" in str(lost) and "\n" not in str(lost)
+    assert "--name mine --resume" in str(lost) and "\n" not in str(lost)

@@ -23,7 +23,6 @@ from tests.support.run_folders import write_step
 from training.resume import Position, missing_metrics, run_to_resume
 from training.run_folder import RESOLVED, FolderLocks, RunFolder, config_for_files
 from training.same_config import changed_fields, differences
-from training.seeds import finished_scores, seed_config, seeds_folder
 from utilities.errors import UserError
 from utilities.history import END, History
 
@@ -252,51 +251,6 @@ def test_history_survives_an_incomplete_line(tmp_path):
     assert history.finished
     history.add("resume", 5)
     assert not history.finished
-
-
-def test_a_seed_that_ended_without_validation_has_no_scores(tmp_path):
-    def config(validates: str):
-        return own_data("--output-dir", str(tmp_path), "--name", "one", "--do-validation", validates)
-
-    assert finished_scores(config("true")) is None
-    run = RunFolder.create(str(tmp_path), "one", "classification")
-    run.write(RESOLVED, {"config": config_for_files(config("false"))})
-    assert finished_scores(config("true")) is None
-    run.history.add(END, 5)
-    assert finished_scores(config("true")) == {}
-    run.write(RESOLVED, {"config": config_for_files(config("true"))})
-    with pytest.raises(UserError, match=r"scores\.json cannot be read"):
-        finished_scores(config("false"))
-    run.write("scores.json", {"accuracy": 0.5})
-    assert finished_scores(config("false")) == {"accuracy": 0.5}
-
-
-def test_the_seeds_of_a_run_whose_name_got_a_number_are_resumed(tmp_path):
-    """It is resumed by that name, as the message of an interrupted run says."""
-
-    def loaded(*flags: str):
-        path = str(CONFIGS / "fine_tuning.json")
-        flags = (
-            "--pretrained-ckpt-path",
-            "x",
-            "--glue-task",
-            "sst2",
-            "--output-dir",
-            str(tmp_path),
-            "--seeds",
-            "3",
-            "7",
-            *flags,
-        )
-        return load_config("classification", ["--config", path, *flags])
-
-    for _ in range(2):
-        first = loaded("--name", "both")
-        folder = seeds_folder(first.config)
-    RunFolder.create(str(folder.path), str(seed_config(first, 3, folder.path).config.name))
-    again = loaded("--name", "both-2", "--resume")
-    assert seeds_folder(again.config).path == folder.path
-    assert [seed_config(again, seed, folder.path).config.resume for seed in (3, 7)] == [True, False]
 
 
 def test_metrics_after_the_checkpoint_are_discarded(tmp_path):
