@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Iterator, List, Optional, Tuple
 
 from planning.estimates import (
@@ -21,7 +20,6 @@ from planning.estimates import (
     streaming_memory,
 )
 from planning.overview import titled
-from planning.suggest import fragment, suggest
 from settings.derived import manifest_records, packing_factor, training_steps
 from settings.loading import LoadedConfig
 from settings.published import runs_on_ipus
@@ -34,8 +32,6 @@ Rows = List[Tuple[str, ...]]
 def planner_lines(
     loaded: LoadedConfig,
     throughput: Optional[float] = None,
-    ipus: Optional[int] = None,
-    limit_megabytes: Optional[float] = None,
     everything: bool = True,
 ) -> Iterator[str]:
     """Yield memory, balance and duration of a run, line by line.
@@ -43,21 +39,16 @@ def planner_lines(
     Args:
         loaded: the config.
         throughput: samples per second, from which the duration follows.
-        ipus: number of IPUs to suggest a partition for.
-        limit_megabytes: memory of one IPU for weights, gradients and moments in the suggestion; None: all of it.
         everything: whether to show the figures of IPUs also if the run is not on IPUs.
     """
     run = planned(loaded.config, loaded.task)
     if run is None:
         return
-    if everything or ipus is not None or runs_on_ipus(run.config):
+    if everything or runs_on_ipus(run.config):
         yield from memory_table(run)
         yield from titled("Pipeline", (), pipeline_rows(run))
     if throughput is not None:
         yield from titled("Duration", (), duration_rows(run, throughput))
-    if ipus is not None:
-        limit = IN_PROCESSOR_MEMORY if limit_megabytes is None else limit_megabytes * MEGABYTE
-        yield from suggestion_lines(run, ipus, limit)
 
 
 def host_memory_lines(loaded: LoadedConfig) -> Iterator[str]:
@@ -116,14 +107,3 @@ def duration_rows(run: Planned, throughput: float) -> Iterator[Tuple]:
         return
     hours = steps * config.samples_per_update * samples_per_row / throughput / 3600
     yield "duration", f"{hours:,.1f} hours for {steps:,} updates"
-
-
-def suggestion_lines(run: Planned, ipus: int, limit: float) -> Iterator[str]:
-    """Yield a partition, and the config fragment that selects it."""
-    suggested = suggest(run, ipus, limit)
-    fullest = max(ipu.total for ipu in ipu_memory(suggested))
-    yield ""
-    yield f"Suggested for {ipus} IPUs"
-    held = f"{_mega(fullest)} MB of weights, gradients and moments"
-    yield f"  balance {balance(suggested):.0%}; the fullest IPU has {held}"
-    yield from ("  " + line for line in json.dumps(fragment(suggested), indent=2).splitlines())

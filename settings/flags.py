@@ -37,24 +37,8 @@ _EPILOG = (
 
 # Options of the command that have no effect without another one.
 _NEEDS = {
-    "--suggest": "--plan",
-    "--memory-limit": "--suggest",
     "--throughput": "--plan",
-    "--picture": "--plan",
 }
-
-
-# Flag, type, name of the value and help of further options of --plan.
-_OF_PLANS_FOR_IPUS: Sequence[Tuple[str, Any, str, str]] = (
-    ("--suggest", int, "IPUS", "with --plan: partition the layers over this number of IPUs"),
-    (
-        "--memory-limit",
-        float,
-        "MB",
-        "with --suggest: memory of an IPU for weights, gradients, moments (default 900)",
-    ),
-    ("--picture", str, "FILE", "with --plan: draw schedule and memory (.svg, .png, .pdf)"),
-)
 EVERYTHING = "all"  # of --plan: also defaults, and what has no effect
 
 # The fields that --help shows: the most used ones, and those of the task, also whole sections. --help-all shows all.
@@ -113,10 +97,6 @@ def build_parser(task: str, shows_all: bool = True) -> argparse.ArgumentParser:
         help="print what was set and what follows from it, then exit; with the word all, every field and every table",
     )
     run.add_argument("--throughput", type=float, metavar="N", help="with --plan: samples per second, for the duration")
-    of_ipus = run if shows_all else parser.add_argument_group()
-    for flag, kind, value, about in _OF_PLANS_FOR_IPUS:
-        shown = about if shows_all else argparse.SUPPRESS
-        of_ipus.add_argument(flag, type=kind, metavar=value, help=shown)
     run.add_argument("--help-all", action="help", help="list every flag, then exit")
     run.add_argument("--schema", action="store_true", help="print the config's JSON Schema, then exit")
     run.add_argument("--debug", action="store_true", help="show every problem, and tracebacks")

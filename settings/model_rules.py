@@ -119,12 +119,11 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     layers = blocks.count(HID)
     if sizes is not None and not fits_stages(config, sizes):
         depth = "bert_config.num_hidden_layers"
-        proposal = f"--plan --suggest {number_of_ipus(config)} --execution.platform software proposes stages"
         yield SettingError(
             [STAGES, depth if own else str(weights_key(config))],
             f"the stages have {layers} hid but the model has {sizes.num_hidden_layers} encoder layers",
             f"write {sizes.num_hidden_layers} hid in pipeline_stages"
-            + (f", or set {depth} to {layers}" if own else f" ({proposal})"),
+            + (f", or set {depth} to {layers}" if own else ""),
         )
     accepted = accepted_blocks(task, layers, config.use_next_sentence)
     if blocks and not unknown and blocks not in accepted:

@@ -16,7 +16,6 @@ from execution.software.cluster.membership import read_membership
 from model.tasks import PRETRAINING, TASKS
 from planning.lines import host_memory_lines, planner_lines
 from planning.overview import plan_lines, plan_warnings
-from planning.picture import draw
 from settings.flags import EVERYTHING, FALSE_WORDS, TRUE_WORDS, parse_flags
 from settings.loading import LoadedConfig, resolve
 from settings.problems import ConfigError
@@ -105,17 +104,12 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
 
 
 def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
-    """Print the planner's figures, and draw its picture if requested."""
-    if options.suggest is not None and options.suggest < 1:
-        raise UserError(f"--suggest {options.suggest}: give a number of IPUs, 1 or more")
+    """Print the planner's figures."""
     if options.throughput is not None and not options.throughput > 0:
         raise UserError(f"--throughput {options.throughput}: give samples per second, more than 0")
     everything = options.plan == EVERYTHING
-    for line in planner_lines(loaded, options.throughput, options.suggest, options.memory_limit, everything):
+    for line in planner_lines(loaded, options.throughput, everything):
         print(line)
-    if options.picture:
-        draw(loaded, Path(options.picture))
-        print(f"picture: {options.picture}")
 
 
 def resume_command(program: str, arguments: Sequence[str], name: str) -> str:

@@ -271,10 +271,7 @@ BROKEN_FLAGS = [
     (["--ipu-config.pipeline-device-mapping", "[0,"], "pipeline_device_mapping", "IPU numbers"),
     (["--optimizer-opts.learning-rate.warmup-frac", "2"], "warmup_frac", "from 0 to 1"),
     (["--dataset-dir", ""], "dataset_dir", "a path"),
-    (["--suggest", "4"], "--suggest", "add --plan"),
     (["--throughput", "0.0"], "--throughput", "add --plan"),
-    (["--picture", "plan.svg"], "--picture", "add --plan"),
-    (["--plan", "--memory-limit", "600"], "--memory-limit", "add --suggest"),
     (["--max-seq-length", "96", "--total-num-train-samples", "none"], "total_num_train_samples", "set one"),
 ]
 
