@@ -44,9 +44,6 @@ def main(arguments: Optional[List[str]] = None) -> int:
     )
     parser.add_argument("--encoder-only", action="store_true", help="leave out the heads")
     parser.add_argument(
-        "--tensorflow", action="store_true", help="also write tf_model.h5, which Transformers' TensorFlow classes load"
-    )
-    parser.add_argument(
         "--saved-model",
         action="store_true",
         help="also write saved_model/1, which TensorFlow and TensorFlow Serving load without any other package",
@@ -66,7 +63,6 @@ def _export(options: argparse.Namespace) -> None:
         options.vocab_file,
         lower_case,
         options.encoder_only,
-        options.tensorflow,
         options.saved_model,
     )
     print(f"{outcome.head.model} of {outcome.origin} written to {options.output}")

@@ -41,7 +41,6 @@ def model_card(
     config: BertConfig,
     notes: List[str],
     with_tokenizer: bool,
-    with_tensorflow: bool = False,
 ) -> str:
     """Return the text of the card; ``notes`` are notes on the weights for users."""
     run = _read_run(start)
@@ -52,7 +51,6 @@ def model_card(
         embeds=head is EMBEDDING,
         task=_title(start) if start.own else "",
         with_tokenizer=with_tokenizer,
-        with_tensorflow=with_tensorflow,
         tables={
             "Model": _sizes(config),
             "Training": _training(start, run) if start.own else {},

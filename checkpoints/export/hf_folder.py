@@ -18,7 +18,7 @@ from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
 from checkpoints.export.saved_model import write_saved_model
 from checkpoints.pretrained.formats import VOCABULARY_DIGEST
-from checkpoints.pretrained.model_folder import CONFIG, HDF5, PUT_CONFIG, SAFETENSORS
+from checkpoints.pretrained.model_folder import CONFIG, PUT_CONFIG, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import (
@@ -60,10 +60,9 @@ def export(
     vocabulary: Optional[Path] = None,
     lower_case: Optional[bool] = None,
     encoder_only: bool = False,
-    tensorflow: bool = False,
     saved_model: bool = False,
 ) -> Outcome:
-    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch, and on request for TensorFlow.
+    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch, and on request for TensorFlow alone.
 
     Args:
         checkpoint: as :func:`checkpoints.pretrained.opening.open_pretrained` takes it, local.
@@ -71,7 +70,6 @@ def export(
         vocabulary: ``vocab.txt``, ``tokenizer.json`` or a folder with one; None: the one of the checkpoint.
         lower_case: whether text is lower-cased; None: as the checkpoint says.
         encoder_only: leave out the heads.
-        tensorflow: also write ``tf_model.h5``, which Transformers' TensorFlow classes load.
         saved_model: also write ``saved_model/1``, which TensorFlow loads alone.
 
     Raises:
@@ -99,11 +97,9 @@ def export(
             write_modules(temporary, start, settings, config.hidden_size)
         elif is_cross_encoder(start) and not encoder_only:
             copy_cross_encoder(start, temporary)
-        if tensorflow:
-            notes += _write_hdf5(temporary, exported.head)
         if saved_model:
             notes += write_saved_model(temporary, exported.head, start.architecture)
-        card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None, tensorflow)
+        card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if output.is_dir():
             output.rmdir()
@@ -145,20 +141,6 @@ def _clear(folder: Path) -> None:
     """Remove what an export that was killed has left in its folder."""
     for path in folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _write_hdf5(folder: Path, head: Head) -> List[str]:
-    """Write ``tf_model.h5`` with the weights that a folder has as safetensors; return notes on the missing ones."""
-    model_class = getattr(transformers, f"TF{head.model}", None)
-    if model_class is None:
-        raise UserError(f"--tensorflow: Transformers has no TensorFlow class for {head.model}; leave it out")
-    model = model_class(BertConfig.from_pretrained(str(folder)))
-    model(model.dummy_inputs)  # gives the variables the names by which from_pretrained looks for them
-    written = open_pretrained(str(folder), CHECKPOINT)
-    written.set_initial_weights(model)
-    model.save_weights(str(folder / HDF5))
-    missing = written.report.missing
-    return [f"`{HDF5}` has random numbers for {name}, which the checkpoint lacks." for name in missing]
 
 
 def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -> BertConfig:

@@ -1,8 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""``python -m data_utils.doctor FOLDER`` reads every record of a data set before days are spent on it.
-
-It reports what is wrong; ``--fix OTHER`` writes the good records into a new data set.
-"""
+"""``python -m data_utils.doctor FOLDER`` reads every record of a data set before days are spent on it."""
 
 from __future__ import annotations
 
@@ -20,19 +17,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from data_utils.doctor.records import ANY_VOCABULARY, PROBLEMS_SHOWN, Checker, FileFindings, find_features
-from data_utils.recipe import clear_work, identify_files, prepare_folder
-from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, FeatureSpec
+from data_utils.records.features import FeatureSpec
 from data_utils.records.files import list_record_files
 from data_utils.records.manifest import (
-    RANDOM_NEXT,
-    VALIDATION_FOLDER,
     Manifest,
     check_files,
     load_manifest,
-    write_manifest,
 )
 from data_utils.shards import Shard, Step, Workers, add_worker_options, open_workers, run_shards, with_absolute_paths
 from data_utils.text.masking import MASK_SHARE
@@ -40,7 +32,6 @@ from data_utils.tokenizer import Vocabulary, read_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
-from utilities.files import write_atomically
 from utilities.progress import progress_bar
 
 SIGMAS = 5.0  # a share is wrong if chance alone would cause it in only one of a million data sets
@@ -113,14 +104,14 @@ def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
     return DataSet(folder, files, manifest, vocabulary, vocab_size, spec, wrong, notes)
 
 
-def examine(data: DataSet, workers: Workers, output: Path | None) -> list[FileFindings]:
-    """Read all files; the good records are written into ``output`` if it is given."""
+def examine(data: DataSet, workers: Workers) -> list[FileFindings]:
+    """Read all files."""
     special = data.vocabulary.special_ids().tolist() if data.vocabulary is not None else None
     whole_words = data.manifest is not None and data.manifest.settings.get("whole_word_masking") is True
-    checker = Checker(data.spec, special, whole_words, output)
+    checker = Checker(data.spec, special, whole_words)
     shards = [Shard(number, path, path.stat().st_size) for number, path in enumerate(data.files)]
     with contextlib.ExitStack() as stack:
-        folder = output or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         progress = stack.enter_context(progress_bar(sum(shard.size for shard in shards), "records"))
         done = dict(run_shards(workers, Step(folder, "examine"), checker.examine, shards, progress))
     return [FileFindings(**done[shard.number]) for shard in shards]
@@ -191,66 +182,21 @@ def as_text(data: DataSet, counts: Counter[str], shares: list[str], problems: li
     if problems:
         lines += ["bad records:", *(f"  {problem}" for problem in problems)]
     lines += ["Something is wrong:", *(f"  - {text}" for text in wrong)] if wrong else ["The data set is fine."]
-    if bad and counts["records"]:
-        lines.append(f"To keep the good records alone: python -m data_utils.doctor {data.folder} --fix OTHER")
     if data.notes:
         lines += ["Worth knowing:", *(f"  - {note}" for note in data.notes)]
     return "\n".join(lines)
 
 
-def prepare_repair(data: DataSet, output: Path, overwrite: bool) -> None:
-    """Prepare the folder for the good records; a ``UserError`` says that it contains something else."""
-    if output.resolve() == data.folder.resolve():
-        raise UserError(f"--fix {output}: is the data set itself; name another folder")
-    vocabulary = data.vocabulary.sha256 if data.vocabulary is not None else data.vocab_size
-    recipe = {"repair of": identify_files(data.files, ends_only=True), "form": data.sizes, "vocabulary": vocabulary}
-    prepare_folder(output, recipe, overwrite)
-
-
-def finish_repair(data: DataSet, output: Path, files: Sequence[FileFindings], counts: Counter[str]) -> None:
-    """Write vocabulary and manifest; the counts of the text remain those of the whole data set."""
-    entries = [file.repaired for file in files if file.repaired is not None]
-    if not entries:
-        raise UserError(f"{data.folder}: no record is good; make the data set again")
-    settings: dict[str, Any] = {"max_seq_length": data.sizes["max_seq_length"]}
-    if data.vocab_size is not None:
-        settings["vocab_size"] = data.vocab_size
-    vocabulary: dict[str, Any] = {}
-    totals, entropy, context_free, kind = {}, None, None, PACKS_FORMAT if data.spec.packed else SEQUENCES_FORMAT
-    if data.manifest is not None:
-        settings, vocabulary, totals = data.manifest.settings, data.manifest.vocabulary, data.manifest.totals
-        entropy, context_free = data.manifest.unigram_entropy_nats, data.manifest.context_free
-        kind = data.manifest.format
-    if data.vocabulary is not None:
-        for name, content in data.vocabulary.files(settings.get("lower_case")).items():
-            write_atomically(output / name, content)
-        vocabulary = {"file": VOCABULARY_NAME, "sha256": data.vocabulary.sha256, "size": len(data.vocabulary.pieces)}
-    totals = {**totals, "records": counts["records"]}
-    if RANDOM_NEXT in totals:
-        totals[RANDOM_NEXT] = counts["random next"]
-    if data.spec.packed:
-        totals["sequences"] = counts["sequences"]
-    write_manifest(output, settings, vocabulary, entries, totals, entropy, kind, context_free)
-    clear_work(output)
-
-
 def _action(options: argparse.Namespace) -> int:
     with_absolute_paths(options)
     data = open_dataset(options.folder, options.vocab_file)
-    if options.fix:
-        prepare_repair(data, options.fix, options.overwrite)
-    with open_workers(options.workers, options.scheduler, options.fix) as workers:
-        files = examine(data, workers, options.fix)
+    with open_workers(options.workers, options.scheduler, None) as workers:
+        files = examine(data, workers)
     counts = sum((Counter(file.counts) for file in files), Counter())
     problems = [problem for file in files for problem in file.problems][:PROBLEMS_SHOWN]
     shares = compare_shares(data, counts)
     wrong = find_wrong(data, files, counts, shares)
     print(as_text(data, counts, shares, problems, wrong))
-    if options.fix:
-        finish_repair(data, options.fix, files, counts)
-        print(f"{options.fix}: {counts['records']:,} good records, {counts['bad']:,} left out")
-        if (options.folder / VALIDATION_FOLDER).exists():
-            print(f"{options.folder / VALIDATION_FOLDER}: held-out records are a data set of their own; not copied")
     return 1 if wrong else 0
 
 
@@ -258,8 +204,6 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command; return 0 for a good data set, 1 if something is wrong, 2 if it cannot be read."""
     parser = make_parser("data_utils.doctor", "Examines a data set of pre-training records, packed or not.")
     parser.add_argument("folder", type=Path, metavar="DIR", help="the data set")
-    parser.add_argument("--fix", type=Path, metavar="OUT", help="write the good records into another folder")
-    parser.add_argument("--overwrite", action="store_true", help="replace a data set in the folder of --fix")
     parser.add_argument(
         "--vocab-file", type=Path, metavar="FILE", help="vocab.txt or tokenizer.json (default: the one in DIR)"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +23,9 @@ from data_utils.records.features import (
     pretraining_features,
 )
 from data_utils.records.framing import RandomAccessFile, RecordError, intact_boundaries, unframe
-from data_utils.records.index import find_index, index_path, load_index
+from data_utils.records.index import find_index, load_index
 from data_utils.records.manifest import Manifest, file_sha256
 from data_utils.records.validation import Batch, Problem, find_problem, find_sequence_problem, first_of, good_records
-from data_utils.records.writer import write_record_file
 from data_utils.shards import Shard
 from utilities.errors import UserError
 
@@ -42,7 +41,6 @@ class FileFindings:
     index_problem: str | None
     counts: dict[str, int] = field(default_factory=dict)  # "bad" counts bad records, all others are of good ones
     problems: list[str] = field(default_factory=list)  # the first bad records
-    repaired: dict[str, Any] | None = None  # manifest entry of the file with the good records alone
 
 
 @dataclass(frozen=True)
@@ -53,34 +51,23 @@ class Checker:
         spec: the features of the records.
         special: ids of [PAD], [UNK], [CLS], [SEP] and [MASK]; None if they are not known.
         may_mask_nothing: whether a row may have no masked token: whole words are masked, and none is short enough.
-        output: folder for files with the good records alone; None: they are not written.
     """
 
     spec: FeatureSpec
     special: Sequence[int] | None
     may_mask_nothing: bool
-    output: Path | None
 
     def examine(self, shard: Shard) -> tuple[list[str], dict[str, Any]]:
-        """Read all records of a file; return the names of the files with the good ones, and the ``FileFindings``."""
-        path, written = shard.content, []
+        """Read all records of a file; return no names of new files, and the ``FileFindings``."""
+        path = shard.content
         findings = FileFindings(path.name, file_sha256(path), _read_index(path)[1])
         counts: Counter[str] = Counter()
-        good = self._good_records(path, findings, counts)
-        if self.output is None:
-            deque(good, maxlen=0)
-        else:
-            entry = write_record_file(self.output / path.name, good)
-            if entry["records"]:
-                findings.repaired, written = entry, [path.name, index_path(path).name]
-            else:
-                (self.output / path.name).unlink()
-                index_path(self.output / path.name).unlink()
+        self._read(path, findings, counts)
         findings.counts = dict(counts)
-        return written, dataclasses.asdict(findings)
+        return [], dataclasses.asdict(findings)
 
-    def _good_records(self, path: Path, findings: FileFindings, counts: Counter[str]) -> Iterator[bytes]:
-        """Yield the good records of a file, and add what is found to ``findings`` and ``counts``."""
+    def _read(self, path: Path, findings: FileFindings, counts: Counter[str]) -> None:
+        """Read the records of a file, and add what is found to ``findings`` and ``counts``."""
         decoder = ExampleDecoder(self.spec.features)
         records = enumerate(read_records(path))
         while part := dict(itertools.islice(records, _RECORDS_AT_ONCE)):
@@ -91,10 +78,8 @@ class Checker:
             counts["bad"] += len(problems)
             named = [f"{path.name}, record {number} {reason}" for number, reason in sorted(problems.items())]
             findings.problems = [*findings.problems, *named][:PROBLEMS_SHOWN]
-            good = [payload for number, payload in payloads.items() if number not in problems]
-            if good:
+            if payloads.keys() - problems.keys():
                 counts.update(_count(batch, self.special))
-            yield from good
 
     def _find_problem(self, batch: Batch) -> Problem | None:
         """Return a problem of a batch, if it has one."""

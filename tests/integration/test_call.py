@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from transformers import BertTokenizerFast, TFBertForSequenceClassification
+from transformers import BertTokenizerFast
 
 from checkpoints.export.hf_folder import export
 from data_utils.classification.features import text_features
@@ -26,6 +26,7 @@ from settings.schema import TrainingConfig
 from tasks import train
 from tests import ROOT
 from tests.support import fine_tuning_runs
+from tests.support.hf_models import tensorflow_model
 from tests.support.runs import (
     assert_same_run,
     at_step,
@@ -125,8 +126,8 @@ def test_the_returned_model_predicts_as_the_exported_one(tmp_path: Path) -> None
     texts = ["the film is good", "a very dull story"]
     features = text_features(load_tokenizer(str(vocabulary), True), [(text,) for text in texts], 16)
     logits = result.model.predict(features.arrays, verbose=0)["logits"]
-    export(str(result.folder), tmp_path / "exported", tensorflow=True)
-    theirs = TFBertForSequenceClassification.from_pretrained(str(tmp_path / "exported"), use_safetensors=False)
+    export(str(result.folder), tmp_path / "exported")
+    theirs = tensorflow_model(tmp_path / "exported")
     tokenizer = BertTokenizerFast.from_pretrained(str(tmp_path / "exported"))
     expected = theirs(tokenizer(texts, padding=True, return_tensors="tf")).logits
     np.testing.assert_allclose(logits, expected, atol=1e-5)

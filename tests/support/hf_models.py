@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import transformers
+from transformers import BertConfig
 
+from checkpoints.pretrained.opening import open_pretrained
 from keras_extensions.backend import keras
 from model import huggingface
 from model.architecture import Architecture
@@ -49,6 +52,17 @@ def loaded(task: str, start: Any, replace: bool = True, classes: int = CLASSES, 
 
 def outputs_of(model: keras.Model, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in model({n: data[n] for n in model.input_names}).items()}
+
+
+def tensorflow_model(folder: Path) -> Any:
+    """Return Transformers' TensorFlow model of an exported folder, whose file its own loader cannot read."""
+    config = BertConfig.from_pretrained(str(folder))
+    model = getattr(transformers, f"TF{config.architectures[0]}")(config)
+    model(model.dummy_inputs)
+    written = open_pretrained(str(folder), "folder")
+    written.set_initial_weights(model)
+    assert not written.report.missing
+    return model
 
 
 def source_outputs(task: str, source: Any, data: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
