@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.minimal_pairs import main as minimal_pairs
 from checkpoints.export.__main__ import main as export
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION
 from tasks.classify import main as classify
 from tasks.embed import main as embed
-from tasks.minimal_pairs import main as minimal_pairs
 from tests.support import fine_tuning_runs
 from tests.support.bert_pairs import architecture
 from tests.support.checkpoint_writers import google, safetensors

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from benchmarks.minimal_pairs import pair_scores
+from benchmarks.pair_files import Pair
 from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.weights import WORD_TABLE
 from data_utils.doctor.__main__ import main as examine
-from data_utils.minimal_pairs import Pair
 from data_utils.tokenizer import read_vocabulary
 from execution.interface import Update
 from keras_extensions.backend import keras, tf
 from model.architecture import block_parameters
 from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
-from tasks.minimal_pairs import pair_scores
 from tests.integration.test_preprocessing import read_records
 from tests.support.bert_pairs import (
     OUTPUTS,

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""``python -m tasks.minimal_pairs --checkpoint RUN --data FILES`` scores a masked language model on minimal pairs.
+"""``python -m benchmarks.minimal_pairs --checkpoint RUN --data FILES`` scores a masked language model on minimal pairs.
 
 A minimal pair is a good sentence and a bad one that differ in little else (BLiMP: Warstadt et al. 2020, arXiv
 1912.00582). The model is right if the good sentence has the higher pseudo-log-likelihood (Salazar et al. 2020, arXiv
@@ -21,8 +21,8 @@ from typing import Dict, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from benchmarks.pair_files import FIELD, PARADIGM, Pair, read_pairs, word_pieces
 from data_utils.command_line import positive
-from data_utils.minimal_pairs import FIELD, PARADIGM, Pair, read_pairs, word_pieces
 from tasks.file_predictions import CHECKPOINT, add_model_flags
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> None:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command and return its exit status."""
     parser = make_parser(
-        "tasks.minimal_pairs",
+        "benchmarks.minimal_pairs",
         "Score a masked language model on minimal pairs, such as BLiMP's: how often does it prefer the good sentence?",
     )
     add_model_flags(parser, ", with a masked-LM head")
