@@ -135,14 +135,8 @@ class Race:
         losses = measuring.in_process(f"{PEER}:held_out_losses", measuring.only("TORCH"), folders=folders, rows=rows)
         scores = {}
         if self._options.blimp:
-            line = [
-                "-m",
-                "benchmarks.minimal_pairs",
-                "--checkpoint",
-                folders[-1],
-                "--data",
-                self._options.blimp.resolve(),
-            ]
+            line = ["-m", "benchmarks.minimal_pairs", "--checkpoint", folders[-1]]
+            line += ["--data", self._options.blimp.resolve()]
             line += ["--limit", 20, "--vocab-file", self._data[128] / "vocab.txt", "--output", folder / "pairs.json"]
             measuring.command(*line, log=folder / "pairs.log")
             scores["minimal_pairs"] = json.loads((folder / "pairs.json").read_text(encoding="utf-8"))
