@@ -24,14 +24,17 @@ def write_from_text_page(path: Path, result: Mapping[str, Any]) -> Path:
         result=result,
         cards=_cards(result, total),
         times=[(step, f"{seconds:,.1f}") for step, seconds in result["seconds"].items()],
-        blanks=[
-            (blank["text"], blank["word"], ", ".join(f"{piece} {share:.0%}" for piece, share in blank["fillings"]))
-            for blank in result["blanks"]
-        ],
+        blanks=[(blank["text"], blank["word"], filled(blank)) for blank in result["blanks"]],
         forecasts=[(what, f"{value:.3f}", why) for what, value, why in result["forecasts"]],
         chart=_chart(result),
     )
     return write_atomically(path, html)
+
+
+def filled(blank: Mapping[str, Any]) -> str:
+    """Return the words that a blank is filled with, and their probabilities."""
+    shares = ((word, "<1%" if share < 0.005 else f"{share:.0%}") for word, share in blank["fillings"])
+    return ", ".join(f"{word} {share}" for word, share in shares) or "no word"
 
 
 def _chart(result: Mapping[str, Any]) -> Optional[Chart]:
@@ -50,7 +53,7 @@ def _cards(result: Mapping[str, Any], seconds: float) -> List[Card]:
         notes = ", ".join(f"{name} {value:.3f}" for name, value in result["baselines"])
         cards.append(Card("masked-LM loss, held-out text", f"{result['loss']:.3f}", f"nats; {notes}"))
     if result["right"] is not None:
-        cards.append(Card("masked words right", f"{result['right']:.1%}", "of held-out text"))
+        cards.append(Card("masked pieces right", f"{result['right']:.1%}", "of held-out text; a word has one or more"))
     if result["bits_per_byte"] is not None:
         cards.append(
             Card("loss per byte of text", f"{result['bits_per_byte']:.3f}", "bits, comparable across vocabularies")

@@ -13,7 +13,7 @@ from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.examples import UNKNOWN_TOKENS
 from data_utils.text.held_out import describe_held_out
 from data_utils.tokenizer_files import MASK, UNKNOWN
-from reports.from_text_page import write_from_text_page
+from reports.from_text_page import filled, write_from_text_page
 from reports.page import final_value, steady_throughput
 from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
@@ -162,7 +162,7 @@ def result_lines(result: Mapping[str, Any]) -> List[str]:
     if result["loss"] is not None:
         rows.append(("masked-LM loss, held-out text", f"{result['loss']:.3f} nats"))
     if result["right"] is not None:
-        rows.append(("masked words right", f"{result['right']:.1%}"))
+        rows.append(("masked pieces right", f"{result['right']:.1%}"))
     if result["bits_per_byte"] is not None:
         rows.append(("the loss per byte of text", f"{result['bits_per_byte']:.3f} bits"))
     if result["unknown"] is not None:
@@ -178,6 +178,5 @@ def result_lines(result: Mapping[str, Any]) -> List[str]:
 def _blank_lines(blanks: Sequence[Mapping[str, Any]]) -> List[str]:
     lines = ["", "=== blanks in held-out sentences"] if blanks else []
     for blank in blanks:
-        pieces = ", ".join(f"{piece} {share:.0%}" for piece, share in blank["fillings"])
-        lines += [blank["text"], f"    {pieces} (it was: {blank['word']})"]
+        lines += [blank["text"], f"    {filled(blank)} (it was: {blank['word']})"]
     return lines
