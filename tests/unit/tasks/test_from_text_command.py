@@ -206,7 +206,7 @@ def test_a_result_is_shown_although_its_page_cannot_be_written(
 ) -> None:
     decision = begin(text)
     folder, recipe = decision.folder, decision.recipe
-    nothing: dict[str, object] = dict.fromkeys(("loss", "right", "bits_per_byte", "unknown"))
+    nothing: dict[str, object] = dict.fromkeys(("loss", "right", "bits_per_byte", "unknown", "expected"))
     lists: dict[str, object] = {
         name: [] for name in ("baselines", "forecasts", "blanks", "advice", "choices", "commands")
     }
