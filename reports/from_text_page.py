@@ -75,9 +75,9 @@ def _chart(result: Mapping[str, Any]) -> Optional[Chart]:
     references = [(name, lines[name]) for name in ("context-free baseline",) if name in lines]
     if result["loss"] is not None:
         end = sum(result["updates"].values())
-        curves.append(Curve(f"held-out text: {result['loss']:.3f}", [end], [result["loss"]]))
+        curves.append(Curve(f"held-out: {result['loss']:.3f}", [end], [result["loss"]]))
     if result["expected"] is not None:
-        references.append(("expected of held-out text", result["expected"]["nats"]))
+        references.append(("held-out, expected", result["expected"]["nats"]))
     return draw("chart-loss", "masked-LM loss", "loss in nats", curves, references, axis="update")
 
 

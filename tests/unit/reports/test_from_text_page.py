@@ -67,7 +67,7 @@ def test_it_shows_what_was_done_and_why(tmp_path: Path) -> None:
 
 def test_the_chart_has_the_held_out_loss_beside_the_expected_one(tmp_path: Path) -> None:
     shown = labels(page(tmp_path))
-    assert {"held-out text: 4.100", "expected of held-out text: 4.170", "context-free baseline: 5.900"} <= {*shown}
+    assert {"held-out: 4.100", "held-out, expected: 4.170", "context-free baseline: 5.900"} <= {*shown}
     without = page(tmp_path, expected=None)
     assert not any("expected" in text for text in [*labels(without), *without.texts])
 
