@@ -29,6 +29,7 @@ from training.task import MakeTask
 from training.trainer import Result, train_run
 from utilities.errors import Stopped, UserError
 from utilities.files import read_json_object, write_atomically
+from utilities.run_names import LOG, SCORES
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ def finished_scores(config: TrainingConfig) -> Optional[Dict[str, float]]:
     recorded = run.recorded_config()
     check_same_config(config, recorded, str(run.path))
     has_scores = recorded.get("do_validation", True) and not recorded.get("generated_dataset")
-    return read_json_object(run.path / "scores.json", "resume: ", RESTORE) if has_scores else {}
+    return read_json_object(run.path / SCORES, "resume: ", RESTORE) if has_scores else {}
 
 
 def train_seed(
@@ -146,7 +147,7 @@ def train_seed(
 
 def log_lines(folder: RunFolder, config: TrainingConfig, lines: Iterable[str]) -> None:
     """Log lines to the console and to the log of all seeds."""
-    with run_log(folder.path / "train.log", config.logging):
+    with run_log(folder.path / LOG, config.logging):
         for line in lines:
             logger.info(line)
 

@@ -27,6 +27,7 @@ from settings.schema import TrainingConfig
 from tasks.search.space import Distribution, flag, plain, suggest
 from utilities.files import read_json_object, read_steps
 from utilities.history import History
+from utilities.run_names import METRICS, RESOLVED, SCORES
 from utilities.secrets import shown_line
 
 SECONDS_BETWEEN_CHECKS = 1.0
@@ -76,14 +77,14 @@ class Search(NamedTuple):
             self._train(trial, path, values)
         self._should_prune(trial, path)
         fix = "a search needs runs with do_validation and data to evaluate on"
-        score = read_json_object(path / "scores.json", fix=fix).get(self.metric)
+        score = read_json_object(path / SCORES, fix=fix).get(self.metric)
         if not is_number(score):
             raise self._failure(trial, f"{self.metric} is {score}, not a number")
         return float(score)
 
     def _should_prune(self, trial: optuna.Trial, path: Path) -> bool:
         """Report new evaluations, numbered, and return whether the trial should end before its last update."""
-        rows = [row for row in read_steps(path / "metrics.jsonl") if isinstance(row.get("evaluation"), dict)]
+        rows = [row for row in read_steps(path / METRICS) if isinstance(row.get("evaluation"), dict)]
         reported = len(stored(trial).intermediate_values)
         for index, row in enumerate(rows[reported:], reported):
             score = row["evaluation"].get(self.metric)
@@ -91,7 +92,7 @@ class Search(NamedTuple):
         return bool(rows) and rows[-1]["step"] < rows[-1].get("total_steps", 0) and trial.should_prune()
 
     def _train(self, trial: optuna.Trial, path: Path, values: Dict[str, Any]) -> None:
-        if path.is_dir() and not (path / "resolved_config.json").exists():
+        if path.is_dir() and not (path / RESOLVED).exists():
             shutil.rmtree(path)  # killed while it was made, so it could not be resumed
         settings = {**values, "name": path.name, "output_dir": str(self.folder), "resume": False}
         if self.config.save_ckpt_path is not None:
@@ -132,7 +133,7 @@ class Search(NamedTuple):
 
 def progress_line(path: Path) -> str:
     """Return how far a trial's run is."""
-    rows = [row for row in read_steps(path / "metrics.jsonl") if "total_steps" in row]
+    rows = [row for row in read_steps(path / METRICS) if "total_steps" in row]
     if not rows:
         return f"{path.name} begins; its log is {path.with_suffix('.log')}"
     last = rows[-1]
