@@ -21,7 +21,8 @@ _BAND = {"#08090a": "var(--band)"}
 
 MOST_CURVES = len(_LINES)
 
-_SIZE = (5.6, 3.1)  # inches; the SVG scales with the page
+_LONG_NAME = 30  # characters, of which two do not stand side by side
+_SIZE = (4.4, 2.9)  # inches; the SVG scales with the page, and is as wide as a phone then
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +104,8 @@ def draw(
         if from_zero:
             axes.set_ylim(bottom=0)
         if len(curves) + len(references) + (area is not None) > 1:
-            figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8)
+            columns = 1 if max(map(len, axes.get_legend_handles_labels()[1])) > _LONG_NAME else 2
+            figure.legend(loc="outside lower left", ncols=columns, frameon=False, fontsize=8)
 
     return _drawn(identifier, title, plot)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Any, List, Mapping, Optional
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from reports.charts import Chart, Curve, draw
 from reports.page import Card
@@ -11,37 +12,73 @@ from reports.templating import fill
 from utilities.files import write_atomically
 
 
-def write_from_text_page(path: Path, result: Mapping[str, Any]) -> Path:
+def write_from_text_page(path: Path, result: Mapping[str, Any], commands: Sequence[Tuple[str, str]]) -> Path:
     """Write the page, and return its path.
 
     Args:
         result: As ``tasks.from_text.judgement.read_result`` returns it, with ``seconds`` by step.
+        commands: What can be done next, and the shell command.
     """
     total = sum(result["seconds"].values())
     html = fill(
         "from_text.html",
         title=f"{result['name']} – from text",
         result=result,
+        held_out=result.get("held_out"),
         cards=_cards(result, total),
-        times=[(step, f"{seconds:,.1f}") for step, seconds in result["seconds"].items()],
-        blanks=[
-            (blank["text"], blank["word"], ", ".join(f"{piece} {share:.0%}" for piece, share in blank["fillings"]))
-            for blank in result["blanks"]
-        ],
+        commands=[(what, in_lines(command)) for what, command in commands],
+        choices=[*result["choices"], _updates(result)],
+        changes=result["changes"],
+        times=[(step, f"{seconds:,.1f}", f"{seconds / total:.1%}") for step, seconds in result["seconds"].items()],
+        blanks=[(blank["text"], blank["word"], filled(blank)) for blank in result["blanks"]],
         forecasts=[(what, f"{value:.3f}", why) for what, value, why in result["forecasts"]],
         chart=_chart(result),
     )
     return write_atomically(path, html)
 
 
+def _updates(result: Mapping[str, Any]) -> Tuple[str, str, str]:
+    """Return the updates that were made, as a choice."""
+    made = " + ".join(f"{updates:,}" for updates in result["updates"].values())
+    why = f"{result['planned']:,} were decided before the training" if result["changes"] else "as many as fit the time"
+    return "updates", made, why
+
+
+def in_lines(command: str) -> str:
+    """Return a shell command on several lines, which a shell joins, with a flag and its values on each.
+
+    Example:
+        >>> print(in_lines("python -m tasks.fill_mask --checkpoint runs/a 'a text'"))
+        python -m tasks.fill_mask \\
+          --checkpoint runs/a 'a text'
+    """
+    lines: List[List[str]] = [[]]
+    for word in shlex.split(command):
+        if word.startswith("--"):
+            lines.append([])
+        lines[-1].append(word)
+    return " \\\n  ".join(map(shlex.join, lines))
+
+
+def filled(blank: Mapping[str, Any]) -> str:
+    """Return the words that a blank is filled with, and their probabilities."""
+    shares = ((word, "<1%" if share < 0.005 else f"{share:.0%}") for word, share in blank["fillings"])
+    return ", ".join(f"{word} {share}" for word, share in shares) or "no word"
+
+
 def _chart(result: Mapping[str, Any]) -> Optional[Chart]:
-    """Return the training losses of the parts over all updates, beside the held-out loss and that without context."""
+    """Return the training losses of the parts over all updates, the held-out loss, the expected one, and a baseline."""
     curves = [Curve(f"rows of {name}", *zip(*points)) for name, points in result["curves"].items() if points]
+    if not curves:
+        return None
     lines = dict(result["baselines"])
     references = [(name, lines[name]) for name in ("context-free baseline",) if name in lines]
     if result["loss"] is not None:
-        references.append(("held-out text, at the end", result["loss"]))
-    return draw("chart-loss", "masked-LM loss", "loss in nats", curves, references, axis="update") if curves else None
+        end = sum(result["updates"].values())
+        curves.append(Curve(f"held-out: {result['loss']:.3f}", [end], [result["loss"]]))
+    if result["expected"] is not None:
+        references.append(("held-out, expected", result["expected"]["nats"]))
+    return draw("chart-loss", "masked-LM loss", "loss in nats", curves, references, axis="update")
 
 
 def _cards(result: Mapping[str, Any], seconds: float) -> List[Card]:
@@ -49,15 +86,20 @@ def _cards(result: Mapping[str, Any], seconds: float) -> List[Card]:
     if result["loss"] is not None:
         notes = ", ".join(f"{name} {value:.3f}" for name, value in result["baselines"])
         cards.append(Card("masked-LM loss, held-out text", f"{result['loss']:.3f}", f"nats; {notes}"))
+    if result["expected"] is not None:
+        nats, bits = result["expected"]["nats"], result["expected"]["bits"]
+        note = f"nats, {bits:.3f} bits a byte, of text like Wikipedia"
+        cards.append(Card("expected of these updates", f"{nats:.3f}", note))
     if result["right"] is not None:
-        cards.append(Card("masked words right", f"{result['right']:.1%}", "of held-out text"))
+        cards.append(Card("masked pieces right", f"{result['right']:.1%}", "of held-out text; a word has one or more"))
     if result["bits_per_byte"] is not None:
         cards.append(
             Card("loss per byte of text", f"{result['bits_per_byte']:.3f}", "bits, comparable across vocabularies")
         )
     if result["unknown"] is not None:
         cards.append(Card("[UNK]", f"{result['unknown']:.2%}", "of the pieces of held-out text, which are not masked"))
-    cards.append(Card("time", f"{seconds / 60:,.1f} min", f"of {result['hours'] * 60:,.1f}"))
+    budget = 3600 * result["hours"]
+    cards.append(Card("time", f"{seconds / 60:,.1f} min", f"{seconds / budget:.1%} of {budget / 60:,.1f}"))
     for name, rate in result["samples_per_second"].items():
         cards.append(Card(f"rows of {name} tokens", f"{rate:,.0f}", "a second, median, without compilation"))
     return cards

@@ -12,6 +12,7 @@ from utilities.environment import VARIABLES
 from utilities.errors import UserError
 from utilities.files import read_json_lines
 from utilities.history import HISTORY_NAME, History
+from utilities.run_names import DATASET, METRICS, RESOLVED, SCORES
 from utilities.secrets import mask_value
 from utilities.text_folder import run_folders
 
@@ -22,7 +23,7 @@ Points = Tuple[List[float], List[float]]  # positions and values
 BASELINE = "baseline.json"  # next to scores.json: what predictions without reading the texts score
 MISTAKES = "mistakes.json"  # next to it: what went wrong in the evaluation
 STARTED = ("command", "folder", "variables")  # how the program was started
-_RUN_FILES = (HISTORY_NAME, "metrics.jsonl", "scores.json", "resolved_config.json")  # a run has at least one of them
+_RUN_FILES = (HISTORY_NAME, METRICS, SCORES, RESOLVED)  # a run has at least one of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,10 +148,10 @@ def read_run_folder(folder: Path) -> RunData:
     if not _is_run(folder):
         raise UserError(f"{folder} contains no run (no {', '.join(_RUN_FILES)}); name the folder of one")
     notes: List[str] = []
-    resolved = _read_object(folder / "resolved_config.json", notes)
+    resolved = _read_object(folder / RESOLVED, notes)
     conversion = _read_json(folder / "conversion.json", notes)
     checkpoints = _read_json(folder / "checkpoints.json", notes)
-    periods, evaluations = _read_metrics(folder / "metrics.jsonl", notes)
+    periods, evaluations = _read_metrics(folder / METRICS, notes)
     events = History(folder).events()
     starts = [
         event for event in events if isinstance(event.get("command"), str) and isinstance(event.get("variables"), dict)
@@ -163,8 +164,8 @@ def read_run_folder(folder: Path) -> RunData:
         origins=flatten(resolved.get("origins")),
         derived=flatten(resolved.get("derived")),
         environment=flatten(mask_value(_read_object(folder / "environment.json", notes))),
-        dataset=flatten(mask_value(_read_object(folder / "dataset.json", notes))),
-        scores=flatten(_read_object(folder / "scores.json", notes)),
+        dataset=flatten(mask_value(_read_object(folder / DATASET, notes))),
+        scores=flatten(_read_object(folder / SCORES, notes)),
         baseline=flatten(_read_object(folder / BASELINE, notes)),
         mistakes=[each for each in _rows(_read_json(folder / MISTAKES, notes)) if _is_mistakes(each)],
         conversion=_rows(conversion),

@@ -42,6 +42,7 @@ from settings.schema import TrainingConfig
 from settings.sizes import bert_sizes, weights_key
 from utilities.errors import UserError
 from utilities.files import read_json_object
+from utilities.run_names import RESOLVED
 
 LENGTH, SEQUENCES, BETAS = "max_seq_length", "packing.max_sequences_per_pack", "packing.adjust_betas"
 MICRO_BATCH = "global_batch.micro_batch_size"
@@ -50,7 +51,6 @@ LEAST_FACTOR = 2.0  # samples in a pack; a pack costs more than a padded row, wh
 MOST_ROUNDING = 0.1  # share by which the samples of an update may differ from those without packs
 MOST_SEQUENCES = 64  # in a pack
 ENOUGH = 0.98  # of the highest number of samples in a pack, if fewer are allowed
-RESOLVED = "resolved_config.json"  # of a run
 _INNER = ("0_Transformer", "checkpoints/step-*", "step-*")  # where a folder's vocabulary may be
 
 

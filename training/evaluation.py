@@ -15,6 +15,7 @@ from training.prediction import InterruptedEvaluation, Predictor, evaluation_bat
 from training.run_context import RunContext, TrainingData
 from training.task import BuiltModel
 from utilities.metric_names import is_loss
+from utilities.run_names import SCORES
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ def evaluate(context: RunContext, built: BuiltModel) -> Dict[str, float]:
     if not context.processes.is_chief:
         return {}
     if scores:
-        context.run.write("scores.json", scores)
+        context.run.write(SCORES, scores)
         for listener in context.listeners:
             listener.scored(scores)
         for name, score in scores.items():

@@ -18,10 +18,11 @@ from keras_extensions.listeners.wandb_run import WandbRun
 from reports.reference import ABOVE, BELOW, ON_TRACK, REFERENCE_NAME, Band, BandMonitor
 from reports.run_files import read_run_folder
 from settings.schema import TrainingConfig
-from training.run_folder import METRICS, RunFolder
+from training.run_folder import RunFolder
 from utilities.environment import environment_facts
 from utilities.files import PROJECT
 from utilities.history import SKIP, History
+from utilities.run_names import METRICS
 from utilities.secrets import mask_value
 
 logger = logging.getLogger(__name__)

@@ -21,11 +21,12 @@ from checkpoints.folder import (
 from settings.loading import LoadedConfig
 from settings.problems import TYPED
 from settings.schema import TrainingConfig
-from training.run_folder import CHECKPOINT_LIST, METRICS, RESTORE, FolderLocks, RunFolder
+from training.run_folder import CHECKPOINT_LIST, RESTORE, FolderLocks, RunFolder
 from training.same_config import changed_fields, check_same_config, differences
 from utilities.environment import start_facts
 from utilities.errors import UserError
 from utilities.history import HISTORY_NAME, RESUME
+from utilities.run_names import METRICS
 
 logger = logging.getLogger(__name__)
 

@@ -24,11 +24,12 @@ from utilities.errors import UserError
 from utilities.files import read_json_object, read_steps, write_atomically
 from utilities.history import BEGIN, History
 from utilities.metric_names import F1, MACRO_F1
+from utilities.run_names import DATASET, METRICS, RESOLVED
 from utilities.secrets import mask_value
 
 logger = logging.getLogger(__name__)
 
-METRICS, RESOLVED, LOCK = "metrics.jsonl", "resolved_config.json", ".lock"
+LOCK = ".lock"
 CHECKPOINT_LIST = "checkpoints.json"  # written after each checkpoint
 RESTORE = "restore it from a copy, or begin a new run under another --name"
 
@@ -90,7 +91,7 @@ class RunFolder:
         content = {"version": program_version(), "config": config, "origins": loaded.origins, "derived": derived}
         self.write(RESOLVED, content)
         self.write("environment.json", environment_facts())
-        self.write("dataset.json", dataset)
+        self.write(DATASET, dataset)
 
     def recorded_config(self) -> Dict[str, Any]:
         """Return the config with which the run was last begun or resumed.

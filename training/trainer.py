@@ -62,6 +62,7 @@ from utilities.environment import program_version
 from utilities.errors import UserError
 from utilities.history import END
 from utilities.progress import waiting
+from utilities.run_names import LOG, METRICS, SCORES
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +229,7 @@ def starting_weights(
 def open_log(run: RunFolder, config: TrainingConfig, processes: Processes, early: EarlyRecords) -> ContextManager[None]:
     """Return the log of the run; the chief's is also a file, and the others log only warnings."""
     if processes.is_chief:
-        return run_log(run.path / "train.log", config.logging, early=early)
+        return run_log(run.path / LOG, config.logging, early=early)
     return process_log(processes.index)
 
 
@@ -305,7 +306,7 @@ def final_report(context: RunContext) -> Iterator[None]:
     try:
         yield
     finally:
-        begun = (context.run.path / "metrics.jsonl").exists() or (context.run.path / "scores.json").exists()
+        begun = (context.run.path / METRICS).exists() or (context.run.path / SCORES).exists()
         if context.config.report and begun:
             write_final_report(context)
 

@@ -15,6 +15,7 @@ from model.tasks import MASKED_WORDS_TITLE, PRETRAINING, TASKS
 from reports.run_files import RunData, read_run_folder
 from reports.templating import fill
 from utilities.metric_names import MLM_LOSS
+from utilities.run_names import RESOLVED
 
 _PATHS = (
     ("dataset_dir", "dataset_dir"),
@@ -73,7 +74,7 @@ def _read_run(start: Pretrained) -> Optional[RunData]:
     if not start.own or start.folder is None:
         return None
     run = start.folder.resolve().parent.parent
-    return read_run_folder(run) if (run / "resolved_config.json").is_file() else None
+    return read_run_folder(run) if (run / RESOLVED).is_file() else None
 
 
 def _sizes(config: BertConfig) -> Dict[str, Any]:

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -25,7 +26,7 @@ from model.tasks import PRETRAINING
 from settings.flags import parse_flags
 from settings.loading import check_values
 from tasks import task_class
-from tasks.from_text.choice import LENGTHS, Recipe, choose
+from tasks.from_text.choice import LENGTHS, Choice, Recipe, choose
 from tasks.from_text.facts import MachineFacts, TextFacts, look_at_machine, look_at_text
 from tasks.from_text.folder import UPDATES, Folder
 from tasks.from_text.judgement import judge
@@ -211,19 +212,31 @@ class Decision(NamedTuple):
                 task_class(PRETRAINING)
             part = parts(self.folder, self.recipe, self.given, self.recipe.vocabulary)[-1]
             machine = measure(self.machine, self.recipe, part, self.folder)
-        recipe = choose(self.text, machine, options.hours, options.lengths, options.start_from, self.given)
+        now = choose(self.text, machine, options.hours, options.lengths, options.start_from, self.given)
+        recipe = with_changes(self.recipe, now)
         print("\n".join(changed_lines(self.recipe, recipe)), flush=True)
         self.folder.begin(self.identity, recipe, self.facts, machine.measured)
         return self._replace(recipe=recipe, machine=machine)
+
+
+def with_changes(before: Recipe, now: Recipe) -> Recipe:
+    """Return a recipe that was chosen again; the reason of a choice that has changed says what it was before."""
+    values = {choice.name: choice.value for choice in before.choices}
+
+    def reason(choice: Choice) -> str:
+        same = values.get(choice.name, choice.value) == choice.value
+        return choice.reason if same else f"instead of {values[choice.name]}, after the timing; {choice.reason}"
+
+    return replace(now, choices=tuple(replace(choice, reason=reason(choice)) for choice in now.choices))
 
 
 def changed_lines(before: Recipe, now: Recipe) -> List[str]:
     """Return the choices that are others than before, with their reasons."""
     values = {choice.name: choice.value for choice in before.choices}
     rows = [
-        (choice.name, str(choice.value), f"instead of {values[choice.name]}; {choice.reason}")
+        (choice.name, str(choice.value), choice.reason)
         for choice in now.choices
-        if choice.name in values and values[choice.name] != choice.value
+        if values.get(choice.name, choice.value) != choice.value
     ]
     return ["", f"planned again: {now.updates:,} updates instead of {before.updates:,}", *aligned(rows), *now.warning]
 

@@ -13,14 +13,14 @@ from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.examples import UNKNOWN_TOKENS
 from data_utils.text.held_out import describe_held_out
 from data_utils.tokenizer_files import MASK, UNKNOWN
-from reports.from_text_page import write_from_text_page
+from reports.from_text_page import filled, write_from_text_page
 from reports.page import final_value, steady_throughput
 from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
 from tasks.from_text.choice import Recipe
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
-from tasks.from_text.table import expected_bits
+from tasks.from_text.table import FITTED_PASSES, FITTED_UNITS, expected_bits
 from utilities.commands import start_command
 from utilities.errors import UserError
 from utilities.metric_names import MLM_LOSS
@@ -28,6 +28,7 @@ from utilities.tables import aligned
 
 ACCURACY = "mlm_accuracy"
 FORECAST = "by the measured trainings, among which forecasts were up to 5 % too low or too high"
+EXPECTED = "of text like Wikipedia, by the measured trainings"
 
 
 def judge(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mapping[str, str]) -> None:
@@ -43,7 +44,7 @@ def judge(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mappi
     print("\n".join([*lines, f"\nmodel: {folder.path / MODEL} (a Hugging Face folder)"]))
     try:
         with damage_in(folder.path / RESULT):
-            print(f"page:  {write_from_text_page(folder.path / PAGE, result)}")
+            print(f"page:  {write_from_text_page(folder.path / PAGE, result, commands(folder.path))}")
     except (OSError, UserError) as error:
         print(f"no page: {error}; repeat the command", file=sys.stderr)
 
@@ -60,10 +61,9 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts:
         "name": folder.path.name,
         "facts": dict(facts),
         "hours": hours,
-        "choices": [
-            *([choice.name, str(choice.value), choice.reason] for choice in recipe.choices),
-            *([f"rows of {each.part}", f"{each.updates:,} updates", each.described] for each in pace.changes),
-        ],
+        "choices": [[choice.name, str(choice.value), choice.reason] for choice in recipe.choices],
+        "changes": [[f"rows of {each.part}", f"{each.updates:,} updates", each.described] for each in pace.changes],
+        "planned": pace.planned,
         "held_out": describe_held_out(data),
         "advice": [*recipe.warning, *recipe.advice],
         "updates": dict(updates),
@@ -74,7 +74,7 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts:
         "training_loss": training,
         "baselines": _baselines(held_out, last.vocabulary_size()),
         "forecasts": forecasts(recipe, loss),
-        "expected": recipe.expected_bits,
+        "expected": _expected(recipe, held_out),
         "samples_per_second": {
             name: round(statistics.median(rates), 1)
             for name, run in runs.items()
@@ -82,7 +82,6 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts:
         },
         "curves": _curves(runs, updates),
         "blanks": fillings(data, folder.path / MODEL),
-        "commands": _commands(folder.path / MODEL),
         "reports": {name: f"{name}/report.html" for name in updates},
     }
 
@@ -103,15 +102,16 @@ def _curves(runs: Mapping[str, RunData], updates: Mapping[str, int]) -> Dict[str
     return curves
 
 
-def _commands(model: Path) -> List[Tuple[str, str]]:
-    """Return what can be done with the model next, and how."""
-    tune = ["--config", "configs/fine_tuning.json", "--pretrained-ckpt-path", str(model), "--name", "mine"]
-    table = ["train-file", "my.csv"], ["text", "review"], ["label", "sentiment"]
-    own = [word for name, value in table for word in (f"--classification-data.{name}", value)]
+def commands(folder: Path) -> List[Tuple[str, str]]:
+    """Return what can be done next with the model in a folder of ``run_from_text.py``, and by which command."""
+    table = {"train-file": "reviews.csv", "text": "review", "label": "sentiment"}
+    own = [word for name, value in table.items() for word in (f"--classification-data.{name}", value)]
+    tune = ["--config", "configs/fine_tuning.json", "--pretrained-ckpt-path", str(folder), "--name", "reviews", *own]
+    more = ["--start-from", str(folder), "--text", "more.txt", "--hours", "0.5", "--name", "more"]
     return [
-        ("Fill blanks", start_command("tasks.fill_mask", ["--checkpoint", str(model), f"a sentence with a {MASK}"])),
-        ("Train it on labelled texts", start_command("run_seq_classification", [*tune, *own])),
-        ("In Python", f'transformers.AutoModelForMaskedLM.from_pretrained("{model}")'),
+        ("Fill blanks", start_command("tasks.fill_mask", ["--checkpoint", str(folder), f"a sentence with a {MASK}"])),
+        ("Train it on a table with the columns review and sentiment", start_command("run_seq_classification", tune)),
+        ("Train it on more text", start_command("run_from_text", more)),
     ]
 
 
@@ -126,16 +126,28 @@ def _baselines(held_out: Path, pieces: Optional[int]) -> List[Tuple[str, float]]
 
 
 def _bits_per_byte(held_out: Path, loss: Optional[float]) -> Optional[float]:
-    """Return the loss of a piece times the pieces of the held-out text, divided by its bytes and ln 2.
+    """Return the loss of a piece, in nats, as bits for each byte of the held-out text.
 
     Models of different vocabularies can be compared by it. It is not the entropy of the text, because a masked piece
     is predicted from both sides.
     """
+    scale = _bits_of_a_nat(held_out)
+    return None if loss is None or scale is None else round(loss * scale, 4)
+
+
+def _bits_of_a_nat(held_out: Path) -> Optional[float]:
+    """Return the pieces of the held-out text, divided by its bytes and ln 2."""
     manifest = load_manifest(held_out)
     size = sum(path.stat().st_size for path in (held_out / CORPUS_FOLDER).glob("*.txt"))
-    if loss is None or manifest is None or not size:
+    return float(manifest.totals["tokens"] / size / math.log(2)) if manifest is not None and size else None
+
+
+def _expected(recipe: Recipe, held_out: Path) -> Optional[Dict[str, float]]:
+    """Return the loss of the held-out text that was to be expected of these updates; None where none was measured."""
+    bits, scale = recipe.expected_bits, _bits_of_a_nat(held_out)
+    if bits is None or scale is None or recipe.units > FITTED_UNITS[1]:
         return None
-    return round(loss * manifest.totals["tokens"] / size / math.log(2), 4)
+    return {"bits": bits, "nats": round(bits / scale, 3)}
 
 
 def forecasts(recipe: Recipe, loss: Optional[float]) -> List[Tuple[str, float, str]]:
@@ -149,9 +161,9 @@ def forecasts(recipe: Recipe, loss: Optional[float]) -> List[Tuple[str, float, s
     if loss is None or now is None:
         return []
     then = {}
-    if not recipe.is_limited_by_text:
+    if not recipe.is_limited_by_text and 2 * units <= FITTED_UNITS[1]:
         then["twice the time"] = expected_bits(2 * units, once)
-    if recipe.documents_share == 1:
+    if recipe.documents_share == 1 and units <= FITTED_UNITS[1] and 2 * once <= FITTED_PASSES[1]:
         then["twice the text"] = expected_bits(units, 2 * once)
     return [(what, round(loss * bits / now, 3), FORECAST) for what, bits in then.items() if bits is not None]
 
@@ -162,11 +174,13 @@ def result_lines(result: Mapping[str, Any]) -> List[str]:
     if result["loss"] is not None:
         rows.append(("masked-LM loss, held-out text", f"{result['loss']:.3f} nats"))
     if result["right"] is not None:
-        rows.append(("masked words right", f"{result['right']:.1%}"))
+        rows.append(("masked pieces right", f"{result['right']:.1%}"))
     if result["bits_per_byte"] is not None:
         rows.append(("the loss per byte of text", f"{result['bits_per_byte']:.3f} bits"))
     if result["unknown"] is not None:
         rows.append((f"{UNKNOWN}, held-out text", f"{result['unknown']:.2%} of the pieces"))
+    if result["expected"] is not None:
+        rows.append(("expected of these updates", f"{result['expected']['nats']:.3f} nats ({EXPECTED})"))
     rows += [(name, f"{value:.3f} nats") for name, value in result["baselines"]]
     rows += [(f"forecast, {what}", f"{value:.3f} nats ({why})") for what, value, why in result["forecasts"]]
     rows += [(f"rows of {name} per second", f"{rate:,.0f}") for name, rate in result["samples_per_second"].items()]
@@ -178,6 +192,5 @@ def result_lines(result: Mapping[str, Any]) -> List[str]:
 def _blank_lines(blanks: Sequence[Mapping[str, Any]]) -> List[str]:
     lines = ["", "=== blanks in held-out sentences"] if blanks else []
     for blank in blanks:
-        pieces = ", ".join(f"{piece} {share:.0%}" for piece, share in blank["fillings"])
-        lines += [blank["text"], f"    {pieces} (it was: {blank['word']})"]
+        lines += [blank["text"], f"    {filled(blank)} (it was: {blank['word']})"]
     return lines

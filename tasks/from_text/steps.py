@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import NamedTuple, Sequence
 
-from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
+from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.__main__ import prepare as prepare_rows
 from model.tasks import PRETRAINING
@@ -21,9 +21,9 @@ from utilities.commands import shortened, start_command
 from utilities.errors import Stopped
 from utilities.files import read_json_object
 from utilities.history import History
+from utilities.run_names import RESOLVED
 from utilities.secrets import mask
 
-RESOLVED = "resolved_config.json"  # of a run
 OWN_STOP = 128 + signal.SIGTERM  # the status with which a training stops that is watched
 
 
@@ -58,7 +58,7 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
 
 def is_prepared(folder: Folder, recipe: Recipe) -> bool:
     """Return whether rows of any length are there."""
-    return any((folder.path / "data" / str(length) / "manifest.json").exists() for length in recipe.lengths)
+    return any((folder.path / "data" / str(length) / MANIFEST_NAME).exists() for length in recipe.lengths)
 
 
 class Prepared(NamedTuple):

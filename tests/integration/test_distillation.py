@@ -15,7 +15,7 @@ from scipy.special import expit, rel_entr, softmax
 
 from checkpoints.export.__main__ import main as export
 from tasks import load
-from tests.support.fine_tuning_runs import BAD, GOOD, PIECES, sentence, write_config, write_pieces
+from tests.support.fine_tuning_runs import BAD, GOOD, PIECES, run_folder, sentence, write_config, write_pieces
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.runs import STILL, assert_same_run, events, killed_at, logged, metrics, read_json, run_command
 
@@ -158,9 +158,9 @@ def student(root: Path, name: str, train_file: str, **changes: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def teacher(root: Path) -> Path:
-    run(student(root, "teacher", "right.csv"))
-    assert accuracy(root / "runs" / "teacher") > 0.95
-    return root / "runs" / "teacher"
+    folder = run_folder("classification", student(root, "teacher", "right.csv"))
+    assert accuracy(folder) > 0.95
+    return folder
 
 
 def accuracy(folder: Path) -> float:

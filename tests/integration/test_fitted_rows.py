@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tasks import load
-from tests.support.fine_tuning_runs import FILLING, GOOD, PIECES, write_config, write_pieces, write_sst2
-from tests.support.runs import logged, read_json, run_command
+from tests.support.fine_tuning_runs import FILLING, GOOD, PIECES, run_folder, write_config, write_pieces, write_sst2
+from tests.support.runs import logged, read_json
 
 LONG = {"max_position_embeddings": 48}
 
@@ -32,8 +32,7 @@ def fine_tuned(root: Path, name: str, *flags: str, **changes: Any) -> Path:
     del config["max_seq_length"]
     config["bert_config"].update(LONG)
     path.write_text(json.dumps(config), "utf-8")
-    run_command("classification", path, *flags, status=0)
-    return root / "runs" / name
+    return run_folder("classification", path, *flags)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +23,7 @@ from data_utils.demo_corpus import write_demo_corpus
 from keras_extensions.backend import tf
 from tasks.from_text.choice import MOST_PASSES, REAL_TOKENS, TOKENS_PER_UPDATE
 from tests import ROOT
+from tests.support.html_pages import Page
 from tests.support.pytorch_fillings import pytorch_fillings
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.runs import read_json, read_lines
@@ -70,11 +73,17 @@ def test_it_ends_with_a_page_a_result_and_a_model_that_transformers_loads(done: 
     )
     for blank in result["blanks"]:
         assert blank["text"].replace("[MASK]", blank["word"]) in held_out
+        assert all(word.isalpha() for word, _ in blank["fillings"])
         shares = [share for _, share in blank["fillings"]]
         assert len(shares) == 3 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
     assert read_json(done / "model" / "config.json")["hidden_size"] == 64
-    (fillings,) = pytorch_fillings(done / "model", ["a function that returns [MASK]"], 3)
-    assert len(fillings) == 3 and all(0 < share < 1 for _, share in fillings)
+    tokenizer = BertTokenizerFast(str(done / "data" / "128" / "vocab.txt"))
+    single = [blank for blank in result["blanks"] if len(tokenizer.tokenize(blank["word"])) == 1]
+    assert single
+    for blank, answer in zip(single, pytorch_fillings(done / "model", [blank["text"] for blank in single], 1_000)):
+        whole = [(piece, share) for piece, share in answer if piece.isalpha()][:3]  # ##s and commas are no words
+        assert [word for word, _ in blank["fillings"]] == [word for word, _ in whole]
+        assert [share for _, share in blank["fillings"]] == pytest.approx([share for _, share in whole], abs=1e-4)
 
 
 @NEEDS_PYTORCH
@@ -111,9 +120,35 @@ def test_each_figure_of_the_result_is_computed_again_by_other_means(done: Path, 
     assert sum(result["seconds"].values()) == pytest.approx(
         sum(line["seconds"] for line in read_lines(done / "times.jsonl")), abs=0.01
     )
-    page = (done / "index.html").read_text("utf-8")
-    for shown in (f"{result['loss']:.3f}", f"{result['right']:.1%}", f"{result['bits_per_byte']:.3f}"):
-        assert shown in page
+    before_changes = read_json(done / "updates.json")["planned"]
+    assert (result["updates"], result["planned"]) == (updates, before_changes)
+    assert result["expected"] is None and result["forecasts"] == [], "a model that was given, and too little text"
+    seconds = sum(line["seconds"] for line in read_lines(done / "times.jsonl"))
+    page = Page((done / "index.html").read_text("utf-8"))
+    shown = "\n".join([*page.elements("div", "card"), *page.elements("td")])
+    figures = [f"{result['loss']:.3f}", f"{result['right']:.1%}", f"{bits:.3f}", f"{counts[1] / counts.sum():.2%}"]
+    for figure in (*figures, f"{seconds / 60:,.1f} min", " + ".join(f"{number:,}" for number in updates.values())):
+        assert figure in shown, figure
+    for number in (baselines["unigram baseline"], baselines["context-free baseline"]):
+        assert f"{number:.3f}" in shown
+
+
+def test_each_command_of_the_page_runs_as_it_is_printed(text: Path, done: Path, tmp_path: Path) -> None:
+    """From another folder, for which the page is written anew."""
+    options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
+    assert subprocess.run(command(text, done.parent), **options).returncode == 0
+    shown = Page((done / "index.html").read_text("utf-8")).elements("pre")
+    rows = [f"{'a good' if number % 2 else 'a bad'} film,{'yes' if number % 2 else 'no'}" for number in range(80)]
+    (tmp_path / "reviews.csv").write_text("\n".join(["review,sentiment", *rows]) + "\n", encoding="utf-8")
+    shutil.copy(text, tmp_path / "more.txt")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    outcomes = [subprocess.run(each, shell=True, env={**os.environ, "PATH": path}, **options) for each in shown]
+    assert [outcome.returncode for outcome in outcomes] == [0, 0, 0], [outcome.stderr for outcome in outcomes]
+    assert len(outcomes[0].stdout.splitlines()) == 5 and "%" in outcomes[0].stdout
+    tuned = read_json(tmp_path / "runs" / "reviews" / "resolved_config.json")["config"]
+    assert tuned["pretrained_ckpt_path"] == str(done) and tuned["bert_config"]["hidden_size"] == 64
+    continued = read_json(tmp_path / "runs" / "more" / "model" / "config.json")
+    assert continued["hidden_size"] == 64 and "what came out" in outcomes[2].stdout
 
 
 def records(folder: Path) -> dict[str, np.ndarray]:

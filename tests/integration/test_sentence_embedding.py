@@ -14,7 +14,7 @@ from checkpoints.pretrained.sentence_transformers import embedding_settings
 from tasks.classify import main as classify
 from tasks.embed import main as embed
 from tests.support.command_errors import assert_refused
-from tests.support.fine_tuning_runs import PIECES, write_config, write_pieces, write_texts_to_embed
+from tests.support.fine_tuning_runs import PIECES, run_folder, write_config, write_pieces, write_texts_to_embed
 from tests.support.runs import SMALL, metrics, read_json, run_command
 from utilities.tables import read_table
 
@@ -33,8 +33,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(root: Path, name: str, **changes: Any) -> Path:
-    run_command("sentence_embedding", write_config(root, name, **{"max_seq_length": 32, **changes}), status=0)
-    return root / "runs" / name
+    return run_folder("sentence_embedding", write_config(root, name, **{"max_seq_length": 32, **changes}))
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from transformers import BertTokenizerFast
 
 from checkpoints.export.__main__ import main as export
 from checkpoints.pretrained.opening import open_pretrained
 from model.tasks import PRETRAINING
 from reports.__main__ import main as report
 from reports.run_files import read_run_folder
+from tasks.embed import main as embed
 from tasks.from_text.command import main as from_text
 from tests.support.checkpoint_writers import hdf5
+from tests.support.fine_tuning_runs import run_folder, write_config, write_sst2
 from tests.support.hf_models import hugging_face
+from tests.support.runs import STILL
 from utilities.errors import UserError
 
 
@@ -54,6 +58,27 @@ def test_it_is_continued(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     words = ["--text", str(text), "--hours", "1", "--plan", "--start-from", str(folder), "--output-dir", str(tmp_path)]
     assert from_text([*words, "--lengths", "16"], 0.0) == 0
     assert str(folder / "model") in capsys.readouterr().out
+
+
+def test_it_is_fine_tuned(folder: Path, tmp_path: Path) -> None:
+    """At no learning rate, the encoder that is trained is the folder's model."""
+    write_sst2(tmp_path)
+    given = {"bert_config": None, "vocab_file": None, "optimizer_opts": STILL, "num_epochs": 1}
+    config = write_config(tmp_path, "tuned", glue_task="sst2", pretrained_ckpt_path=str(folder), **given)
+    run = run_folder("classification", config)
+    expected = table(open_pretrained(str(folder / "model"), "--checkpoint"))
+    np.testing.assert_allclose(table(open_pretrained(str(run), "--checkpoint"))[: len(expected)], expected, atol=1e-6)
+
+
+def test_it_embeds_texts_as_transformers_does(folder: Path, tmp_path: Path) -> None:
+    texts = ["word1 word2 word3", "word7"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    output = tmp_path / "embeddings.npy"
+    assert embed(["--checkpoint", str(folder), "--file", str(tmp_path / "texts.txt"), "--output", str(output)]) == 0
+    model, tokenizer = hugging_face(PRETRAINING).bert, BertTokenizerFast(str(folder / "model" / "vocab.txt"))
+    for text, found in zip(texts, np.load(output)):
+        hidden = model(**tokenizer(text, return_tensors="tf")).last_hidden_state  # (1, S, H)
+        np.testing.assert_allclose(found, np.mean(hidden, axis=(0, 1)), atol=1e-5)
 
 
 def test_its_last_run_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from checkpoints.pretrained.opening import open_pretrained
 from tasks import file_predictions
 from tasks.classify import main as classify
 from tests.support.command_errors import assert_refused
-from tests.support.fine_tuning_runs import TAGGED_PIECES, write_config, write_pieces, write_tagged
+from tests.support.fine_tuning_runs import TAGGED_PIECES, run_folder, write_config, write_pieces, write_tagged
 from tests.support.runs import evaluations, killed_at, read_json, read_lines, run_command
 from training import prediction
 from utilities import progress
@@ -34,8 +34,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(root: Path, name: str, **changes: object) -> Path:
-    run_command("token_classification", write_config(root, name, **{**SETTINGS, **changes}), status=0)
-    return root / "runs" / name
+    return run_folder("token_classification", write_config(root, name, **{**SETTINGS, **changes}))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.tokenizer import SPECIAL_TOKENS
-from tests.support.runs import BASE, SMALL, write_json
+from tests.support.runs import BASE, SMALL, run_command, write_json
 from tests.support.squad_files import WORDS, write_vocabulary
 
 GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "awful", "poor", "dull"]
@@ -44,6 +44,12 @@ def write_config(root: Path, name: str, **changes: Any) -> Path:
         "execution": {"xla": False, "platform": "software", "device": "cpu", "precision": "float32"},
     }
     return write_json(root / f"{name}.json", {**config, **changes})
+
+
+def run_folder(task: str, config: Path, *flags: str) -> Path:
+    """Run the command of a task with a config of ``write_config``, and return the folder of the run."""
+    run_command(task, config, *flags, status=0)
+    return config.parent / "runs" / config.stem
 
 
 def write_pieces(path: Path, pieces: list[str]) -> Path:

@@ -192,12 +192,15 @@ def test_more_time_and_more_text_never_let_expect_a_higher_loss() -> None:
 
 
 def test_forecasts_of_a_text_that_is_read_often_enough_are_of_more_text_only() -> None:
-    often, once = choose(SHORT, ZEN4, 16), choose(WIKIPEDIA, ZEN4, 1)
+    half, once = choose(SHORT, ZEN4, 0.5), choose(WIKIPEDIA, ZEN4, 1)
+    assert [what for what, _, _ in forecasts(half, 4.0)] == ["twice the time", "twice the text"]
+    often = half.with_updates(half.most_updates)
+    assert often.units < 118 and not forecasts(choose(SHORT, ZEN4, 16), 4.0), "no training as long was measured"
     ((what, loss, _),) = forecasts(often, 4.0)
     assert what == "twice the text" and 3.5 < loss < 4.0
-    (time, shorter, _), (text, same, _) = forecasts(once, 3.0)
-    assert (time, text) == ("twice the time", "twice the text")
-    assert 2.6 < shorter < 2.95 and same == pytest.approx(3.0, abs=0.03)
+    ((time, shorter, _),) = forecasts(once, 3.0)  # a longer text than Wikipedia's 153 MB was not measured
+    assert time == "twice the time" and 2.6 < shorter < 2.95
+    assert not forecasts(choose(WIKIPEDIA, ZEN4, 1.5), 3.0)
     assert not forecasts(once.with_updates(100), 6.0), "the first plateau has not ended"
 
 

@@ -16,7 +16,7 @@ from transformers import BertTokenizerFast
 
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.sources import source_from_options
-from tasks.from_text.blanks import held_out_blanks
+from tasks.from_text.blanks import Blank, held_out_blanks, whole_words
 from tasks.from_text.command import Decision, decide, main, split
 from tasks.from_text.facts import TextFacts, look_at_text
 from tasks.from_text.judgement import judge
@@ -206,7 +206,7 @@ def test_a_result_is_shown_although_its_page_cannot_be_written(
 ) -> None:
     decision = begin(text)
     folder, recipe = decision.folder, decision.recipe
-    nothing: dict[str, object] = dict.fromkeys(("loss", "right", "bits_per_byte", "unknown"))
+    nothing: dict[str, object] = dict.fromkeys(("loss", "right", "bits_per_byte", "unknown", "expected"))
     lists: dict[str, object] = {
         name: [] for name in ("baselines", "forecasts", "blanks", "advice", "choices", "commands")
     }
@@ -261,13 +261,13 @@ def test_other_widths_follow_from_the_one_that_is_given(text: Path, width: int, 
 
 def test_blanks_are_whole_words_of_running_text_that_fits(text: Path) -> None:
     decision = begin(text, "--workers", "1", "--lengths", "16")
-    lines = ["Hassium", "one two three four five six seven eight", "word " * 9, "x" * 50]
+    lines = ["Hassium", "the cat of a five sat on the mat", "word " * 9, "x" * 50]
     recipe = dataclasses.replace(decision.recipe, held_out=0.3)
     prepare(decision.folder, recipe, ["--text", str(text), "--workers", "1"])
     data = decision.folder.path / "data" / "16"
     (data / "validation" / "corpus" / "sentences_000.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     vocabulary = (data / "vocab.txt").read_text(encoding="utf-8").split("\n")
-    vocabulary[-3:-1] = ["five", "word"]
+    vocabulary[-4:-1] = ["fi", "##ve", "word"]
     (data / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
     tokens = BertTokenizerFast(str(data / "vocab.txt"))
     fitting = [line for line in lines if len(tokens(line)["input_ids"]) <= 16]
@@ -276,6 +276,24 @@ def test_blanks_are_whole_words_of_running_text_that_fits(text: Path) -> None:
         line.strip() for line in fitting if len(line.split()) > 5
     ]
     assert all(f" {blank.word} " in f" {blank.text.replace('[MASK]', blank.word)} " for blank in found)
+    assert [(blank.word, blank.pieces) for blank in found] == [("five", 2), ("word", 1)]
+
+
+def test_a_word_of_several_pieces_is_filled_in_from_left_to_right() -> None:
+    asked: list[str] = []
+    known = {  # what fills the first blank of each sentence, and the next one, which is not read
+        "a [MASK] [MASK] day": [(1, "##s", 0.4), (1, ",", 0.3), (1, "sun", 0.2), (1, "fog", 0.1), (2, "of", 0.9)],
+        "a sun [MASK] day": [(1, "day", 0.5), (1, "##ny", 0.3), (1, "##s", 0.1)],
+        "a fog [MASK] day": [(1, "##gy", 0.9)],
+    }
+
+    def ask(texts: list[str]) -> list[list[tuple[int, str, float]]]:
+        asked.extend(texts)
+        return [known[text] for text in texts]
+
+    words = whole_words(Blank("a [MASK] day", "sunny", 2), ask)
+    assert [word for word, _ in words] == ["foggy", "sunny", "suns"] and asked == list(known)
+    assert [share for _, share in words] == pytest.approx([0.1 * 0.9, 0.2 * 0.3, 0.2 * 0.1])
 
 
 @pytest.mark.parametrize(

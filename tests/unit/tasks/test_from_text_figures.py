@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import itertools
 import math
 import re
 from pathlib import Path
@@ -12,10 +14,12 @@ import pytest
 from transformers import BertTokenizerFast
 
 from data_utils.text.__main__ import main as prepare
-from tasks.from_text.judgement import _bits_per_byte, _unknown_share
+from data_utils.text.held_out import describe_held_out
+from tasks.from_text.choice import Recipe, choose
+from tasks.from_text.judgement import _bits_per_byte, _expected, _unknown_share, forecasts
 from tests import ROOT
 from tests.support.real_data import real_data
-from tests.unit.tasks.test_from_text_choice import TRAININGS
+from tests.unit.tasks.test_from_text_choice import SHORT, TRAININGS, ZEN4
 
 GUIDE = (ROOT / "guides" / "from_text.md").read_text(encoding="utf-8")
 # Of the guide's texts: files of Wikipedia, pieces, and held-out share.
@@ -49,18 +53,70 @@ def bits_of_a_nat(data: Path, whole_documents: float = 0.0) -> float:
     return sum(map(len, lines)) / len(text.encode()) / math.log(2)
 
 
-def test_bits_a_byte_are_those_of_the_held_out_text(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data of random words, with held-out documents of other lengths than the rest."""
+    folder = tmp_path_factory.mktemp("small")
     draw = np.random.default_rng(1)
     words = ["".join(draw.choice(list("abcdefghij"), size)) for size in draw.integers(2, 9, 300)]
-    for number, scale in enumerate([1, 1, 9, 1, 1, 1, 4, 1, 1, 1]):  # of different lengths
+    for number, scale in enumerate([1, 1, 9, 1, 1, 1, 4, 1, 1, 1]):
         text = "\n\n".join(" ".join(draw.choice(words, 40 * scale)) + f" {'x' * 101}." for _ in range(8))
-        (tmp_path / f"{number}.txt").write_text(text, encoding="utf-8")
-    data = data_of([tmp_path], "--text", tmp_path / "data", 200, 0.3)
-    assert _bits_per_byte(data / "validation", 2.5) == pytest.approx(2.5 * bits_of_a_nat(data), abs=1e-4)
-    held_out = (data / "validation" / "corpus" / "sentences_000.txt").read_text("utf-8")
-    ids = BertTokenizerFast(str(data / "vocab.txt"))(held_out, add_special_tokens=False)["input_ids"]
-    assert _unknown_share(data / "validation") == pytest.approx(ids.count(1) / len(ids)) and ids.count(1) > 10
+        (folder / f"{number}.txt").write_text(text, encoding="utf-8")
+    return data_of([folder], "--text", folder / "data", 200, 0.3)
+
+
+def test_bits_a_byte_are_those_of_the_held_out_text(small: Path, tmp_path: Path) -> None:
+    assert _bits_per_byte(small / "validation", 2.5) == pytest.approx(2.5 * bits_of_a_nat(small), abs=1e-4)
+    held_out = (small / "validation" / "corpus" / "sentences_000.txt").read_text("utf-8")
+    ids = BertTokenizerFast(str(small / "vocab.txt"))(held_out, add_special_tokens=False)["input_ids"]
+    assert _unknown_share(small / "validation") == pytest.approx(ids.count(1) / len(ids)) and ids.count(1) > 10
     assert _bits_per_byte(tmp_path, 2.5) is None and _unknown_share(tmp_path) is None
+
+
+def test_what_is_held_out_is_counted(small: Path) -> None:
+    corpora = [(small / folder / "corpus").glob("*.txt") for folder in (".", "validation")]
+    texts = ["".join(path.read_text("utf-8") for path in sorted(files)) for files in corpora]
+    tokenizer = BertTokenizerFast(str(small / "vocab.txt"))
+    tokens = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
+    documents = len([each for each in texts[1].split("\n\n") if each.strip()])
+    assert describe_held_out(small) == f"{documents} documents, {tokens[1] / tokens[0]:.1%} of the text"
+
+
+def bits_by_hand(minutes: float, updates_of_a_pass: float) -> float:
+    """Return the guide's formula: 0.668 + √(T² + S²), S = 4.9 × updates^-0.5; T from its table, geometrically."""
+    table = [(1.1, 1.729), (1.44, 1.652), (2, 1.568), (6.4, 1.279), (32.7, 1.09), (113, 1.006), (1_700, 0.844)]
+    for (before, more), (after, less) in itertools.pairwise(table):
+        if before <= minutes <= after:
+            place = math.log(minutes / before) / math.log(after / before)
+            of_time = more ** (1 - place) * less**place - 0.668
+            return 0.668 + (of_time**2 + 4.9**2 / updates_of_a_pass) ** 0.5
+    raise AssertionError("outside of the table")
+
+
+def trained(minutes: float, updates_of_a_pass: float) -> Recipe:
+    return dataclasses.replace(choose(SHORT, ZEN4, 0.5), units=minutes, pass_updates=updates_of_a_pass)
+
+
+@pytest.mark.parametrize(("minutes", "updates"), [(1.2, 75.0), (5.0, 700.0), (40.0, 11_000.0), (118.0, 3_000.0)])
+def test_the_expected_loss_is_that_of_the_formula(small: Path, minutes: float, updates: float) -> None:
+    found, bits = _expected(trained(minutes, updates), small / "validation"), bits_by_hand(minutes, updates)
+    assert found is not None and found["bits"] == pytest.approx(bits, abs=6e-4)
+    assert found["nats"] == pytest.approx(bits / bits_of_a_nat(small), abs=3e-3)
+
+
+@pytest.mark.parametrize(("minutes", "updates"), [(1.0, 700.0), (119.0, 700.0), (5.0, 50.0)])
+def test_outside_of_what_was_measured_nothing_is_expected(small: Path, minutes: float, updates: float) -> None:
+    recipe = trained(minutes, updates)
+    assert _expected(recipe, small / "validation") is None and forecasts(recipe, 3.0) == []
+
+
+def test_forecasts_are_those_of_the_formula() -> None:
+    now = bits_by_hand(20.0, 900.0)
+    expected = {
+        "twice the time": 3.0 * bits_by_hand(40.0, 900.0) / now,
+        "twice the text": 3.0 * bits_by_hand(20.0, 1_800.0) / now,
+    }
+    assert {what: loss for what, loss, _ in forecasts(trained(20.0, 900.0), 3.0)} == pytest.approx(expected, abs=4e-3)
 
 
 @pytest.mark.parametrize("text", TEXTS)
