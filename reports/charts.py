@@ -6,7 +6,7 @@ import dataclasses
 import io
 import logging
 import re
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Sequence, Tuple
 
 from markupsafe import Markup, escape
 
@@ -17,7 +17,7 @@ _THEME = {"#010203": "var(--ink)", "#020304": "var(--faint)"}
 _INK, _FAINT = _THEME
 _LINES = {f"#0304{number:02x}": f"var(--line-{number})" for number in range(1, 9)}
 _REFERENCES = {"#060708": "var(--reference-1)", "#070809": "var(--reference-2)"}
-_BAND = {"#08090a": "var(--band)"}
+
 
 MOST_CURVES = len(_LINES)
 
@@ -34,16 +34,6 @@ class Curve:
     values: Sequence[float]
 
 
-@dataclasses.dataclass(frozen=True)
-class Area:
-    """The area between two lines: its name, steps and edges."""
-
-    name: str
-    steps: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
-
-
 class Chart(NamedTuple):
     """A drawn chart and its title."""
 
@@ -58,7 +48,6 @@ def draw(
     curves: Sequence[Curve],
     references: Sequence[Tuple[str, float]] = (),
     from_zero: bool = False,
-    area: Optional[Area] = None,
     axis: str = "step",
 ) -> Chart:
     """Draw values against the step.
@@ -70,7 +59,6 @@ def draw(
         curves: at most ``MOST_CURVES``; long ones are thinned.
         references: names and heights of at most two horizontal lines to compare with.
         from_zero: whether the vertical axis starts at 0, for values whose small changes do not matter.
-        area: drawn behind the curves.
         axis: label of the horizontal axis.
 
     Returns:
@@ -78,10 +66,6 @@ def draw(
     """
 
     def plot(figure: Any, axes: Any) -> None:
-        if area is not None:
-            (colour,) = _BAND
-            gid = f"{identifier}-area"
-            axes.fill_between(area.steps, area.low, area.high, color=colour, linewidth=0, label=area.name, gid=gid)
         for number, (curve, colour) in enumerate(zip(map(_thinned, curves), _LINES)):
             marker = "o" if len(curve.steps) == 1 else None
             axes.plot(
@@ -103,7 +87,7 @@ def draw(
         axes.ticklabel_format(axis="y", scilimits=(-3, 6), useMathText=False)
         if from_zero:
             axes.set_ylim(bottom=0)
-        if len(curves) + len(references) + (area is not None) > 1:
+        if len(curves) + len(references) > 1:
             columns = 1 if max(map(len, axes.get_legend_handles_labels()[1])) > _LONG_NAME else 2
             figure.legend(loc="outside lower left", ncols=columns, frameon=False, fontsize=8)
 
@@ -177,7 +161,7 @@ def _inline(document: str, identifier: str, title: str) -> Markup:
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL)
     # Identifiers are only unique within a file.
     svg = re.sub(rf'(\bid="|url\(#|href="#)(?!{re.escape(identifier)}-)', rf"\g<1>{identifier}-", svg)
-    for colour, variable in {**_THEME, **_LINES, **_REFERENCES, **_BAND}.items():
+    for colour, variable in {**_THEME, **_LINES, **_REFERENCES}.items():
         svg = svg.replace(colour, variable)
     svg = re.sub(r' (?:width|height)="[^"]*"', "", svg, count=2)  # those of the whole, which are the first
     heading = escape(mask(title))

@@ -11,8 +11,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from reports.charts import MOST_CURVES, Area, Chart, Curve, draw, scatter
-from reports.reference import ABOVE, FEWEST_POINTS, ON_TRACK, Band, BandMonitor, kept_band
+from reports.charts import MOST_CURVES, Chart, Curve, draw, scatter
 from reports.run_files import Points, RunData, is_number, read_run_folder
 from reports.templating import fill, number
 from utilities.commands import shortened
@@ -70,7 +69,6 @@ def render(run: RunData, live: bool = False) -> str:
         progress=_progress(run),
         written=f" Page written {datetime.datetime.now():%Y-%m-%d %H:%M:%S}.",
         masked_words=_masked_words(run),
-        track=_track_sentence(run),
         skipped=[row["what"] for row in run.history if row["event"] == SKIP],
         overflows=run.series(OVERFLOWS)[1],
         loss_scales=run.series(LOSS_SCALE)[1],
@@ -236,9 +234,7 @@ def _charts(run: RunData) -> List[Chart]:
         drawn = [curve for curve in curves if curve.steps]
         if drawn:
             title = readable(name)
-            zero = name == THROUGHPUT
-            area = _band_area(run, name)
-            drawings.append(draw(f"chart-{index}", title, unit, drawn, references, from_zero=zero, area=area))
+            drawings.append(draw(f"chart-{index}", title, unit, drawn, references, from_zero=name == THROUGHPUT))
     return drawings
 
 
@@ -256,55 +252,6 @@ def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[
             training = dataclasses.replace(training, name=f"{beginning}training")
         curves += [training, dataclasses.replace(evaluation, name=f"{beginning}evaluation")]
     return [curve for curve in curves if curve.steps]
-
-
-# Comparison with a reference
-
-
-def _track_sentence(run: RunData) -> Optional[str]:
-    """Compare the smoothed loss with its reference; None for a run without one."""
-    band = kept_band(run.folder)
-    if band is None:
-        return None
-    positions, values = band.points(run)
-    monitor = BandMonitor(band)
-    for point in zip(positions, values):
-        monitor.add(*point)
-    if monitor.state is None:
-        beyond = positions and len(values) >= FEWEST_POINTS and band.at(positions[-1]) is None
-        reason = f"which has no loss at {positions[-1]:,.0f} {band.axis}" if beyond else "but has too few losses so far"
-        return f"The run is compared with {band.source}, {reason}."
-    edges = band.at(positions[-1]) or (math.nan, math.nan)
-    where = f"{readable(band.metric)} {monitor.mean:.3f} at {positions[-1]:,.0f} {band.axis}"
-    reference = f"the reference's {edges[0]:.3f} to {edges[1]:.3f} ({band.source})"
-    if monitor.state == ON_TRACK:
-        return f"On track: {where}, compared with {reference}."
-    since = f"since {monitor.since:,.0f} {band.axis}"
-    if monitor.state == ABOVE:
-        return f"Not on track {since}: {where}, above {reference}."
-    return f"Unlike its reference {since}: {where}, below {reference}."
-
-
-def _band_area(run: RunData, metric: str) -> Optional[Area]:
-    """Return the reference band of a metric up to the last step, for its chart; None if there is none."""
-    band = kept_band(run.folder)
-    scale = _positions_per_step(run, band) if band is not None and band.metric == metric else None
-    if band is None or scale is None:
-        return None
-    last = run.periods[-1]["step"]
-    kept = [index for index, position in enumerate(band.positions) if position / scale <= last]
-    if not kept:
-        return None
-    low, high = ([edge[index] for index in kept] for edge in (band.low, band.high))
-    return Area(f"reference: {band.source}", [band.positions[index] / scale for index in kept], low, high)
-
-
-def _positions_per_step(run: RunData, band: Band) -> Optional[float]:
-    if band.axis == "steps":
-        return 1.0
-    last = run.periods[-1] if run.periods else {}
-    samples, step = last.get("samples"), last.get("step")
-    return samples / step if is_number(samples) and is_number(step) and samples > 0 and step > 0 else None
 
 
 # Sparse encoders

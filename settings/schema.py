@@ -336,14 +336,6 @@ class TrainingConfig(Section):
     report_every_minutes: Annotated[Positive, MAY_CHANGE] = Field(
         5.0, description="Minimum time between two refreshes of the report during the run, in minutes."
     )
-    reference_curve: Annotated[Optional[PathText], MAY_CHANGE] = Field(
-        None,
-        description="Loss to compare this run with: the folder of an earlier run, or a JSON file with a curve or a "
-        "band; the log warns and the report says when the loss leaves it.",
-    )
-    reference_tolerance: Annotated[Positive, MAY_CHANGE] = Field(
-        0.05, description="Half the width of the band around a reference_curve, as a fraction of its loss."
-    )
     enable_wandb: Annotated[bool, MAY_CHANGE] = Field(False, description="Track the run with Weights & Biases.")
     wandb_entity_name: Annotated[Optional[Text], MAY_CHANGE, OtherFlag("--wandb-entity")] = Field(
         None, description="W&B user or team. Unset: the logged-in user's."

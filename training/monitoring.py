@@ -1,13 +1,12 @@
-"""Creates the listeners of a run: progress, metrics, trackers, the comparison with a reference, corrupt records."""
+"""Creates the listeners of a run: progress, metrics, trackers, corrupt records."""
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List
 
 from data_utils.records.pipeline import SampleReader
 from keras_extensions.listeners.outputs import LiveReport, MetricsFile, TensorBoardScalars
@@ -15,8 +14,6 @@ from keras_extensions.listeners.progress import Progress
 from keras_extensions.listeners.reporting import Listener, Period
 from keras_extensions.listeners.signals import StopRequest
 from keras_extensions.listeners.wandb_run import WandbRun
-from reports.reference import ABOVE, BELOW, ON_TRACK, REFERENCE_NAME, Band, BandMonitor
-from reports.run_files import read_run_folder
 from settings.schema import TrainingConfig
 from training.run_folder import RunFolder
 from utilities.environment import environment_facts
@@ -28,11 +25,8 @@ from utilities.secrets import mask_value
 logger = logging.getLogger(__name__)
 
 
-def make_listeners(config: TrainingConfig, run: RunFolder, reference: Optional[Band]) -> List[Listener]:
-    """Return the listeners that the config selects; progress and metrics.jsonl are always included.
-
-    ``reference`` is the band that the run's loss is compared with; None: it is not compared.
-    """
+def make_listeners(config: TrainingConfig, run: RunFolder) -> List[Listener]:
+    """Return the listeners that the config selects; progress and metrics.jsonl are always included."""
     listeners: List[Listener] = [Progress(), MetricsFile(run.path / METRICS)]
     if config.tensorboard:
         listeners.append(TensorBoardScalars(run.path / "tensorboard"))
@@ -40,10 +34,6 @@ def make_listeners(config: TrainingConfig, run: RunFolder, reference: Optional[B
         settings = (run.path.name, config.wandb_project_name, config.wandb_entity_name, config.wandb_tags)
         name, project, entity, tags = map(mask_value, settings)
         listeners.append(WandbRun(run.path, name, wandb_config(config), project, entity, tags))
-    if reference is not None:
-        run.write(REFERENCE_NAME, reference.as_json())
-        before = reference.points(read_run_folder(run.path))
-        listeners.append(ReferenceCheck(reference, *before))
     if config.report:
         listeners.append(LiveReport(report_command(run.path), PROJECT, config.report_every_minutes * 60))
     return listeners
@@ -73,50 +63,6 @@ class StopWhen(Listener):
     def period(self, period: Period) -> None:
         if self._until(period):
             self._request.signal = self._request.signal or "SIGTERM"
-
-
-class ReferenceCheck(Listener):
-    """Compares the smoothed loss with a band; warns when it leaves the band, and logs when it is back.
-
-    Args:
-        band: the range in which the loss should be.
-        positions, values: the points of the loss before a resume.
-    """
-
-    def __init__(self, band: Band, positions: Sequence[float] = (), values: Sequence[float] = ()) -> None:
-        self._band = band
-        self._monitor = BandMonitor(band)
-        for point in zip(positions, values):
-            self._monitor.add(*point)
-        self._logged_state = self._monitor.state or ON_TRACK
-
-    def begin(self, first_step: int, total_steps: int) -> None:
-        band = self._band
-        logger.info(
-            "%s is compared with %s, up to %s %s", band.metric, band.source, f"{band.positions[-1]:,.0f}", band.axis
-        )
-
-    def period(self, period: Period) -> None:
-        value = period.metrics.get(self._band.metric)
-        if value is None or not math.isfinite(value):  # other listeners report NaN
-            return
-        position = float(period.samples if self._band.axis == "samples" else period.step)
-        state = self._monitor.add(position, value)
-        if state is not None and state != self._logged_state:
-            self._logged_state = state
-            self._log(state, position, period)
-
-    def _log(self, state: str, position: float, period: Period) -> None:
-        band = self._band
-        low, high = band.at(position) or (math.nan, math.nan)
-        where = f"{band.metric} is {self._monitor.mean:.4f} at step {period.step} ({period.samples:,} samples)"
-        edges = f"{low:.4f} to {high:.4f} of {band.source}"
-        if state == ABOVE:
-            logger.warning("not on track: %s, above %s", where, edges)
-        elif state == BELOW:
-            logger.warning("unlike its reference: %s, below %s", where, edges)
-        else:
-            logger.info("on track again: %s, within %s", where, edges)
 
 
 class CorruptRecords(Listener):

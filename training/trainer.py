@@ -20,7 +20,6 @@ from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
 from planning.estimates import model_figures, sparsity_figures
 from reports.page import write_report
-from reports.reference import load_reference
 from settings.loading import LoadedConfig
 from settings.problems import DATA
 from settings.schema import TrainingConfig
@@ -122,8 +121,6 @@ def train_run(
     ) as current, FolderLocks() as locks:
         # Machine
         version = program_version()  # starts git, before there are servers whose sockets it would inherit
-        curve = config.reference_curve
-        reference = None if curve is None else load_reference(Path(curve), config.reference_tolerance)
         platform = configured_platform(config, processes)
 
         # Start or resume
@@ -163,7 +160,7 @@ def train_run(
                     logger.info(length_line(config, data))
                 if processes.is_chief:
                     warn_of_ignored_settings(loaded, platform, processes)
-                listeners = make_listeners(config, run, reference) if processes.is_chief else []
+                listeners = make_listeners(config, run) if processes.is_chief else []
                 if until is not None:
                     listeners.append(StopWhen(until, stop))
                 context = RunContext(
