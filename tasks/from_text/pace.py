@@ -156,7 +156,10 @@ class Pace:
             self._extend(before)
 
     def seconds_after(self, part: Part) -> float:
-        """Return the seconds from the end of a part's training to that of the command, without later training."""
+        """Return the seconds from the end of a part's training to that of the command, without later training.
+
+        They are those of a machine that is as fast as in the timing, as all seconds here that nothing else is said of.
+        """
         return len(self._later(part)) * self._timing.start + self._seconds_around()
 
     def watch(self, part: Part) -> Watch:
@@ -166,9 +169,9 @@ class Pace:
     def _later(self, part: Part) -> Sequence[Part]:
         return self._parts[[each.name for each in self._parts].index(part.name) + 1 :]
 
-    def left(self, part: Part) -> float:
-        """Return the seconds that are left to train this part and those after it."""
-        return self._budget - self._folder.worked() - self.seconds_after(part)
+    def left(self, part: Part, slower: float = 1.0) -> float:
+        """Return the seconds that are left to train this part and those after it, if all is so much slower now."""
+        return self._budget - self._folder.worked() - slower * self.seconds_after(part)
 
     def training_seconds(self, part: Part, step: int = 0) -> float:
         """Return what the updates that are left take, of this part and of those after it, as they were timed."""
@@ -185,8 +188,8 @@ class Pace:
         Args:
             slower: Seconds that an update takes now, as a share of those of the timing.
         """
-        training, left = slower * self.training_seconds(part, step), self.left(part)
-        restart = self._timing.start
+        training, left = slower * self.training_seconds(part, step), self.left(part, slower)
+        restart = slower * self._timing.start
         allowed = max(LATE * self._budget, restart) + UNSURE * training
         allowed += ABSORBED * slower * self._seconds_of_later(part)
         if training > left:  # what a shorter training gains, which has to be started first
@@ -208,7 +211,7 @@ class Pace:
             slower: Seconds that an update takes now, as a share of those of the timing.
         """
         assert slower is not None, "nothing is mended before an update is timed"
-        left = max(0.0, self.left(part) - self._timing.start)
+        left = max(0.0, self.left(part, slower) - slower * self._timing.start)
         rest = self.updates[part.name] - step + sum(self.updates[each.name] for each in self._later(part))
         most = self._recipe.most_updates - sum(self.updates.values()) + rest
         share = min(left / slower / self.training_seconds(part, step), most / rest)
