@@ -196,7 +196,7 @@ class Pace:
             fewest = FEWEST_UPDATES * slower * self._update[part.name]
             return training - max(left, restart + fewest) > allowed
         has_enough_text = sum(self.updates.values()) < self._recipe.most_updates
-        return has_enough_text and left - training > allowed
+        return has_enough_text and left - restart - training > allowed  # what a longer training gains
 
     def ended(self, part: Part, slower: Optional[float]) -> None:
         """Fit the next part to the time that is left, unless it has begun."""

@@ -104,6 +104,15 @@ def period(step: int, seconds: float, total: int) -> Any:
     return SimpleNamespace(step=step, seconds=seconds, total_steps=total)
 
 
+def test_a_part_is_not_made_longer_by_less_than_a_start_takes(tmp_path: Path) -> None:
+    found = pace(tmp_path)
+    last, update = found._parts[1], found._timing.update
+    rest = 20
+    for spare, is_off in ((0.025 * HOURS * 3600 + 1.0, False), (0.025 * HOURS * 3600 + START + 3.0, True)):
+        working(found).seconds_worked = HOURS * 3600 - found.seconds_after(last) - rest * update - spare
+        assert found.is_off(last, found.updates["128"] - rest, 1.0) == is_off
+
+
 def test_a_part_in_time_or_nearly_done_is_not_stopped(tmp_path: Path) -> None:
     found = pace(tmp_path)
     last, update = found._parts[1], found._timing.update
