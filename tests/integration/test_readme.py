@@ -113,4 +113,5 @@ def test_a_guide_can_be_followed_after_the_readme(guide: str, followed: Path, tm
         if not isinstance(step, str):
             follow(step, tmp_path)
         elif "$ " not in step:  # an example with its output
-            subprocess.run(["bash", "-euc", step], cwd=tmp_path, check=True)
+            path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # python is this one
+            subprocess.run(["bash", "-euc", step], cwd=tmp_path, check=True, env={**os.environ, "PATH": path})
