@@ -206,7 +206,7 @@ def kill_when(
             time.sleep(0.05)
         assert process.poll() is None, f"it ended before there was {sign}: {process.stderr and process.stderr.read()}"
         process.send_signal(how)
-        process.wait(timeout=120)
+        process.wait(timeout=300)
         assert process.returncode in (-how, 128 + how)
 
 
