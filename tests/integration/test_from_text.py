@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,14 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def command(text: Path, folder: Path) -> list[str]:
-    words = ["--text", str(text), "--hours", HOURS, "--name", "mine", "--output-dir", str(folder), *SMALL]
+def command(text: Path, folder: Path, hours: str = HOURS) -> list[str]:
+    words = ["--text", str(text), "--hours", hours, "--name", "mine", "--output-dir", str(folder), *SMALL]
     return [sys.executable, str(ROOT / "run_from_text.py"), *words]
 
 
-def run(text: Path, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(text, folder), cwd=ROOT, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload, no-any-return]
+def run(text: Path, folder: Path, hours: str = HOURS, **options: object) -> subprocess.CompletedProcess[str]:
+    words = command(text, folder, hours)
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload, no-any-return]
 
 
 @pytest.fixture(scope="module")
@@ -191,17 +193,20 @@ def copy_of_decisions(done: Path, folder: Path) -> None:
         shutil.copy(done / name, folder / name)
 
 
-def kill_when(text: Path, folder: Path, sign: Path, how: signal.Signals) -> None:
-    """Start the command, and end it with a signal once a file is there."""
+def kill_when(
+    text: Path, folder: Path, sign: Path | Callable[[], bool], how: signal.Signals, hours: str = HOURS
+) -> None:
+    """Start the command, and end it with a signal once a file is there, or a condition is true."""
+    is_time = sign.exists if isinstance(sign, Path) else sign
     with subprocess.Popen(
-        command(text, folder), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        command(text, folder, hours), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     ) as process:
         until = time.monotonic() + 300
-        while not sign.exists() and process.poll() is None and time.monotonic() < until:
+        while not is_time() and process.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
         assert process.poll() is None, f"it ended before there was {sign}: {process.stderr and process.stderr.read()}"
         process.send_signal(how)
-        process.wait(timeout=120)
+        process.wait(timeout=300)
         assert process.returncode in (-how, 128 + how)
 
 
@@ -216,10 +221,47 @@ def test_killed_in_each_step_and_repeated_it_ends_with_the_same_weights(text: Pa
     outcome = run(text, tmp_path)
     assert outcome.returncode == 0, outcome.stderr
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["128", "32", "data", "model"]
-    expected, found = (load_file(each / "model" / "model.safetensors") for each in (done, folder))
+    assert_same_weights(folder, done)
+
+
+def assert_same_weights(folder: Path, other: Path) -> None:
+    expected, found = (load_file(each / "model" / "model.safetensors") for each in (other, folder))
     assert expected.keys() == found.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values, err_msg=name)
+
+
+def test_killed_after_a_change_it_ends_with_the_weights_of_the_same_changes(
+    text: Path, done: Path, tmp_path: Path
+) -> None:
+    """So few updates are decided, for so much time, that more follow as soon as their time is known."""
+    hours, few = "2", {"updates": {"32": 60, "128": 20}, "planned": 80, "hours": 2.0, "changes": []}
+    plan = read_json(done / "plan.json")
+    plan["command"]["hours"] = 2.0
+    folders = {name: tmp_path / name / "mine" for name in ("whole", "killed")}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+        shutil.copytree(done / "data", folder / "data")
+        for name, content in (("plan.json", plan), ("updates.json", few)):
+            (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    assert run(text, tmp_path / "whole", hours).returncode == 0
+
+    folder = folders["killed"]
+
+    def has_changed_and_gone_on() -> bool:
+        changes = read_json(folder / "updates.json")["changes"]
+        if not changes or not (folder / "32" / "metrics.jsonl").exists():
+            return False
+        steps = [line["step"] for line in read_lines(folder / "32" / "metrics.jsonl") if "metrics" in line]
+        return max(steps, default=0) > changes[0]["step"]
+
+    kill_when(text, folder.parent, has_changed_and_gone_on, signal.SIGKILL, hours)
+    kill_when(text, folder.parent, folder / "128" / "metrics.jsonl", signal.SIGTERM, hours)
+    assert run(text, folder.parent, hours).returncode == 0
+    whole, killed = (read_json(each / "updates.json") for each in folders.values())
+    steps = [[(each["part"], each["step"], each["updates"]) for each in found["changes"]] for found in (whole, killed)]
+    assert steps[0] and steps[0] == steps[1] and whole["updates"] == killed["updates"] != few["updates"]
+    assert_same_weights(folder, folders["whole"])
 
 
 def test_killed_while_updates_are_timed_it_times_them_again(text: Path, done: Path, tmp_path: Path) -> None:

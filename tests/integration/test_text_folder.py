@@ -20,7 +20,7 @@ from tasks.from_text.command import main as from_text
 from tests.support.checkpoint_writers import hdf5
 from tests.support.fine_tuning_runs import run_folder, write_config, write_sst2
 from tests.support.hf_models import hugging_face
-from tests.support.runs import STILL
+from tests.support.runs import STILL, read_json, run_command
 from utilities.errors import UserError
 
 
@@ -68,6 +68,19 @@ def test_it_is_fine_tuned(folder: Path, tmp_path: Path) -> None:
     run = run_folder("classification", config)
     expected = table(open_pretrained(str(folder / "model"), "--checkpoint"))
     np.testing.assert_allclose(table(open_pretrained(str(run), "--checkpoint"))[: len(expected)], expected, atol=1e-6)
+
+
+def test_a_fine_tuning_of_it_is_planned_as_that_of_its_model(folder: Path, tmp_path: Path) -> None:
+    write_sst2(tmp_path)
+    config = write_config(tmp_path, "tuned", glue_task="sst2", num_epochs=1, bert_config=None, vocab_file=None)
+    content = read_json(config)
+    del content["max_seq_length"]  # that of the data
+    config.write_text(json.dumps(content))
+    plans = []
+    for path in (str(folder), str(folder / "model")):
+        plan = run_command("classification", config, "--plan", "--pretrained-ckpt-path", path, status=0).output
+        plans.append([word for word in plan.replace(path, "PATH").split() if set(word) != {"-"}])
+    assert plans[0] == plans[1] and "none is cut" in " ".join(plans[0])
 
 
 def test_it_embeds_texts_as_transformers_does(folder: Path, tmp_path: Path) -> None:

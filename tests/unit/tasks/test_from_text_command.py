@@ -17,7 +17,8 @@ from transformers import BertTokenizerFast
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.sources import source_from_options
 from tasks.from_text.blanks import Blank, held_out_blanks, whole_words
-from tasks.from_text.command import Decision, decide, main, split
+from tasks.from_text.choice import Choice
+from tasks.from_text.command import Decision, changed_lines, decide, main, split, with_changes
 from tasks.from_text.facts import TextFacts, look_at_text
 from tasks.from_text.judgement import judge
 from tasks.from_text.pace import Pace
@@ -217,6 +218,21 @@ def test_a_result_is_shown_although_its_page_cannot_be_written(
     judge(folder, recipe, pace_of(decision), 1.0, {})
     printed = capsys.readouterr()
     assert "what came out" in printed.out and printed.err.startswith("no page: ")
+
+
+def test_a_choice_that_the_timing_changed_says_what_it_was(text: Path) -> None:
+    recipe = begin(text).recipe
+    first = (Choice("model", "2 layers × 192", "between two"), Choice("batch", "4,096 tokens", "as measured"))
+    then = (Choice("model", "2 layers × 128", "as in one"), first[1], Choice("text", "50% of it", "too long"))
+    before, now = (dataclasses.replace(recipe, choices=choices) for choices in (first, then))
+    reasons = {choice.name: choice.reason for choice in with_changes(before, now).choices}
+    assert reasons == {
+        "model": "instead of 2 layers × 192, after the timing; as in one",
+        "batch": "as measured",
+        "text": "too long",
+    }
+    shown = changed_lines(before, with_changes(before, now))
+    assert [line.split()[0] for line in shown if line][1:2] == ["model"] and "instead of 2 layers × 192" in shown[2]
 
 
 def test_several_files_have_the_name_of_their_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
