@@ -231,6 +231,7 @@ def assert_same_weights(folder: Path, other: Path) -> None:
         np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
+@pytest.mark.long
 def test_killed_after_a_change_it_ends_with_the_weights_of_the_same_changes(
     text: Path, done: Path, tmp_path: Path
 ) -> None:
