@@ -41,11 +41,15 @@ def _chart(result: Mapping[str, Any]) -> Optional[Chart]:
     references = [(name, lines[name]) for name in ("context-free baseline",) if name in lines]
     if result["loss"] is not None:
         references.append(("held-out text, at the end", result["loss"]))
-    return draw("chart-loss", "masked-LM loss", "loss in nats", curves, references, axis="update") if curves else None
+    title = result.get("curve_of", "masked-LM loss")
+    return draw("chart-loss", title, "loss in nats", curves, references, axis="update") if curves else None
 
 
 def _cards(result: Mapping[str, Any], seconds: float) -> List[Card]:
-    cards = []
+    cards = [
+        Card(what, f"{after:.1%}", f"the released weights {before:.1%}")
+        for what, before, after in result.get("recalls", ())
+    ]
     if result["loss"] is not None:
         notes = ", ".join(f"{name} {value:.3f}" for name, value in result["baselines"])
         cards.append(Card("masked-LM loss, held-out text", f"{result['loss']:.3f}", f"nats; {notes}"))

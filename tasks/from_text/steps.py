@@ -11,7 +11,7 @@ from typing import NamedTuple, Sequence
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.__main__ import prepare as prepare_rows
-from model.tasks import PRETRAINING
+from model.tasks import TASKS
 from tasks import train
 from tasks.from_text.choice import Recipe
 from tasks.from_text.folder import MODEL, RESULT, Folder, damage_in
@@ -101,12 +101,12 @@ def train_part(folder: Folder, part: Part, pace: Pace) -> Path:
         if run.exists() and not (run / RESOLVED).exists():
             shutil.rmtree(run)  # killed before anything was trained
         goes_on = {"resume": True, "new_length": True} if run.exists() else {}
-        command = ["run_pretraining.py", "--config", str(path), "--name", part.name]
+        command = [TASKS[part.task].program, "--config", str(path), "--name", part.name]
         print(f"\n=== training on rows of {part.name} tokens\n$ {mask(shlex.join(['python', *command]))}", flush=True)
         watch = pace.watch(part)
         with folder.step(f"training, {part.name} tokens"):
             try:
-                result = train(PRETRAINING, path, watch, name=part.name, **goes_on)
+                result = train(part.task, path, watch, name=part.name, **goes_on)
             except Stopped as stop:
                 if watch.stopped_at is None or stop.status != OWN_STOP:
                     raise

@@ -19,7 +19,7 @@ from data_utils.text.sources import source_from_options
 from tasks.from_text.blanks import held_out_blanks
 from tasks.from_text.command import Decision, decide, main, split
 from tasks.from_text.facts import TextFacts, look_at_text
-from tasks.from_text.judgement import judge
+from tasks.from_text.judgement import judge, read_result
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, parts
 from tasks.from_text.steps import prepare
@@ -214,7 +214,7 @@ def test_a_result_is_shown_although_its_page_cannot_be_written(
     facts = {"facts": {"text": "", "machine": ""}, "seconds": {"a": 9.0}, "hours": 1.0, "name": "mine"}
     folder.write("result.json", {**nothing, **lists, **maps, **facts})
     (folder.path / "index.html").mkdir()  # nothing can be written there
-    judge(folder, recipe, pace_of(decision), 1.0, {})
+    judge(folder, recipe, pace_of(decision), 1.0, {}, read_result)
     printed = capsys.readouterr()
     assert "what came out" in printed.out and printed.err.startswith("no page: ")
 
@@ -297,7 +297,7 @@ def test_a_damaged_result_is_refused(text: Path, content: str) -> None:
     folder = decision.folder
     (folder.path / "result.json").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=r"result\.json.*; delete it and repeat the command"):
-        judge(folder, decision.recipe, pace_of(decision), 1.0, decision.facts)
+        judge(folder, decision.recipe, pace_of(decision), 1.0, decision.facts, read_result)
 
 
 def test_what_was_worked_is_added_up(text: Path) -> None:
