@@ -33,7 +33,7 @@ from tasks.from_text.pace import Pace, measure
 from tasks.from_text.parts import check_parts
 from tasks.from_text.purpose import LANGUAGE, Purpose
 from tasks.from_text.search import SEARCH
-from tasks.from_text.steps import is_prepared, prepared, train_part
+from tasks.from_text.steps import is_prepared, train_part
 from utilities.commands import flags_of, make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
@@ -171,10 +171,8 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
         decision = decision.measured(options)
     recipe, start = decision.recipe, decision.machine.measured.start  # type: ignore[union-attr]
     purpose = PURPOSES[options.purpose]
-    purpose.prepare(
-        folder, recipe, _source_words(options), purpose.parts(folder, recipe, decision.given, recipe.vocabulary)
-    )
-    data = prepared(folder, recipe)
+    trainings = purpose.parts(folder, recipe, decision.given, recipe.vocabulary)
+    data = purpose.prepare(folder, recipe, _source_words(options), trainings)
     recipe = recipe.with_training_tokens(data.tokens)
     pace = Pace(folder, recipe, purpose.parts(folder, recipe, decision.given, data.pieces), start, options.hours)
     recipe = recipe.with_updates(pace.planned)

@@ -12,7 +12,7 @@ from tasks.from_text.folder import Folder
 from tasks.from_text.judgement import read_result
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, parts
-from tasks.from_text.steps import export_model, prepare
+from tasks.from_text.steps import Prepared, export_model, prepare
 
 
 class Purpose(NamedTuple):
@@ -30,7 +30,7 @@ class Purpose(NamedTuple):
     task: str
     adapt: Callable[[Recipe, TextFacts], Recipe]
     parts: Callable[[Folder, Recipe, Mapping[str, Any], int], List[Part]]
-    prepare: Callable[[Folder, Recipe, Sequence[str], Sequence[Part]], None]
+    prepare: Callable[[Folder, Recipe, Sequence[str], Sequence[Part]], Prepared]
     export: Callable[[Folder, Recipe, Path], Path]
     read_result: Callable[[Folder, Recipe, Pace, float, Mapping[str, str]], Dict[str, Any]]
 

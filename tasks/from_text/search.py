@@ -21,13 +21,13 @@ from model.tasks import SENTENCE_EMBEDDING
 from reports.page import steady_throughput
 from reports.run_files import RunData, read_run_folder
 from tasks import train
-from tasks.from_text.choice import Choice, Recipe, most_passes
+from tasks.from_text.choice import REAL_TOKENS, TOKENS_PER_UPDATE, Choice, Recipe, most_passes
 from tasks.from_text.facts import TextFacts
 from tasks.from_text.folder import MODEL, Folder
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, merged, write_config
 from tasks.from_text.purpose import Purpose
-from tasks.from_text.steps import export_model, prepare
+from tasks.from_text.steps import Prepared, export_model, prepare
 from utilities.commands import start_command
 from utilities.errors import UserError
 from utilities.files import PROJECT, replacing
@@ -105,9 +105,9 @@ def _pooling(recipe: Recipe) -> str:
     return (embedding_settings(released) or EmbeddingSettings()).pooling
 
 
-def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainings: Sequence[Part]) -> None:
+def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainings: Sequence[Part]) -> Prepared:
     """Make pairs of the text, and judge the released model by those that are held out; what is there is kept."""
-    prepare(folder, recipe.with_updates(1), source)  # the rows of masked words are made once
+    found = prepare(folder, recipe.with_updates(1), source)  # the rows of masked words are made once
     data = folder.path / "data" / str(recipe.lengths[-1])
     with folder.step("pairs"):
         if not (data / PAIRS).exists():
@@ -119,6 +119,8 @@ def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainin
         path = write_config(folder, BEFORE, {**trainings[-1].config, "do_training": False})
         with folder.step("judgement before"):
             train(SENTENCE_EMBEDDING, path, name=BEFORE)
+    passes_once = _lines(data / PAIRS) / PAIRS_OF_UPDATE  # updates
+    return found._replace(tokens=round(passes_once * TOKENS_PER_UPDATE * REAL_TOKENS))
 
 
 def write_pairs(data: Path, held_out: float, half: int) -> None:
@@ -209,11 +211,14 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts:
     }
 
 
+def _lines(path: Path) -> int:
+    with open(path, "rb") as lines:
+        return sum(1 for _ in lines)
+
+
 def _recalls(before: RunData, after: RunData, held_out: Path) -> List[Tuple[str, float, float]]:
     """Return what share of the held-out halves finds the other one, among how many, before and after."""
-    with open(held_out, encoding="utf-8") as lines:
-        count = sum(1 for _ in lines)
-    what = f"held-out passages of {count:,}"
+    what = f"held-out passages of {_lines(held_out):,}"
     return [(f"{what}: {words}", before.scores[name], after.scores[name]) for name, words in RECALLS.items()]
 
 

