@@ -78,11 +78,15 @@ def _chart(result: Mapping[str, Any]) -> Optional[Chart]:
         curves.append(Curve(f"held-out: {result['loss']:.3f}", [end], [result["loss"]]))
     if result["expected"] is not None:
         references.append(("held-out, expected", result["expected"]["nats"]))
-    return draw("chart-loss", "masked-LM loss", "loss in nats", curves, references, axis="update")
+    title = result.get("curve_of", "masked-LM loss")
+    return draw("chart-loss", title, "loss in nats", curves, references, axis="update")
 
 
 def _cards(result: Mapping[str, Any], seconds: float) -> List[Card]:
-    cards = []
+    cards = [
+        Card(what, f"{after:.1%}", f"the released weights {before:.1%}")
+        for what, before, after in result.get("recalls", ())
+    ]
     if result["loss"] is not None:
         notes = ", ".join(f"{name} {value:.3f}" for name, value in result["baselines"])
         cards.append(Card("masked-LM loss, held-out text", f"{result['loss']:.3f}", f"nats; {notes}"))

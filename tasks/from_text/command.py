@@ -10,7 +10,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from data_utils.command_line import positive
 from data_utils.text.sources import (
@@ -22,7 +22,7 @@ from data_utils.text.sources import (
     source_from_options,
 )
 from data_utils.text.vocabulary import add_case_option, check_case
-from model.tasks import PRETRAINING
+from model.tasks import TASKS
 from settings.flags import parse_flags
 from settings.loading import check_values
 from tasks import task_class
@@ -31,8 +31,10 @@ from tasks.from_text.facts import MachineFacts, TextFacts, look_at_machine, look
 from tasks.from_text.folder import UPDATES, Folder
 from tasks.from_text.judgement import judge
 from tasks.from_text.pace import Pace, measure
-from tasks.from_text.parts import check_parts, parts
-from tasks.from_text.steps import export_model, is_prepared, prepare, prepared, train_part
+from tasks.from_text.parts import check_parts
+from tasks.from_text.purpose import LANGUAGE, Purpose
+from tasks.from_text.search import SEARCH
+from tasks.from_text.steps import is_prepared, train_part
 from utilities.commands import flags_of, make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
@@ -42,12 +44,16 @@ from utilities.tables import aligned
 from utilities.text_folder import model_folder
 
 PROGRAM = "run_from_text.py"
+PURPOSES = {None: LANGUAGE, "search": SEARCH}  # --for
+OF_FILES = ("train_file", "validation_file", "validation_fraction", "validation_seed", "text", "label")
 # Fields that the command decides itself, with what to do instead of setting them.
 DECIDED = {
     **dict.fromkeys(("total_num_train_samples", "num_epochs"), "--hours decides the length of training"),
     **dict.fromkeys(("max_seq_length",), "give --lengths"),
     **dict.fromkeys(("max_predictions_per_seq", "dataset_dir", "validation_dir"), "the command makes the data"),
     **dict.fromkeys(("pretrained_ckpt_path", "bert_model_name"), "give --start-from"),
+    **dict.fromkeys((f"embedding.{name}" for name in OF_FILES), "the command makes the pairs"),
+    **dict.fromkeys(("vocab_file", "lower_case"), "the weights of --start-from decide"),
     **dict.fromkeys(("resume", "do_training", "compile_only", "generated_dataset"), "leave it out"),
     **dict.fromkeys(("save_ckpt_path", "packing", "use_next_sentence"), "leave it out"),
 }
@@ -113,6 +119,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--name", help="name of the folder (default: that of the text)")
     parser.add_argument("--output-dir", type=Path, default=Path("runs"), metavar="DIR", help="where the folder is made")
+    what = "pairs of passages of the text, which released weights learn from, for sentence-transformers"
+    parser.add_argument("--for", dest="purpose", choices=["search"], help=what)
     parser.add_argument("--start-from", metavar="FOLDER", help="released weights to continue, a Hugging Face folder")
     parser.add_argument(
         "--lengths", type=positive, nargs="+", metavar="N",
@@ -163,17 +171,18 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
     if decision.machine.measured is None:
         decision = decision.measured(options)
     recipe, start = decision.recipe, decision.machine.measured.start  # type: ignore[union-attr]
-    prepare(folder, recipe, _source_words(options))
-    data = prepared(folder, recipe)
+    purpose = PURPOSES[options.purpose]
+    trainings = purpose.parts(folder, recipe, decision.given, recipe.vocabulary)
+    data = purpose.prepare(folder, recipe, _source_words(options), trainings)
     recipe = recipe.with_training_tokens(data.tokens)
-    pace = Pace(folder, recipe, parts(folder, recipe, decision.given, data.pieces), start, options.hours)
+    pace = Pace(folder, recipe, purpose.parts(folder, recipe, decision.given, data.pieces), start, options.hours)
     recipe = recipe.with_updates(pace.planned)
     numbers = " + ".join(map(str, pace.updates.values()))
     print("\n".join([f"\n{numbers} updates", *recipe.expectation, *recipe.warning]), flush=True)
-    runs = [train_part(folder, part, pace) for part in parts(folder, recipe, decision.given, data.pieces)]
-    export_model(folder, runs[-1])
+    runs = [train_part(folder, part, pace) for part in purpose.parts(folder, recipe, decision.given, data.pieces)]
+    purpose.export(folder, recipe, runs[-1])
     recipe = recipe.with_updates(sum(pace.updates.values()))
-    judge(folder, recipe, pace, options.hours, decision.facts)
+    judge(folder, recipe, pace, options.hours, decision.facts, purpose.read_result, purpose.commands)
 
 
 class Decision(NamedTuple):
@@ -209,11 +218,11 @@ class Decision(NamedTuple):
             with waiting("loading TensorFlow"):
                 from training import trainer  # noqa: F401 (so that the timing is without it)
 
-                task_class(PRETRAINING)
-            part = parts(self.folder, self.recipe, self.given, self.recipe.vocabulary)[-1]
+                purpose = PURPOSES[options.purpose]
+                task_class(purpose.task)
+            part = purpose.parts(self.folder, self.recipe, self.given, self.recipe.vocabulary)[-1]
             machine = measure(self.machine, self.recipe, part, self.folder)
-        now = choose(self.text, machine, options.hours, options.lengths, options.start_from, self.given)
-        recipe = with_changes(self.recipe, now)
+        recipe = with_changes(self.recipe, _recipe(options, self.text, machine, self.given))
         print("\n".join(changed_lines(self.recipe, recipe)), flush=True)
         self.folder.begin(self.identity, recipe, self.facts, machine.measured)
         return self._replace(recipe=recipe, machine=machine)
@@ -247,7 +256,8 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     Raises:
         UserError: There is no text, too little time, or the folder is another command's.
     """
-    given = _given(others)
+    purpose = PURPOSES[options.purpose]
+    given = _given(others, purpose)
     _check(options)
     folder = Folder(options.output_dir / _name(options), started)
     data = folder.path / "data"
@@ -260,25 +270,32 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     if planned is not None:
         machine, recipe = machine._replace(measured=planned.measured), planned.recipe
     if planned is None or (planned.has_more_hours and not (folder.path / UPDATES).exists()):
-        recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given)
+        recipe = _recipe(options, text, machine, given)
         if planned is not None and is_prepared(folder, planned.recipe):
             recipe = recipe.with_data_of(planned.recipe)
-        check_parts(parts(folder, recipe, given, recipe.vocabulary), recipe, given)
+        check_parts(purpose.parts(folder, recipe, given, recipe.vocabulary), recipe, given)
     if not options.plan and (planned is None or planned.has_more_hours):
         folder.begin(identity, recipe, facts, machine.measured)
     notes = (*text.notes, *filter(None, [machine.note]))
     return Decision(folder, identity, recipe, given, text, machine, facts, notes)
 
 
-def _given(others: Sequence[str]) -> Dict[str, Any]:
-    """Return the values that flags of ``run_pretraining.py`` give, by dotted name.
+def _recipe(options: argparse.Namespace, text: TextFacts, machine: MachineFacts, given: Mapping[str, Any]) -> Recipe:
+    """Return the recipe for the purpose."""
+    recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given)
+    return PURPOSES[options.purpose].adapt(recipe, text)
+
+
+def _given(others: Sequence[str], purpose: Purpose) -> Dict[str, Any]:
+    """Return the values that flags of the trainings' command give, by dotted name.
 
     Raises:
         UserError: A flag is unknown, or of something that this command decides.
     """
-    own, given = parse_flags(PRETRAINING, others, flags_of(_parser()))
+    own, given = parse_flags(purpose.task, others, flags_of(_parser()))
     if own.config or own.throughput or own.schema:
-        raise UserError("--config, --throughput and --schema are options of run_pretraining.py; leave them out")
+        program = TASKS[purpose.task].program
+        raise UserError(f"--config, --throughput and --schema are options of {program}; leave them out")
     for name in given:
         fix = DECIDED.get(name) or DECIDED.get(name.partition(".")[0])
         if fix is not None:
@@ -299,6 +316,10 @@ def _check(options: argparse.Namespace) -> None:
     lengths = options.lengths
     if len(lengths) > 2 or sorted(set(lengths)) != lengths or not 16 <= lengths[0] <= lengths[-1] <= 512:
         raise UserError("--lengths: give one or two numbers from 16 to 512, the smaller one first")
+    if options.purpose == "search" and options.start_from is None:
+        raise UserError("--for search: continues released weights; give --start-from FOLDER")
+    if options.purpose == "search" and len(lengths) > 1:
+        raise UserError("--lengths: with --for search, give one number, for the tokens of a pair")
     if any(STANDARD_INPUT in paths for paths in (options.text or (), options.jsonl or ())):
         raise UserError("standard input is read once, and this command repeats; write it to a file first")
     if options.start_from is not None and not Path(options.start_from).is_dir():
@@ -319,7 +340,7 @@ def _name(options: argparse.Namespace) -> str:
 
 def _identity(options: argparse.Namespace, source: Source, given: Dict[str, Any]) -> Dict[str, Any]:
     """Return what must be the same when the command is repeated."""
-    names = ("hours", "lengths", "start_from", "cased", "keep_accents", "min_characters")
+    names = ("hours", "purpose", "lengths", "start_from", "cased", "keep_accents", "min_characters")
     return {"text": source.identity(), **{name: getattr(options, name) for name in names}, "flags": given}
 
 

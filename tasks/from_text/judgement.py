@@ -6,7 +6,7 @@ import math
 import statistics
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
@@ -31,12 +31,20 @@ FORECAST = "by the measured trainings, among which forecasts were up to 5 % too 
 EXPECTED = "of text like Wikipedia, by the measured trainings"
 
 
-def judge(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mapping[str, str]) -> None:
-    """Write result and page, and print them."""
+def judge(
+    folder: Folder,
+    recipe: Recipe,
+    pace: Pace,
+    hours: float,
+    facts: Mapping[str, str],
+    read: Callable[[Folder, Recipe, Pace, float, Mapping[str, str]], Dict[str, Any]],
+    next_commands: Callable[[Path], List[Tuple[str, str]]],
+) -> None:
+    """Write result, as ``read`` returns it, and page, and print them."""
     result = folder.read(RESULT)
     if result is None:
         with folder.step("page"):
-            result = read_result(folder, recipe, pace, hours, facts)
+            result = read(folder, recipe, pace, hours, facts)
         result["seconds"] = folder.seconds()
         folder.write(RESULT, result)
     with damage_in(folder.path / RESULT):
@@ -44,7 +52,7 @@ def judge(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mappi
     print("\n".join([*lines, f"\nmodel: {folder.path / MODEL} (a Hugging Face folder)"]))
     try:
         with damage_in(folder.path / RESULT):
-            print(f"page:  {write_from_text_page(folder.path / PAGE, result, commands(folder.path))}")
+            print(f"page:  {write_from_text_page(folder.path / PAGE, result, next_commands(folder.path))}")
     except (OSError, UserError) as error:
         print(f"no page: {error}; repeat the command", file=sys.stderr)
 
@@ -171,6 +179,7 @@ def forecasts(recipe: Recipe, loss: Optional[float]) -> List[Tuple[str, float, s
 def result_lines(result: Mapping[str, Any]) -> List[str]:
     """Return the result as lines for a terminal."""
     rows: List[Sequence[str]] = [("held out", result["held_out"])] if result.get("held_out") else []
+    rows += [(what, f"{after:.1%}, before {before:.1%}") for what, before, after in result.get("recalls", ())]
     if result["loss"] is not None:
         rows.append(("masked-LM loss, held-out text", f"{result['loss']:.3f} nats"))
     if result["right"] is not None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple
 
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.word_vectors import TOKENS
-from model.tasks import PRETRAINING
 from reports.run_files import read_run_folder
 from tasks import train
 from tasks.from_text.choice import TOKENS_PER_UPDATE, Recipe
@@ -72,7 +71,7 @@ def time_updates(folder: Folder, part: Part, recipe: Recipe) -> Timing:
     }
     config = {**part.config, **changes, "pretrained_ckpt_path": recipe.start_from}
     path = write_config(folder, f"timing-{part.name}", config)
-    train(PRETRAINING, path)
+    train(part.task, path)
     run = read_run_folder(output / part.name)
     shutil.rmtree(output, ignore_errors=True)
     path.unlink()

@@ -24,10 +24,12 @@ class Part(NamedTuple):
     Attributes:
         name: Of its run, its data and its config: the length.
         config: The config, without the length of training.
+        task: That is trained.
     """
 
     name: str
     config: Dict[str, Any]
+    task: str = PRETRAINING
 
     @property
     def rows(self) -> int:
@@ -65,7 +67,7 @@ def check_parts(trainings: Sequence[Part], recipe: Recipe, given: Mapping[str, A
         read_vocabulary(Path(recipe.start_from))
     for part in trainings:  # the weights of an earlier part are not there yet; their sizes are the config's
         config = {**part.config, "pretrained_ckpt_path": recipe.start_from, "total_num_train_samples": part.rows}
-        resolve(PRETRAINING, [config], given)
+        resolve(part.task, [config], given)
 
 
 def _part(folder: Folder, recipe: Recipe, length: int, pieces: int) -> Part:

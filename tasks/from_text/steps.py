@@ -11,7 +11,7 @@ from typing import NamedTuple, Sequence
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, load_manifest
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.__main__ import prepare as prepare_rows
-from model.tasks import PRETRAINING
+from model.tasks import TASKS
 from tasks import train
 from tasks.from_text.choice import Recipe
 from tasks.from_text.folder import MODEL, RESULT, Folder, damage_in
@@ -27,8 +27,8 @@ from utilities.secrets import mask
 OWN_STOP = 128 + signal.SIGTERM  # the status with which a training stops that is watched
 
 
-def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
-    """Make rows of each length from one text, with one vocabulary; what is there already is kept.
+def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
+    """Make rows of each length from one text, with one vocabulary; what is there already is kept. Return its facts.
 
     Args:
         source: The options that name and read the text.
@@ -54,6 +54,7 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> None:
             print(f"\n=== rows of {length} tokens\n$ {command}", flush=True)
             with folder.step(f"preparation, {length} tokens"):
                 prepare_rows(arguments)
+    return prepared(folder, recipe)
 
 
 def is_prepared(folder: Folder, recipe: Recipe) -> bool:
@@ -101,12 +102,12 @@ def train_part(folder: Folder, part: Part, pace: Pace) -> Path:
         if run.exists() and not (run / RESOLVED).exists():
             shutil.rmtree(run)  # killed before anything was trained
         goes_on = {"resume": True, "new_length": True} if run.exists() else {}
-        command = ["run_pretraining.py", "--config", str(path), "--name", part.name]
+        command = [TASKS[part.task].program, "--config", str(path), "--name", part.name]
         print(f"\n=== training on rows of {part.name} tokens\n$ {mask(shlex.join(['python', *command]))}", flush=True)
         watch = pace.watch(part)
         with folder.step(f"training, {part.name} tokens"):
             try:
-                result = train(PRETRAINING, path, watch, name=part.name, **goes_on)
+                result = train(part.task, path, watch, name=part.name, **goes_on)
             except Stopped as stop:
                 if watch.stopped_at is None or stop.status != OWN_STOP:
                     raise

@@ -20,7 +20,7 @@ from tasks.from_text.blanks import Blank, held_out_blanks, whole_words
 from tasks.from_text.choice import Choice
 from tasks.from_text.command import Decision, changed_lines, decide, main, split, with_changes
 from tasks.from_text.facts import TextFacts, look_at_text
-from tasks.from_text.judgement import judge
+from tasks.from_text.judgement import commands, judge, read_result
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, parts
 from tasks.from_text.steps import prepare
@@ -215,7 +215,7 @@ def test_a_result_is_shown_although_its_page_cannot_be_written(
     facts = {"facts": {"text": "", "machine": ""}, "seconds": {"a": 9.0}, "hours": 1.0, "name": "mine"}
     folder.write("result.json", {**nothing, **lists, **maps, **facts})
     (folder.path / "index.html").mkdir()  # nothing can be written there
-    judge(folder, recipe, pace_of(decision), 1.0, {})
+    judge(folder, recipe, pace_of(decision), 1.0, {}, read_result, commands)
     printed = capsys.readouterr()
     assert "what came out" in printed.out and printed.err.startswith("no page: ")
 
@@ -331,7 +331,7 @@ def test_a_damaged_result_is_refused(text: Path, content: str) -> None:
     folder = decision.folder
     (folder.path / "result.json").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=r"result\.json.*; delete it and repeat the command"):
-        judge(folder, decision.recipe, pace_of(decision), 1.0, decision.facts)
+        judge(folder, decision.recipe, pace_of(decision), 1.0, decision.facts, read_result, commands)
 
 
 def test_what_was_worked_is_added_up(text: Path) -> None:

@@ -1,0 +1,48 @@
+"""What the model is for: the steps in which one purpose differs from another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+from model.tasks import PRETRAINING
+from tasks.from_text.choice import Recipe
+from tasks.from_text.facts import TextFacts
+from tasks.from_text.folder import Folder
+from tasks.from_text.judgement import commands, read_result
+from tasks.from_text.pace import Pace
+from tasks.from_text.parts import Part, parts
+from tasks.from_text.steps import Prepared, export_model, prepare
+
+
+class Purpose(NamedTuple):
+    """The steps of a purpose.
+
+    Attributes:
+        task: Of the trainings.
+        adapt: From the recipe that was chosen for a text to that of this purpose.
+        parts: The trainings in order; arguments as of ``parts.parts``.
+        prepare: Makes what is trained on; arguments as of ``steps.prepare``, and the trainings.
+        export: Writes the model of the last run.
+        read_result: What came out; arguments as of ``judgement.read_result``.
+        commands: What can be done with the folder next, and by which command.
+    """
+
+    task: str
+    adapt: Callable[[Recipe, TextFacts], Recipe]
+    parts: Callable[[Folder, Recipe, Mapping[str, Any], int], List[Part]]
+    prepare: Callable[[Folder, Recipe, Sequence[str], Sequence[Part]], Prepared]
+    export: Callable[[Folder, Recipe, Path], Path]
+    read_result: Callable[[Folder, Recipe, Pace, float, Mapping[str, str]], Dict[str, Any]]
+    commands: Callable[[Path], List[Tuple[str, str]]]
+
+
+LANGUAGE = Purpose(
+    PRETRAINING,
+    lambda recipe, text: recipe,
+    parts,
+    lambda folder, recipe, source, trainings: prepare(folder, recipe, source),
+    lambda folder, recipe, run: export_model(folder, run),
+    read_result,
+    commands,
+)

@@ -1,0 +1,235 @@
+"""``--for search``: released weights become a model that finds passages like these, from the text alone.
+
+A passage is two halves, runs of whole sentences that follow each other in a document. The first half of a pair has to
+find the second one among those of the batch; the model is judged by how many halves of held-out passages find theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+
+from data_utils.text.__main__ import CORPUS_FOLDER
+from data_utils.text.corpus import read_corpus, read_documents
+from data_utils.text.held_out import choose_held_out, describe_held_out, select, split_documents
+from model.tasks import SENTENCE_EMBEDDING
+from reports.page import steady_throughput
+from reports.run_files import RunData, read_run_folder
+from tasks import train
+from tasks.from_text.choice import REAL_TOKENS, TOKENS_PER_UPDATE, Choice, Recipe, most_passes
+from tasks.from_text.facts import TextFacts
+from tasks.from_text.folder import Folder
+from tasks.from_text.pace import Pace
+from tasks.from_text.parts import Part, merged, write_config
+from tasks.from_text.purpose import Purpose
+from tasks.from_text.steps import Prepared, export_model, prepare
+from utilities.commands import start_command
+from utilities.errors import UserError
+from utilities.files import PROJECT, replacing
+from utilities.history import History
+from utilities.metric_names import LOSS
+
+if TYPE_CHECKING:
+    from checkpoints.pretrained.pretrained import Pretrained
+
+PAIRS, HELD_OUT, BEFORE = "pairs.jsonl", "held_out.jsonl", "before"
+PAIRS_OF_UPDATE = 32  # each with the tokens of a row of 128, as many as in all recipes
+HALF_BYTES = 1.5  # the fewest bytes of a half, for each token of a row
+RATE = 5e-5
+MOST_PASSAGES = 5_000  # that are held out, if there is so much text
+PASSAGES_OF_UPDATE = 2.5  # held-out passages for each update, so that both judgements take a tenth of the time
+LARGEST_HELD_OUT = 0.2  # of the text
+RECALLS = {"recall_at_1": "its other half comes first", "recall_at_10": "it is among the first ten"}
+
+Pair = Tuple[str, str]
+
+
+def adapt(recipe: Recipe, text: TextFacts) -> Recipe:
+    """Return the recipe with more text held out, and without what only masked words need."""
+    passages = min(MOST_PASSAGES, PASSAGES_OF_UPDATE * recipe.updates)
+    size = 2 * 1.3 * HALF_BYTES * recipe.lengths[-1] * passages / 1e6  # megabytes; sentences make halves longer
+    held_out = round(min(max(size / (text.megabytes * recipe.documents_share), 0.002), LARGEST_HELD_OUT), 3)
+    passes = f"at most {most_passes(recipe.start_from)}"
+    own = {
+        "optimizer": Choice("optimizer", f"AdamW, {RATE:g}", "as in the trainings that were measured"),
+        "lengths": Choice("lengths", recipe.lengths[-1], "tokens of a pair, half of them for each text"),
+        "batch": Choice("batch", f"{PAIRS_OF_UPDATE} pairs", "each half looks for the other one among them"),
+        "passes": Choice("passes", f"{recipe.passes:.1f}", passes),
+        "held out": Choice("held out", f"{held_out:.1%}", f"for {MOST_PASSAGES:,} passages at most, to judge by"),
+    }
+    kept = [own.get(choice.name, choice) for choice in recipe.choices if choice.name != "masked"]
+    pairs = Choice("pairs", "neighbouring passages", "halves that follow each other in a document")
+    return replace(recipe, held_out=held_out, choices=(*kept, pairs))
+
+
+def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int) -> List[Part]:
+    """Return the training on pairs; arguments as of ``tasks.from_text.parts.parts``."""
+    length = recipe.lengths[-1]
+    config = {
+        "extends": str(PROJECT / "configs" / "fine_tuning.json"),
+        "dataset_dir": str(folder.path / "data" / str(length)),
+        "output_dir": str(folder.path),
+        "pretrained_ckpt_path": recipe.start_from,
+        "max_seq_length": length,
+        "num_epochs": None,  # the time decides
+        "embedding": {"train_file": PAIRS, "validation_file": HELD_OUT, "pooling": _pooling(recipe)},
+        "global_batch": {"micro_batch_size": PAIRS_OF_UPDATE, "replicas": 1, "grad_acc_steps_per_replica": 1},
+        "optimizer_opts": {"learning_rate": {"max_learning_rate": RATE}},
+        "execution": {"device": "gpu" if recipe.on_gpu else "cpu", "precision": recipe.precision},
+        "checkpoint_minutes": 2,
+        "keep_last": 1,
+        "word_vectors": False,
+    }
+    return [Part(str(length), merged(config, given), SENTENCE_EMBEDDING)]
+
+
+def _released(recipe: Recipe) -> Pretrained:
+    from checkpoints.pretrained.opening import open_pretrained
+
+    return open_pretrained(str(recipe.start_from), "--start-from")
+
+
+def _pooling(recipe: Recipe) -> str:
+    """Return how the released model pools; a BERT that was not made for embeddings gets the mean."""
+    from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
+
+    released = _released(recipe)
+    if embedding_prompt(released).text:
+        what = "puts a prompt before each text, which pairs do not have; name a model without a default prompt"
+        raise UserError(f"--start-from {recipe.start_from}: {what}")
+    return (embedding_settings(released) or EmbeddingSettings()).pooling
+
+
+def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainings: Sequence[Part]) -> Prepared:
+    """Make pairs of the text, and judge the released model by those that are held out; what is there is kept."""
+    found = prepare(folder, recipe.with_updates(1), source)  # the rows of masked words are made once
+    data = folder.path / "data" / str(recipe.lengths[-1])
+    with folder.step("pairs"):
+        if not (data / PAIRS).exists():
+            write_pairs(data, recipe.held_out, round(HALF_BYTES * recipe.lengths[-1]))
+    run = folder.path / BEFORE
+    if not History(run).finished:
+        shutil.rmtree(run, ignore_errors=True)
+        print("\n=== judging the released model", flush=True)
+        path = write_config(folder, BEFORE, {**trainings[-1].config, "do_training": False})
+        with folder.step("judgement before"):
+            train(SENTENCE_EMBEDDING, path, name=BEFORE)
+    passes_once = _lines(data / PAIRS) / PAIRS_OF_UPDATE  # updates
+    return found._replace(tokens=round(passes_once * TOKENS_PER_UPDATE * REAL_TOKENS))
+
+
+def write_pairs(data: Path, held_out: float, half: int) -> None:
+    """Write the pairs of a data set's sentences and those of what is held out of it, none of which has a text twice.
+
+    Args:
+        data: Folder of the data set.
+        held_out: Share that is held out, as it was made.
+        half: Bytes of half a passage at least.
+
+    Raises:
+        UserError: There is too little text.
+    """
+    files = read_corpus(data / CORPUS_FOLDER).files
+    chosen = choose_held_out(files, held_out)
+    seen: Set[str] = set()
+    sides = {}
+    for name, is_held_out in ((HELD_OUT, True), (PAIRS, False)):
+        rests = (select(document, chosen, is_held_out) for document in read_documents(files))
+        sides[name] = list(_unseen(rests, half, seen))
+    count = len(sides[HELD_OUT])
+    kept = min(count, MOST_PASSAGES)
+    sides[HELD_OUT] = [sides[HELD_OUT][index * count // kept] for index in range(kept)]  # evenly spaced
+    if min(map(len, sides.values())) < PAIRS_OF_UPDATE:
+        what = f"{len(sides[PAIRS]):,} passages to train on and {kept:,} held out"
+        raise UserError(f"{data}: {what}, of {2 * half} bytes or more, are too few; give more text")
+    print(f"{len(sides[PAIRS]):,} pairs, and {kept:,} of {count:,} held-out ones")
+    for name, pairs in sides.items():
+        with replacing(data / name) as stream:
+            for pair in pairs:
+                stream.write(json.dumps(dict(zip(("anchor", "positive"), pair)), ensure_ascii=False).encode() + b"\n")
+
+
+def _unseen(texts: Iterator[bytes], half: int, seen: Set[str]) -> Iterator[Pair]:
+    """Yield the passages of documents whose halves are new, and add these to ``seen``."""
+    for document in split_documents(texts):
+        halves = list(passages(document, half))
+        for pair in zip(halves[::2], halves[1::2]):
+            if len({*pair}) == 2 and seen.isdisjoint(pair):
+                seen.update(pair)
+                yield pair
+
+
+def passages(document: bytes, half: int) -> Iterator[str]:
+    """Yield the runs of whole sentences of a document that have ``half`` bytes or more; a shorter rest is left out."""
+    run: List[bytes] = []
+    for sentence in re.split(rb"\r?\n", document):
+        run.append(sentence)
+        if sum(map(len, run)) + len(run) - 1 >= half:
+            yield b" ".join(run).decode()
+            run = []
+
+
+def export(folder: Folder, recipe: Recipe, run: Path) -> Path:
+    """Write the trained model as a folder of sentence-transformers that pools and scales as the released one does."""
+    from checkpoints.pretrained.sentence_transformers import embedding_settings, write_modules
+
+    model, released = export_model(folder, run), _released(recipe)
+    settings = embedding_settings(released)
+    if settings is not None:
+        write_modules(model, released, settings, released.architecture["hidden_size"])
+    return model
+
+
+def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mapping[str, str]) -> Dict[str, Any]:
+    """Return what came out, as JSON can represent it; see ``judgement.read_result``."""
+    name = str(recipe.lengths[-1])
+    run, data = read_run_folder(folder.path / name), folder.path / "data" / name
+    rates = steady_throughput(run)[1]
+    return {
+        "name": folder.path.name,
+        "facts": dict(facts),
+        "hours": hours,
+        "choices": [[choice.name, str(choice.value), choice.reason] for choice in recipe.choices],
+        "changes": [[f"rows of {each.part}", f"{each.updates:,} updates", each.described] for each in pace.changes],
+        "planned": pace.planned,
+        "held_out": describe_held_out(data),
+        "advice": list(recipe.advice),
+        "updates": dict(pace.updates),
+        "recalls": _recalls(read_run_folder(folder.path / BEFORE), run, data / HELD_OUT),
+        **dict.fromkeys(("loss", "right", "bits_per_byte", "unknown", "training_loss", "expected")),
+        **{key: [] for key in ("baselines", "forecasts", "blanks")},
+        "samples_per_second": {name: round(statistics.median(rates), 1)} if rates else {},
+        "curves": {name: list(zip(*run.series(LOSS)))},
+        "curve_of": "loss of pairs",
+        "reports": {name: f"{name}/report.html"},
+    }
+
+
+def _lines(path: Path) -> int:
+    with open(path, "rb") as lines:
+        return sum(1 for _ in lines)
+
+
+def _recalls(before: RunData, after: RunData, held_out: Path) -> List[Tuple[str, float, float]]:
+    """Return what share of the held-out halves finds the other one, among how many, before and after."""
+    what = f"held-out passages of {_lines(held_out):,}"
+    return [(f"{what}: {words}", before.scores[name], after.scores[name]) for name, words in RECALLS.items()]
+
+
+def commands(folder: Path) -> List[Tuple[str, str]]:
+    """Return what can be done next with the model in a folder of ``run_from_text.py``, and by which command."""
+    embed = ["--checkpoint", str(folder), "--file", "texts.txt", "--output", "embeddings.npy"]
+    tune = ["--config", "configs/fine_tuning.json", "--pretrained-ckpt-path", str(folder), "--name", "pairs"]
+    own = ["--embedding.train-file", "pairs.csv", "--embedding.text", "question", "answer"]
+    return [
+        ("Embed the lines of a file", start_command("tasks.embed", embed)),
+        ("Train it on pairs of yours", start_command("run_sentence_embedding", [*tune, *own])),
+    ]
+
+
+SEARCH = Purpose(SENTENCE_EMBEDDING, adapt, parts, prepare_pairs, export, read_result, commands)
