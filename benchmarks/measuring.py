@@ -91,9 +91,6 @@ def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: 
         packages: names of packages in requirements-bench.txt.
         data: files or folders.
         otherwise: how to run the benchmark without them.
-
-    Raises:
-        UserError: something is missing.
     """
     hint = f", or {otherwise}" if otherwise else ""
     for package in packages:
@@ -114,9 +111,6 @@ def command(*arguments: object, log: Path | None = None, **environment: str) -> 
         arguments: arguments of the Python interpreter.
         log: file for its output; None: it goes to standard error.
         environment: variables that differ there.
-
-    Raises:
-        UserError: it failed.
     """
     line, variables = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
     if log is None:
@@ -140,9 +134,6 @@ def in_process(
         environment: variables that differ there.
         fix: what the user can do if it fails.
         arguments: arguments of the function. JSON must be able to represent them and the result.
-
-    Raises:
-        UserError: it failed; its last lines are printed before.
     """
     if isinstance(function, str):
         module, _, name = function.partition(":")

@@ -67,9 +67,6 @@ def pair_scores(pairs: Sequence[Pair], checkpoint: str, vocab_file: Optional[str
         pairs: the pairs.
         checkpoint: path of the model.
         vocab_file: its vocabulary; None: the one of the checkpoint.
-
-    Raises:
-        UserError: the checkpoint or a sentence cannot be used.
     """
     from checkpoints.pretrained.opening import open_pretrained
     from tasks.masked_words import restore_masked_words

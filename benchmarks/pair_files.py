@@ -40,10 +40,6 @@ def read_pairs(path: Path, good: str, bad: str, limit: Optional[int] = None) -> 
         good: column of the good sentence.
         bad: column of the bad sentence.
         limit: maximum number of pairs of each file.
-
-    Raises:
-        UserError: there is no such file, it cannot be read, or it lacks a sentence; the message names file, line and
-            fix.
     """
     files = [path] if path.is_file() else sorted(file for file in path.glob("*") if file.suffix.lower() in FORMATS)
     if not files:
@@ -76,9 +72,6 @@ def word_pieces(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> Li
         pairs: the pairs.
         tokenizer: the model's tokenizer.
         longest: maximum number of word pieces of a sentence.
-
-    Raises:
-        UserError: a sentence is empty or too long; the message names file, line and fix.
     """
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     pieces = [tuple(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]

@@ -258,13 +258,7 @@ class _Trainer(transformers.Trainer):
 
 
 def _outputs(predictions: Any, length: int, order: np.ndarray) -> Arrays:
-    """Return ``logits`` (N, K), or ``start_logits`` and ``end_logits`` (N, S), very small beyond the longest sample.
-
-    Args:
-        predictions: predictions of the model.
-        length: S.
-        order: row of the predictions for each row of the result.
-    """
+    """Return ``logits`` (N, K), or ``start_logits`` and ``end_logits`` (N, S), very small beyond the longest sample."""
     if not isinstance(predictions, tuple):
         return {"logits": predictions[order]}
     pads = [((0, 0), (0, length - values.shape[1])) for values in predictions]

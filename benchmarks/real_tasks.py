@@ -64,9 +64,6 @@ def write_samples(name: str, train: bool, data: Path, folder: Path, most: int | 
         data: folder of real data.
         folder: folder of the same form, which the classes below and this project's commands read.
         most: samples, evenly spread over all; None: all. A few questions have no pair.
-
-    Raises:
-        UserError: the original file is absent.
     """
     write: Callable[[Path, Path, int | None], int]
     if name in (SQUAD, PAIRS):

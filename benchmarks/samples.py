@@ -88,11 +88,7 @@ def generated_samples(vocabulary: int, count: int, seed: int = SEED) -> Arrays:
 
 
 def wikipedia_files(count: int) -> list[Path]:
-    """Return the first files of English Wikipedia, a megabyte each.
-
-    Raises:
-        UserError: there are none.
-    """
+    """Return the first files of English Wikipedia, a megabyte each."""
     files = sorted((real_data_root() / WIKIPEDIA).rglob("wiki_*"))
     if not files:
         raise UserError(f"no text in {real_data_root() / WIKIPEDIA}; set BERT_REAL_DATA to the folder of real data")

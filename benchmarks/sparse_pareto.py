@@ -138,11 +138,7 @@ def sparse_learning_rate(dense: float, ratio: float) -> float:
 
 
 def train_all(runs: Sequence[Run], work: Path) -> dict[Run, Curve]:
-    """Train all runs, except those that are already in ``work``; as many at a time as there are cores.
-
-    Raises:
-        UserError: a run failed; those that ran at the same time are kept, and no other is started.
-    """
+    """Train all runs, except those that are already in ``work``; as many at a time as there are cores."""
     missing = [run for run in runs if kept(run, work) is None]
     with ThreadPoolExecutor(usable_cores()) as pool:
         futures = [pool.submit(train, run, work) for run in missing]

@@ -110,9 +110,6 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
         path: a run folder or its checkpoints folder (see :func:`newest`), the folder of one checkpoint, or a file or
             prefix of a TensorFlow checkpoint.
         key: config key or flag that named the path, for messages.
-
-    Raises:
-        UserError: there is no checkpoint, or no intact one.
     """
     if path.is_dir():
         if (path / DESCRIPTION).is_file():
@@ -160,9 +157,6 @@ def newest_tensorflow(folder: Path, key: str) -> Optional[Path]:
 
     TensorFlow's file ``checkpoint`` names it. Without this file, it is the one whose name ends with the highest step.
     Times of files do not matter, because copies have others.
-
-    Raises:
-        UserError: there are several, and nothing says which is the newest.
     """
     prefixes = sorted(path.with_suffix("") for path in folder.glob("*.index") if path.is_file())
     named = _named_by_tensorflow(folder)

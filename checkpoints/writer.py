@@ -45,9 +45,6 @@ def write_checkpoint(
         step: weight updates done.
         facts: the facts that are needed to build the model (task, architecture, seed, …).
         vocabulary: the files of the vocabulary to store with the weights, by name.
-
-    Raises:
-        UserError: the file system refused.
     """
     final = folder / folder_name(step)
     temporary = folder / f"{UNFINISHED}{final.name}"

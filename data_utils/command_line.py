@@ -12,11 +12,7 @@ LARGEST_COUNT = 10**9
 
 
 def make_parent(output: Path, inputs: Iterable[Path] = ()) -> None:
-    """Make the folder of a file that is to be written.
-
-    Raises:
-        UserError: the file is a folder, or one of the ``inputs``.
-    """
+    """Make the folder of a file that is to be written."""
     if output.is_dir():
         raise UserError(f"--output {output}: is a folder; name a file")
     if output.exists() and any(map(output.samefile, inputs)):

@@ -24,9 +24,6 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
     Args:
         path, configuration, split: arguments of ``datasets.load_dataset``, which returns the result.
         instead: the value of ``dataset_dir`` to suggest in error messages.
-
-    Raises:
-        UserError: the library is missing, or cannot get the data.
     """
     try:
         from datasets import load_dataset
@@ -46,9 +43,6 @@ def hub_stream(path: str, configuration: Optional[str], split: str) -> HubStream
         path: name of a data set of the hub, or a local folder that the library understands.
         configuration: which of its configurations; None: the only one, or the default.
         split: which of its splits.
-
-    Raises:
-        UserError: the library is missing, or cannot get the data.
     """
     try:
         from datasets import load_dataset_builder
@@ -69,11 +63,7 @@ def hub_stream(path: str, configuration: Optional[str], split: str) -> HubStream
 
 @contextlib.contextmanager
 def reading_errors(name: str, fix: str = "") -> Iterator[None]:
-    """Report errors of the library, the network or a file format as the user's error; in each case there is no data.
-
-    Raises:
-        UserError: the data set with this name cannot be read.
-    """
+    """Report errors of the library, the network or a file format as the user's error; in each case there is no data."""
     try:
         yield
     except UserError:

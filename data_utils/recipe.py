@@ -38,9 +38,6 @@ def check_folder(
         overwrite: Whether something else in the folder may be replaced.
         last: Name of the file that is written last.
         products: Pattern of the files that are written before it.
-
-    Raises:
-        UserError: The folder is a file, or contains something else that may not be replaced.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder}: a file, not a folder")
@@ -74,9 +71,6 @@ def prepare_folder(
         folder, recipe, overwrite, last, products: as for ``check_folder``.
         others: Names of other files that belong to the products.
         keep_complete: Whether ``overwrite`` keeps what is complete and of the same recipe.
-
-    Raises:
-        UserError: The folder contains something else that may not be replaced.
     """
     check_folder(folder, recipe, overwrite, last, products)
     is_this = not _differences(_read_recipe(folder) or {}, recipe)

@@ -60,11 +60,7 @@ class Step(NamedTuple):
     name: str
 
     def finish(self, number: int, names: Sequence[str], facts: Dict[str, Any]) -> Dict[str, Any]:
-        """Write the facts about a shard whose files, named relative to the folder, are written; return the facts.
-
-        Raises:
-            UserError: another command has ended its work in the same folder, and deleted these files.
-        """
+        """Write the facts about a shard whose files, named relative to the folder, are written; return the facts."""
         try:
             sizes = {name: (self.folder / name).stat().st_size for name in names}
             self._path(number).parent.mkdir(parents=True, exist_ok=True)
@@ -128,9 +124,6 @@ def run_shards(
         make: A module's function, or ``functools.partial`` of one.
         shards: All shards; the iterable itself runs in this process.
         progress: The display, which each shard advances.
-
-    Raises:
-        UserError: The function raised it, or workers were lost.
     """
     waiting = iter(shards)
     running: Dict[Future[Dict[str, Any]], Shard] = {}
@@ -197,9 +190,6 @@ def open_workers(count: int, scheduler: Optional[str] = None, folder: Optional[P
         count: Number of processes on this machine; 1 runs everything in this process.
         scheduler: Address of a Dask scheduler, such as ``tcp://10.0.0.1:8786``, whose workers are used instead.
         folder: Output folder, created if absent. All workers of that scheduler must see it under the same path.
-
-    Raises:
-        UserError: The cluster cannot be used, or another command works in the folder.
     """
     with only_command_in(folder) if folder is not None else contextlib.nullcontext(), _workers(
         count, scheduler, folder

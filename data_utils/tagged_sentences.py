@@ -175,12 +175,7 @@ def _told_as_usual(tags: List[List[str]]) -> Tuple[List[List[str]], List[str]]:
 
 
 def _check_tags(path: Path, placed: Iterable[Tuple[str, str]], names: Iterable[str]) -> None:
-    """Check that if one of the tags is an entity's with a type, all are tags of entities.
-
-    Args:
-        placed: the place of each tag, and the tag.
-        names: the different tags.
-    """
+    """Check that if one of the tags is an entity's with a type, all are tags of entities."""
     if not any("-" in name and ENTITY_TAG.fullmatch(name) for name in names):
         return
     for place, tag in placed:

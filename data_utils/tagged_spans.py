@@ -61,11 +61,7 @@ def has_spans(row: Mapping[str, Any]) -> bool:
 
 
 def marked_text(path: Path, number: int, row: Mapping[str, Any]) -> Marked:
-    """Return the text and the entities of a row.
-
-    Raises:
-        UserError: the row has none of the forms, or a position is wrong; the message names file and line.
-    """
+    """Return the text and the entities of a row."""
     try:
         marked = _label_studio(row) if _is_label_studio(row) else _flat(row)
         if not isinstance(marked.text, str) or not marked.text.strip():

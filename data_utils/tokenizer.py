@@ -182,11 +182,7 @@ def vocabulary_file(path: Path) -> Path:
 
 
 def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabulary:
-    """Return a vocabulary with the tokens of a file, one on each line, after its own; those it has are left out.
-
-    Raises:
-        UserError: the file cannot be read, or has a token that is not a word once text is normalized and split.
-    """
+    """Return a vocabulary with the tokens of a file, one on each line, after its own; those it has are left out."""
     try:
         lines = [line.strip() for line in tokens.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:

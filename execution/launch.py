@@ -61,11 +61,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    """Start the program that the options name; see :func:`main`.
-
-    Raises:
-        UserError: an option is not usable.
-    """
+    """Start the program that the options name; see :func:`main`."""
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if options.processes < 1:
         raise UserError(f"--processes {options.processes}: give a number of processes, 1 or more")
@@ -148,11 +144,7 @@ def with_threads(command: Sequence[str], processes: int, threads: Optional[int])
 
 
 def gpu_shares(processes: int, environment: Mapping[str, str]) -> List[Dict[str, str]]:
-    """Return the environment variables that divide the GPUs between the processes.
-
-    Raises:
-        UserError: there are GPUs, but fewer than processes.
-    """
+    """Return the environment variables that divide the GPUs between the processes."""
     folder = Path(GPUS)
     visible = environment.get(GPUS_OF_PROCESS)
     count = len(list(folder.iterdir())) if folder.is_dir() else 0

@@ -54,9 +54,6 @@ def read_config(sources: Sequence[Source]) -> Tree:
 
     Returns:
         The merged values with their origins.
-
-    Raises:
-        UserError: a file is missing, not JSON, not an object, has a key twice or extends itself.
     """
     tree = Tree()
     for number, source in enumerate(sources):
@@ -117,11 +114,7 @@ def _bases(extends: Any, label: str) -> Sequence[str]:
 
 
 def read_object(path: Path, flag: str = "--config") -> Dict[str, Any]:
-    """Read the object in a JSON file, which the user named after a flag.
-
-    Raises:
-        UserError: see :func:`read_config`; a syntax error is reported with line and column.
-    """
+    """Read the object in a JSON file, which the user named after a flag."""
     label = display(path)
     try:
         text = read_regular(path).decode("utf-8-sig")

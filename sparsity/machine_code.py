@@ -61,15 +61,7 @@ class _FunctionWriter:
     def loop(
         self, start: Number, end: Number, body: Callable[..., Values], sums: Sequence[ir.Value] = (), step: int = 1
     ) -> Values:
-        """Write a loop over a counter and return the counter and the sums after it.
-
-        Args:
-            start: first value of the counter.
-            end: the loop runs while the counter is below this.
-            body: writes the body, given the counter and the present sums; returns the new sums.
-            sums: values before the loop.
-            step: added to the counter after each pass.
-        """
+        """Write a loop over a counter and return the counter and the sums after it."""
         builder, first = self.builder, [_size(start), *sums]
         before = builder.block
         check, work, after = (builder.append_basic_block(name) for name in ("check", "work", "after"))

@@ -46,11 +46,7 @@ def task_class(name: str) -> Any:
 
 
 def check_metric(config: TrainingConfig, task: str) -> None:
-    """Refuse an ``evaluation.metric`` that the task's evaluation does not have; only if one is set, TensorFlow loads.
-
-    Raises:
-        UserError: there is no such score.
-    """
+    """Refuse an ``evaluation.metric`` that the task's evaluation does not have; only if one is set, TensorFlow loads."""
     metric = config.evaluation.metric
     if metric is not None:
         names = task_class(task).metrics(config)
@@ -84,9 +80,6 @@ def train(
     Returns:
         The run's folder, scores, history and model. Its memory is freed once nothing refers to it, at the latest by the
         next call.
-
-    Raises:
-        UserError: something that the user can fix in config, data or disk; the message is one line.
 
     Example:
         >>> result = train("pretraining", "configs/pretraining/pretrain_tiny_128_speedrun.json", dataset_dir="data/128")
@@ -157,11 +150,7 @@ class RestoredTask(NamedTuple):
 
 
 def prediction_config(precision: str = "float32", **settings: Any) -> TrainingConfig:
-    """Return the config of a model that is restored to predict; ``settings`` are fields of it.
-
-    Raises:
-        UserError: a setting has a value of another kind.
-    """
+    """Return the config of a model that is restored to predict; ``settings`` are fields of it."""
     fixed = {
         "do_training": False,
         "do_validation": False,
@@ -181,9 +170,6 @@ def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> Re
         start: the checkpoint.
         name: name of its task.
         config: from :func:`prediction_config`.
-
-    Raises:
-        UserError: the checkpoint lacks weights of the model, whose predictions would be random.
     """
     with waiting("reading the model"):
         from training.initial_weights import refuse_random_weights, resolved_architecture
@@ -217,9 +203,6 @@ def load(
         max_seq_length: tokens of a text at most; by default as in training.
         pooling, prompt, normalize: how a text becomes an embedding, see ``python -m tasks.embed --help``.
         precision: ``float32``, or ``bfloat16``, which some processors compute faster, with three digits.
-
-    Raises:
-        UserError: there is no such checkpoint, or it is not one of the task.
 
     Example:
         >>> model = load("runs/reviews")  # doctest: +SKIP

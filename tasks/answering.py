@@ -63,9 +63,6 @@ class Model:
         Args:
             texts: for answers to questions, pairs of question and context.
             options: those of the task, such as ``top=10`` for the blanks of a pre-trained model.
-
-        Raises:
-            UserError: the task takes another number of texts, or cannot use a text.
         """
         single = not isinstance(texts, list)
         samples = [checked(each) for each in ([texts] if single else texts)]
@@ -101,11 +98,7 @@ class Model:
 
 
 def checked(texts: Any) -> Tuple[str, ...]:
-    """Return a text or several as a sample.
-
-    Raises:
-        UserError: one is empty or no text.
-    """
+    """Return a text or several as a sample."""
     sample = texts if isinstance(texts, tuple) else (texts,)
     kinds = [type(text).__name__ for text in sample if not isinstance(text, str)]
     if kinds or not sample:
@@ -124,9 +117,6 @@ def load_model(checkpoint: str, key: str, task: Optional[str] = None, **options:
     Args:
         key: the flag or function that named the checkpoint, for messages.
         options: those of :func:`restored_model`.
-
-    Raises:
-        UserError: there is no such checkpoint, or it is not one of the task.
     """
     start = open_pretrained(checkpoint, key)
     if task is not None and task not in TASKS:
@@ -155,11 +145,7 @@ def restored_model(
     normalize: bool = False,
     precision: str = FLOAT32,
 ) -> Model:
-    """Return the model of a checkpoint; by default, all is as the checkpoint says.
-
-    Raises:
-        UserError: the checkpoint is not one of the task, or there is no such number format.
-    """
+    """Return the model of a checkpoint; by default, all is as the checkpoint says."""
     if precision not in PRECISIONS:
         raise UserError(f"precision is {precision}; set it to one of {', '.join(PRECISIONS)}")
     if task not in TASKS:

@@ -54,12 +54,7 @@ TAGS = "prediction"  # the field of the tags in Hugging Face's JSON lines
 
 
 def classify(options: argparse.Namespace) -> List[str]:
-    """Return the lines to print; with a file, write its predictions.
-
-    Raises:
-        UserError: there is no such checkpoint, it is not a classifier, the task needs another number of texts, or the
-            file cannot be used.
-    """
+    """Return the lines to print; with a file, write its predictions."""
     check_options(options)
     if options.glue_task not in (None, *BENCHMARK_TASKS):
         raise UserError(f"--glue-task: there is no task {options.glue_task}; there are {', '.join(BENCHMARK_TASKS)}")

@@ -38,11 +38,7 @@ from utilities.progress import waiting
 
 
 def embed(options: argparse.Namespace) -> List[str]:
-    """Write the embeddings of the texts in a file, and return the lines to print.
-
-    Raises:
-        UserError: there is no such checkpoint, or one of the files cannot be used.
-    """
+    """Write the embeddings of the texts in a file, and return the lines to print."""
     source, output = options.file, options.output
     if output.suffix != ".npy":
         raise UserError(f"{OUTPUT}: {output} must end with .npy")

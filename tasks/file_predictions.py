@@ -74,11 +74,7 @@ def is_table(source: Path) -> bool:
 
 
 def check_files(source: Path, output: Path) -> None:
-    """Check that ``output`` is a new file in a folder that exists, and for a table that its suffix is known.
-
-    Raises:
-        UserError: it is not.
-    """
+    """Check that ``output`` is a new file in a folder that exists, and for a table that its suffix is known."""
     if is_table(source) and output.suffix.lower() not in SUFFIXES:
         raise UserError(f"{OUTPUT}: {output} must end with {', '.join(SUFFIXES)}")
     if output.resolve() == source.resolve():
@@ -87,11 +83,7 @@ def check_files(source: Path, output: Path) -> None:
 
 
 def check_new_file(output: Path) -> None:
-    """Check that ``output`` does not exist, and that its folder does.
-
-    Raises:
-        UserError: the file exists, or its folder does not.
-    """
+    """Check that ``output`` does not exist, and that its folder does."""
     if output.exists():
         raise UserError(f"{OUTPUT}: {output} exists already; remove it, or name another file")
     if not output.parent.is_dir():
@@ -99,11 +91,7 @@ def check_new_file(output: Path) -> None:
 
 
 def token_field(source: Path) -> Optional[str]:
-    """Return the field of JSON Lines that has a list of words, ``{"tokens": ["EU", "acts"]}``; None if there is none.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Return the field of JSON Lines that has a list of words, ``{"tokens": ["EU", "acts"]}``; None if there is none."""
     _, row = next(read_rows(source), (0, {}))
     return next((name for name in TOKEN_FIELDS if isinstance(row.get(name), list)), None)
 
@@ -121,11 +109,7 @@ def words_in(field: str) -> Sample:
 
 
 def read_texts(source: Path, column: Optional[str]) -> List[str]:
-    """Return the texts of a file: those of a table's column, or the lines of a file of another kind.
-
-    Raises:
-        UserError: the file cannot be read, or a text is missing.
-    """
+    """Return the texts of a file: those of a table's column, or the lines of a file of another kind."""
     if source.suffix.lower() in FORMATS:
         name = column or "text"
         check_columns(source, [name])
@@ -164,9 +148,6 @@ def check_rows(source: Path, read: Sample, output: Path, added: Sequence[str]) -
     Args:
         read: returns the sample of a row.
         added: the columns that predictions add.
-
-    Raises:
-        UserError: the file cannot be read, no row has a text, or a row cannot be written in the format of ``output``.
     """
     header, count = None, 0
     empty: List[int] = []
@@ -213,11 +194,7 @@ def _sample(read: Sample, row: Row) -> Optional[Sequence[str]]:
 
 
 def check_sentences(source: Path, word_column: Optional[int] = None) -> int:
-    """Check all sentences of a file in CoNLL's columns before the first prediction, and return their number.
-
-    Raises:
-        UserError: the file cannot be read, or has no words.
-    """
+    """Check all sentences of a file in CoNLL's columns before the first prediction, and return their number."""
     count = sum(1 for sentence in column_sentences(source, word_column) if words_of_columns(sentence))
     if not count:
         raise UserError(f"{source}: contains no words; name a file with a word on each line")

@@ -25,11 +25,7 @@ SHOWN = 5  # pieces for a blank
 
 
 def fill(options: argparse.Namespace) -> Iterator[str]:
-    """Yield the lines to print: each of several texts, and the fillings of its blanks.
-
-    Raises:
-        UserError: there is no such checkpoint, it has no masked-LM head, or a text cannot be used.
-    """
+    """Yield the lines to print: each of several texts, and the fillings of its blanks."""
     if bool(options.texts) == bool(options.file) or (options.text and not options.file):
         raise UserError(f"give either texts with blanks, or {FILE} (and {TEXT} for its column)")
     texts = read_texts(options.file, options.text) if options.file else options.texts

@@ -74,9 +74,6 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
 
     Args:
         fetch: whether weights and data may be fetched from huggingface.co.
-
-    Raises:
-        UserError: a file of the data set cannot be used.
     """
     config, task = loaded.config, loaded.task
     # Packs that are set have rows of the default length.

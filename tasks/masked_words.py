@@ -116,10 +116,6 @@ class MaskedWords:
             texts: the texts, with [MASK] for each blank.
             top: number of pieces for each blank.
             among: the only words to consider, among which the probabilities are; None: all pieces of the vocabulary.
-
-        Raises:
-            UserError: a text has no blank or is too long, a word is not one piece of the vocabulary, or there are no
-                pieces to show.
         """
         options = self._options(top, among)
         inputs = text_features(self.tokenizer, texts, self.longest)

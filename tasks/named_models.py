@@ -19,9 +19,6 @@ def check_named(checkpoint: str, key: str, task: Optional[str]) -> None:
     Args:
         key: the flag or function that named it, for messages.
         task: the task that the model is for; None: whatever it was trained for.
-
-    Raises:
-        UserError: there is no such checkpoint, or it is one of this project, and of another task.
     """
     check_exists(checkpoint, key)
     path = Path(checkpoint)
@@ -36,11 +33,7 @@ def check_named(checkpoint: str, key: str, task: Optional[str]) -> None:
 
 
 def check_answers(checkpoint: str, key: str) -> None:
-    """Check that a checkpoint, as far as its description says, was trained for a task with a head.
-
-    Raises:
-        UserError: there is no such checkpoint, or it has no such head.
-    """
+    """Check that a checkpoint, as far as its description says, was trained for a task with a head."""
     check_exists(checkpoint, key)
     path = Path(checkpoint)
     trained = stated_task(path)

@@ -28,9 +28,6 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
 
     Returns:
         Values by dotted name, for :func:`settings.loading.resolve`.
-
-    Raises:
-        UserError: one of the user's files is not in the format of its suffix, or lacks a column.
     """
     section, own = own_files(config, task)
     if task not in (CLASSIFICATION, SENTENCE_EMBEDDING) or own is None:

@@ -23,11 +23,7 @@ from settings.sizes import weights_key
 
 
 def check_paths(config: TrainingConfig, task: str) -> None:
-    """Refuse paths where there is nothing, with the same line as whoever opens them later.
-
-    Raises:
-        UserError: weights, vocabulary or a file of the data set are missing; the message names the path.
-    """
+    """Refuse paths where there is nothing, with the same line as whoever opens them later."""
     key, run = weights_key(config), Path(config.output_dir) / str(config.name)
     if key is not None and not run.exists():  # a run that is resumed does not read them again
         check_exists(getattr(config, key), key)
@@ -63,9 +59,6 @@ def check_files(config: TrainingConfig, task: str) -> None:
 
     Args:
         task: a name in ``model.tasks.TASKS``.
-
-    Raises:
-        UserError: a file cannot be used; the message names the file and the line.
     """
     if config.generated_dataset:
         return

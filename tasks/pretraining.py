@@ -115,11 +115,7 @@ class Pretraining:
         return [*lines, f"{math.log(self._vocabulary):8.4f} nats: uniform baseline, ln({self._vocabulary:,})"]
 
     def _open_held_out(self) -> Optional[RecordReader]:
-        """Open ``validation_dir``, or else the held-out records in ``dataset_dir``; None without either.
-
-        Raises:
-            UserError: there is none, but the config requires an evaluation.
-        """
+        """Open ``validation_dir``, or else the held-out records in ``dataset_dir``; None without either."""
         config = self._config
         if (config.generated_dataset and config.do_training) or not config.do_validation:
             return None

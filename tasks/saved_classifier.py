@@ -44,9 +44,6 @@ def class_rows(
         start: the checkpoint.
         benchmark: the task.
         trains: whether the head is trained, so that rows may begin anew.
-
-    Raises:
-        UserError: the model is evaluated without training, and has no classifier, or one of another kind.
     """
     if not isinstance(start, Pretrained):
         return None
@@ -193,11 +190,7 @@ def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
 
 
 def output_names(start: Pretrained) -> List[str]:
-    """Return the names of a model's outputs, which are ``LABEL_0`` and so on if it does not name them.
-
-    Raises:
-        UserError: there are more names than outputs, or fewer.
-    """
+    """Return the names of a model's outputs, which are ``LABEL_0`` and so on if it does not name them."""
     count, names = start.weights[CLASSIFIER].shape[0], class_names(start.settings)
     if names is not None and len(names) != count:
         raise UserError(

@@ -57,11 +57,7 @@ class Taught(NamedTuple):
 
 
 def teacher_outputs(config: TrainingConfig, benchmark: BenchmarkTask, texts: Sequence[Tuple[str, ...]]) -> Taught:
-    """Return what the config's teacher answers to texts, from a file in ``output_dir`` if it has answered before.
-
-    Raises:
-        UserError: there is no such checkpoint, or it is not one of this task with these classes.
-    """
+    """Return what the config's teacher answers to texts, from a file in ``output_dir`` if it has answered before."""
     assert config.distillation.teacher is not None
     start = open_pretrained(config.distillation.teacher, KEY)
     check_teacher(start, benchmark)

@@ -246,11 +246,7 @@ class TokenClassification(FineTuning):
         return sentences
 
     def _with_known_tags(self, sentences: Optional[Sentences]) -> Optional[Sentences]:
-        """Return sentences to score; without tags if the file's last column has something else.
-
-        Raises:
-            UserError: none of the tags of the validation data is one of the model's.
-        """
+        """Return sentences to score; without tags if the file's last column has something else."""
         if sentences is None or sentences.tags is None or self._config.generated_dataset:
             return sentences
         tags = set(chain.from_iterable(sentences.tags)) - {OUTSIDE}
@@ -303,9 +299,6 @@ def label_names(start: Optional[InitialWeights], train: Optional[Sentences], gen
 
     They are the tags of the training data, in the order of the model if it has the same tags; without training data
     they are the model's.
-
-    Raises:
-        UserError: neither has names.
     """
     settings = getattr(start, "settings", None) or {}
     known = as_usual(class_names(settings) or [])

@@ -210,9 +210,6 @@ def rewind(context: RunContext, saver: Saver, error: DivergenceError) -> Positio
 
     Returns:
         The position from which training continues.
-
-    Raises:
-        UserError: there were too many rewinds, or there is no checkpoint to go back to.
     """
     config, position = context.config, saver.position
     if position.rewinds >= config.max_rewinds:

@@ -25,11 +25,7 @@ Value = TypeVar("Value")
 
 
 def on_chief(processes: Processes, make: Callable[[], Value]) -> Optional[Value]:
-    """Call ``make`` on the chief and return its result; return None in the other processes.
-
-    Raises:
-        UserError: in all processes, if ``make`` raises one.
-    """
+    """Call ``make`` on the chief and return its result; return None in the other processes."""
     made: List[Value] = []
     processes.decide(lambda: made.append(make()))
     return made[0] if made else None
@@ -79,9 +75,6 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
         config: the config of this process.
         data: a checksum of its training samples.
         precision: the number format of its computations.
-
-    Raises:
-        UserError: in all processes, if one has another config, other data, or another number format.
     """
     if processes.is_single:
         return

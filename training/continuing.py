@@ -33,11 +33,7 @@ _NUMBER = re.compile(r"(\d+)\.ckpt")  # the updates of a run, in the names of th
 
 
 def state_to_continue(config: TrainingConfig, start: Optional[InitialWeights]) -> Optional[OptimizerState]:
-    """Return the optimizer's state in the checkpoint to start from; None unless the config asks to continue it.
-
-    Raises:
-        UserError: the checkpoint has none, or does not show how far its run is.
-    """
+    """Return the optimizer's state in the checkpoint to start from; None unless the config asks to continue it."""
     if not config.continue_pretrained or not isinstance(start, Pretrained):  # a run of this project is resumed instead
         return None
     if start.state is None:
@@ -62,11 +58,7 @@ def continued_position(config: TrainingConfig, start: Optional[InitialWeights], 
 
 
 def check_length(position: Position, data: TrainingData) -> None:
-    """Refuse to continue a training that has ended.
-
-    Raises:
-        UserError: the checkpoint has as many updates as the run.
-    """
+    """Refuse to continue a training that has ended."""
     if position.checkpoint is None and position.step >= data.plan.updates:
         raise UserError(
             f"{KEY}: the checkpoint has {position.step:,} updates, and the run ends after {data.plan.updates:,}; set"
@@ -77,11 +69,7 @@ def check_length(position: Position, data: TrainingData) -> None:
 def adopt_state(
     context: RunContext, start: Optional[InitialWeights], built: BuiltModel, optimizer: keras.optimizers.Optimizer
 ) -> None:
-    """Give a compiled model's optimizer the moments and the number of updates of a checkpoint to continue.
-
-    Raises:
-        UserError: the checkpoint lacks the moments of a weight, or has those of a model of other sizes.
-    """
+    """Give a compiled model's optimizer the moments and the number of updates of a checkpoint to continue."""
     state = state_to_continue(context.config, start)
     if state is None:
         return

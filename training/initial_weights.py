@@ -221,9 +221,6 @@ def check_stages(config: TrainingConfig, architecture: Architecture, platform: P
     """Check that the stages are those of the model, whose size may be known only from its weights.
 
     On one device stages do not matter, and :func:`training.building.build_model` makes one of them.
-
-    Raises:
-        UserError: the stages are laid out on several devices and do not fit the model.
     """
     layers = architecture.num_hidden_layers
     if fits_stages(config, architecture):

@@ -25,11 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def configured_processes(config: TrainingConfig) -> Processes:
-    """Return the processes that train together, not yet joined.
-
-    Raises:
-        UserError: the processes cannot share an update evenly.
-    """
+    """Return the processes that train together, not yet joined."""
     processes = processes_for(config.execution.platform)
     parts = config.global_batch.micro_batches
     if parts % processes.count:

@@ -120,9 +120,6 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
     With ``resume`` that is the run ``output_dir/name``. Without ``resume``, a run whose name was given by flag or by
     call is resumed if it has not ended and the config would not change its outcome: repeating a command resumes its
     run, including one whose name got a number.
-
-    Raises:
-        UserError: the run cannot be resumed at all or with this config, or another process is writing to its folders.
     """
     config = loaded.config
     run = RunFolder(Path(config.output_dir) / str(config.name))
@@ -158,11 +155,7 @@ def _unfinished(loaded: LoadedConfig, first: RunFolder) -> Optional[RunFolder]:
 
 
 def new_run(loaded: LoadedConfig, locks: FolderLocks) -> RunFolder:
-    """Create and lock the folder of a new run.
-
-    Raises:
-        UserError: it cannot be created, or the folder for checkpoints belongs to another run.
-    """
+    """Create and lock the folder of a new run."""
     config = loaded.config
     if config.save_ckpt_path:
         folder = Path(config.save_ckpt_path)
@@ -208,9 +201,6 @@ def newest_position(
         folders: locked folders in which the run's checkpoints may be; new ones will be written into the first.
         earlier: folders of earlier configs, in which its checkpoints may be, too. They are only read, because another
             run may be writing to them.
-
-    Raises:
-        UserError: there are checkpoints, but none is intact, or the first folder has those of another run.
     """
     notes: List[str] = []
     broken = []
@@ -260,11 +250,7 @@ def run_of(checkpoint: Path) -> Optional[str]:
 
 
 def check_same_data(position: Position, identity: str, dataset_dir: Optional[str]) -> None:
-    """Refuse to resume on other data.
-
-    Raises:
-        UserError: the run was begun on other data, or with another teacher.
-    """
+    """Refuse to resume on other data."""
     if position.checkpoint is None or position.checkpoint.facts is None:
         return
     begun = position.checkpoint.facts["data"]["identity"]
@@ -281,11 +267,7 @@ def check_same_data(position: Position, identity: str, dataset_dir: Optional[str
 
 
 def check_same_precision(position: Position, precision: str) -> None:
-    """Refuse to resume in another number format.
-
-    Raises:
-        UserError: the run was begun in another number format.
-    """
+    """Refuse to resume in another number format."""
     facts = (position.checkpoint.facts if position.checkpoint is not None else None) or {}
     begun = facts.get("precision", precision)
     if begun != precision:

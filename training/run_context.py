@@ -80,11 +80,7 @@ class TrainingData(NamedTuple):
 
 
 def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
-    """Open and check the data, and plan the training on it.
-
-    Raises:
-        UserError: the data does not match the config, or is not enough for one update.
-    """
+    """Open and check the data, and plan the training on it."""
     reader = task.open_data()
     factor = sequences_per_pack(reader)
     updates = training_steps(config, reader.count, factor)

@@ -43,11 +43,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, output_dir: str, name: str, task: Optional[str] = None) -> RunFolder:
-        """Create a new folder for a run, and give the run an id.
-
-        Raises:
-            UserError: the folder cannot be created.
-        """
+        """Create a new folder for a run, and give the run an id."""
         path = Path(output_dir) / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,11 +90,7 @@ class RunFolder:
         self.write(DATASET, dataset)
 
     def recorded_config(self) -> Dict[str, Any]:
-        """Return the config with which the run was last begun or resumed.
-
-        Raises:
-            UserError: the files that a resume needs are missing or damaged.
-        """
+        """Return the config with which the run was last begun or resumed."""
         if self.identity is None:
             raise UserError(f"resume: {self.history.path} is missing or lacks the run's id; {RESTORE}")
         path = self.path / RESOLVED
@@ -159,11 +151,7 @@ class FolderLocks(contextlib.ExitStack):
     """
 
     def lock(self, folder: Path) -> None:
-        """Lock an existing folder.
-
-        Raises:
-            UserError: another run has locked it, or nothing can be written there.
-        """
+        """Lock an existing folder."""
         try:
             file = self.enter_context((folder / LOCK).open("a+", encoding="utf-8"))
         except OSError as error:

@@ -48,11 +48,7 @@ def differences_by_field(config: TrainingConfig, recorded: Mapping[str, Any]) ->
 
 
 def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
-    """Refuse to resume a run with another config.
-
-    Raises:
-        UserError: the config would change the outcome; the message names every field that does.
-    """
+    """Refuse to resume a run with another config."""
     fields = differences_by_field(config, recorded)
     if config.new_length:
         fields = {name: text for name, text in fields.items() if name not in LENGTHS}

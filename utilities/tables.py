@@ -119,11 +119,7 @@ def tab_separated_rows(
 
 
 def _unquoted_rows(path: Path) -> Iterator[Line]:
-    """Yield the rows of a tab-separated file, in which texts are not quoted.
-
-    Raises:
-        UserError: a text is quoted as in CSV, as pandas writes those with quotation marks.
-    """
+    """Yield the rows of a tab-separated file, in which texts are not quoted."""
     for number, row in tab_separated_rows(path):
         quoted = next((value for value in (row or {}).values() if QUOTED_AS_CSV.fullmatch(value)), None)
         if quoted is not None:
@@ -373,11 +369,7 @@ def _encoding(beginning: bytes) -> str:
 
 
 def _text_lines(path: Path, blank: bool = True) -> Iterator[Tuple[int, str]]:
-    """Yield the lines of a file that are not empty, with their numbers from 1; only a line feed ends a line.
-
-    Args:
-        blank: whether to yield lines of white space, too.
-    """
+    """Yield the lines of a file that are not empty, with their numbers from 1; only a line feed ends a line."""
     lines = ((number, line.rstrip("\r\n")) for number, line in enumerate(read_lines(path), start=1))
     return ((number, line) for number, line in lines if (line if blank else line.strip()))
 

@@ -89,9 +89,6 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
         vocabulary: its ``vocab.txt``, if it has one. The tables of a model of this project are cut to its pieces; those
             of other models are not changed.
         encoder_only: whether to leave out the heads.
-
-    Raises:
-        UserError: the checkpoint is not complete, cannot be read, or does not belong to the vocabulary.
     """
     weights = {**start.neutral_weights, **start.weights}
     if encoder_only:

@@ -144,11 +144,7 @@ def _clear(folder: Path) -> None:
 
 
 def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -> BertConfig:
-    """Return the config of an exported model.
-
-    Raises:
-        UserError: the checkpoint lacks a value that the config needs.
-    """
+    """Return the config of an exported model."""
     if start.own:
         config = _own_config(start, exported)
     else:
@@ -188,16 +184,7 @@ def _class_names(start: Pretrained, classes: int) -> List[str]:
 def _write_tokenizer(
     start: Pretrained, folder: Path, vocabulary: Path, lower_case: Optional[bool], positions: int
 ) -> None:
-    """Write the tokenizer's files to ``folder``; another project's files are copied unless the arguments differ.
-
-    Args:
-        start: the checkpoint.
-        folder: the exported folder.
-        vocabulary: path of ``vocab.txt`` or ``tokenizer.json``.
-        lower_case: whether text is lower-cased; None: as the checkpoint or the vocabulary says, or else as guessed
-            from the vocabulary.
-        positions: number of tokens of the longest sequence.
-    """
+    """Write the tokenizer's files to ``folder``; another project's files are copied unless the arguments differ."""
     words = read_vocabulary(vocabulary)
     (folder / VOCABULARY_NAME).write_bytes(words.content)
     if not start.own and start.folder is not None and vocabulary == start.vocabulary and lower_case is None:

@@ -45,9 +45,6 @@ def write_saved_model(folder: Path, head: Head, trained: Mapping[str, Any]) -> L
         head: the kind of model.
         trained: fields of :class:`model.architecture.Architecture` that the checkpoint decides; those of the layers'
             parts leave out the weights that the export adds for Hugging Face, such as biases of zeros.
-
-    Raises:
-        UserError: the model has a head that is not a task's, or lacks weights.
     """
     written = open_pretrained(str(folder), FLAG)
     settings = embedding_settings(written) if head is EMBEDDING else None

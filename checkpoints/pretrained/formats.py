@@ -113,11 +113,7 @@ def is_weights_file(path: Path) -> bool:
 
 
 def open_weights_file(path: Path, key: str) -> Weights:
-    """Open a file, or all files of an index, as weights by PyTorch's names; see :func:`is_weights_file`.
-
-    Raises:
-        UserError: a file is missing or cannot be read.
-    """
+    """Open a file, or all files of an index, as weights by PyTorch's names; see :func:`is_weights_file`."""
     if not path.name.endswith(INDEX):
         format = _find_format(path)
         assert format is not None, path

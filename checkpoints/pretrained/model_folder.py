@@ -78,11 +78,7 @@ def config_file(folder: Path) -> Optional[Path]:
 
 
 def read_config(folder: Path, key: str) -> Dict[str, Any]:
-    """Read the model's settings from Hugging Face's or Google's file, or from a run's config; ``_path`` is the file.
-
-    Raises:
-        UserError: there is none, or it cannot be read.
-    """
+    """Read the model's settings from Hugging Face's or Google's file, or from a run's config; ``_path`` is the file."""
     path = config_file(folder)
     if path is None:
         raise UserError(f"{key}: {folder} has weights but no {CONFIG} ({GOOGLE_CONFIG}); put it there")
@@ -92,11 +88,7 @@ def read_config(folder: Path, key: str) -> Dict[str, Any]:
 
 
 def read_architecture(config: Dict[str, Any], key: str) -> Dict[str, Any]:
-    """Return the fields of :class:`model.architecture.Architecture` for settings from :func:`read_config`.
-
-    Raises:
-        UserError: the model is not a BERT, or has parts that this project does not support.
-    """
+    """Return the fields of :class:`model.architecture.Architecture` for settings from :func:`read_config`."""
     try:
         settings = _Settings.model_validate(config)
     except ValidationError as error:

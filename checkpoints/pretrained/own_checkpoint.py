@@ -96,11 +96,7 @@ class OwnWeights(NamedTuple):
 
 
 def open_own(prefix: Path, key: str) -> OwnWeights:
-    """Open a TensorFlow checkpoint that training wrote; ``prefix`` is its path without ``.index``.
-
-    Raises:
-        UserError: the checkpoint cannot be read, or does not contain a model of this project.
-    """
+    """Open a TensorFlow checkpoint that training wrote; ``prefix`` is its path without ``.index``."""
     saved, integers = _variables(open_tensorflow(prefix)), _variables(open_tensorflow(prefix, integers=True))
     saved = _with_dense_matrices(saved, integers)
     blocks = {name.split("/", 1)[0] for name in saved}
@@ -168,15 +164,7 @@ def part_of(weight: Weight, index: int, parts: int, transposed: bool) -> Weight:
 
 
 def _with_dense_matrices(saved: Weights, integers: Weights) -> Weights:
-    """Replace the blocks of each block-sparse layer by the dense matrix, with zeros where no block exists.
-
-    Args:
-        saved: floating-point arrays by their names in the checkpoint; a sparse layer's array is ``…/blocks``.
-        integers: integer arrays, which include ``…/positions`` and ``…/matrix_shape`` for each sparse layer.
-
-    Raises:
-        UserError: one of these is missing or cannot be read.
-    """
+    """Replace the blocks of each block-sparse layer by the dense matrix, with zeros where no block exists."""
     dense = dict(saved)
     for name in saved:
         if not name.endswith(f"/{_BLOCKS}"):

@@ -322,9 +322,6 @@ def resize_vocabulary(weight: Weight, rows: int, vocabulary: Optional[Path], ori
         rows: the required number of rows.
         vocabulary: the ``vocab.txt`` of the weights.
         origin: their origin, for messages.
-
-    Raises:
-        UserError: word pieces would be lost.
     """
     value = weight.value()
     if rows >= len(value):

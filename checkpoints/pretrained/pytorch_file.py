@@ -141,12 +141,7 @@ class _TensorUnpickler(pickle.Unpickler):
 
 
 def _unpickled(data: bytes) -> Any:
-    """Return the content of a pickle as plain values and ``Tensor`` objects.
-
-    Raises:
-        _RefusedError: the pickle asks for more than tensors.
-        Exception: the pickle is damaged; the unpickler raises errors of many kinds.
-    """
+    """Return the content of a pickle as plain values and ``Tensor`` objects."""
     _check_instructions(data)
     return _TensorUnpickler(io.BytesIO(data)).load()
 
@@ -169,11 +164,7 @@ def _check_instructions(data: bytes) -> None:
 
 
 def open_pytorch_file(path: Path) -> Weights:
-    """Return the weights of a ``pytorch_model.bin`` by the names in the file.
-
-    Raises:
-        UserError: the file is damaged, is of the format before PyTorch 1.6, or its pickle asks for more than tensors.
-    """
+    """Return the weights of a ``pytorch_model.bin`` by the names in the file."""
     if not zipfile.is_zipfile(path):
         with readable(str(path)), open(path, "rb") as stream:
             if stream.read(1) != _PICKLE:

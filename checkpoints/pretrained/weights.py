@@ -49,11 +49,7 @@ class Weight:
     location: str
 
     def value(self) -> np.ndarray:
-        """Read the array as float32, whatever its floating-point format in the file.
-
-        Raises:
-            UserError: the array cannot be read, or has numbers that are quantized or not finite.
-        """
+        """Read the array as float32, whatever its floating-point format in the file."""
         with readable(self.location):
             array = np.asarray(self.read())
             if array.shape != self.shape:

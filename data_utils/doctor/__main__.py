@@ -68,9 +68,6 @@ def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
     Args:
         folder: The folder of the record files.
         vocabulary_file: The vocabulary; None: the one in the folder.
-
-    Raises:
-        UserError: There are no record files, or none of them has pre-training records.
     """
     files = list_record_files(folder)
     wrong: list[str] = []

@@ -152,11 +152,7 @@ def read_records(path: Path) -> Iterator[bytes | RecordError]:
 
 
 def find_features(files: list[Path], manifest: Manifest | None, vocab_size: int) -> FeatureSpec:
-    """Return the features that the manifest describes, or otherwise those of the first record that can be read.
-
-    Raises:
-        UserError: None of the files has pre-training records.
-    """
+    """Return the features that the manifest describes, or otherwise those of the first record that can be read."""
     names = ["max_seq_length", "max_predictions_per_seq"]
     if manifest is not None and manifest.format == PACKS_FORMAT:
         names = ["max_seq_length", "max_predictions_per_pack", "max_sequences_per_pack"]

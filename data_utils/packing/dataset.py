@@ -76,9 +76,6 @@ def pack_dataset(
     Returns:
         The path of the packs' manifest.
 
-    Raises:
-        UserError: input, output or a setting cannot be used.
-
     Example:
         >>> pack_dataset(Path("data/128"), Path("data/128-packed"), 3)  # doctest: +SKIP
         PosixPath('data/128-packed/manifest.json')
@@ -134,15 +131,7 @@ def _pack(
     overwrite: bool,
     planned: Optional[_Planned] = None,
 ) -> Optional[_Planned]:
-    """Plan the packs of one folder and write them, up to the manifest, unless that is done.
-
-    Args:
-        choices: the settings that determine the packs, as the recipe lists them.
-        planned: the plan, if it is known.
-
-    Returns:
-        The plan of the source's held-out records, whose packs have the same sizes; None if there are none.
-    """
+    """Plan the packs of one folder and write them, up to the manifest, unless that is done."""
     if prepare_folder(
         output, {"input": identify_files(source.reader.paths, ends_only=True), "packs": choices}, overwrite
     ):
@@ -249,9 +238,6 @@ def choose_max_predictions(
         needed: the largest number of masked positions in a pack.
         held_out: the largest number in a pack of held-out records, which has the same P.
         requested: the user's choice of P, if there is one.
-
-    Raises:
-        UserError: a pack needs more than the user chose, or cannot have as many.
     """
     most = max(needed, held_out)
     if requested is not None:

@@ -82,9 +82,6 @@ def plan_packing(
     Returns:
         A plan in which every sequence has exactly one slot.
 
-    Raises:
-        UserError: an argument cannot be used; the message names it and says why.
-
     Example:
         >>> plan = plan_packing([0, 4, 2, 0], max_sequence_length=5, max_sequences_per_pack=2)  # 4 of 2, 2 of 3 tokens
         >>> dict(zip(plan.packs, plan.repeats)), plan.efficiency

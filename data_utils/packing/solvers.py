@@ -145,11 +145,7 @@ class _Program:
         self._random = np.random.default_rng(0)
 
     def solve(self, counts: Sequence[int], known: Iterable[Pack]) -> Tuple[List[Pack], List[float], int]:
-        """Find the fewest packs for a histogram; ``known`` packs have space for all its sequences.
-
-        Returns:
-            The packs in use, the most used first; how often each is used; and a proven bound on the number of packs.
-        """
+        """Find the fewest packs for a histogram; ``known`` packs have space for all its sequences."""
         present = np.flatnonzero(counts) + 1
         scale = sum(counts) / SEQUENCES
         demand = np.array([counts[length - 1] for length in present.tolist()], float) / scale

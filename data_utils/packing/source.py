@@ -43,11 +43,7 @@ class Source(NamedTuple):
 
     @classmethod
     def open(cls, folder: Path) -> Source:
-        """Examine a folder of ``*.tfrecord`` files; index files and a manifest are used if they exist.
-
-        Raises:
-            UserError: there are no records, or records of another kind.
-        """
+        """Examine a folder of ``*.tfrecord`` files; index files and a manifest are used if they exist."""
         files = RecordFiles(folder)
         manifest = files.manifest
         if manifest is not None and manifest.format != SEQUENCES_FORMAT:

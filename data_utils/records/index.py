@@ -41,9 +41,6 @@ def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
 
     Returns:
         int64 ``(records + 1,)``: record ``i`` is the bytes ``[result[i], result[i + 1])``.
-
-    Raises:
-        UserError: ``path`` is not an index, or not of a file of this size.
     """
     try:
         text = path.read_bytes()

@@ -240,11 +240,7 @@ _Placed = Tuple[str, _Question]  # the place of a question in the file, and the 
 
 
 def _contexts(document: Any) -> Iterator[Tuple[str, str, List[_Placed]]]:
-    """Yield the title, the text and the questions of each context.
-
-    Raises:
-        ValidationError: the document has none of the forms.
-    """
+    """Yield the title, the text and the questions of each context."""
     if isinstance(document, list):
         document = {"data": document}
     data = document.get("data") if isinstance(document, dict) else None
@@ -269,11 +265,7 @@ def _contexts(document: Any) -> Iterator[Tuple[str, str, List[_Placed]]]:
 
 
 def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
-    """Return a data set from decoded JSON.
-
-    Raises:
-        UserError: something is missing, of another type, or duplicate.
-    """
+    """Return a data set from decoded JSON."""
     try:
         contexts = list(_contexts(document))
     except ValidationError as error:

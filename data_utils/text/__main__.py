@@ -152,11 +152,7 @@ def _run_steps(options: argparse.Namespace) -> None:
 
 
 def prepare(arguments: list[str]) -> None:
-    """Run the whole preparation, for a program that handles its errors.
-
-    Raises:
-        UserError: An option or the text cannot be used.
-    """
+    """Run the whole preparation, for a program that handles its errors."""
     _run(_parser().parse_args(arguments))
 
 

@@ -50,9 +50,6 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], Any]]:
     Yields:
         The file on disk, whose position is the progress, and a binary file of its text, the same if not compressed.
         Reading the latter raises a ``UserError`` if the file is damaged or cut off.
-
-    Raises:
-        UserError: The compression needs a package that is not installed.
     """
     readers = dict(_KINDS.values())
     with open(path, "rb") as raw:

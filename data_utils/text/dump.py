@@ -33,11 +33,7 @@ _BEGIN_OF_BRACKETS = re.compile(r"([(（])[\s,;，；]+")
 
 
 def check_dump(path: Path) -> None:
-    """Reject a dump that WikiExtractor cannot read, or the beginning of one, before any work.
-
-    Raises:
-        UserError: The file is missing, cut off or not a MediaWiki dump, or WikiExtractor is not installed.
-    """
+    """Reject a dump that WikiExtractor cannot read, or the beginning of one, before any work."""
     if path.is_dir():
         raise UserError(f"{path}: a folder, not a dump; for WikiExtractor's folders use --wikiextractor")
     if not path.is_file():
@@ -60,9 +56,6 @@ def read_dump(path: Path, work: Path, processes: int) -> Positioned:
         path: The dump.
         work: Folder for the articles; the user of this function deletes it.
         processes: Number of WikiExtractor's processes.
-
-    Raises:
-        UserError: WikiExtractor fails, or finds no article.
     """
     yield from read_files(_extracted_files(path, work, processes), _read_tidied)
 

@@ -93,11 +93,7 @@ def look(
 
 
 def check_words(text: str) -> None:
-    """Refuse a text in which too many words are longer than WordPiece reads.
-
-    Raises:
-        UserError: More than a fifth of the characters are in such words.
-    """
+    """Refuse a text in which too many words are longer than WordPiece reads."""
     letters = sum(map(len, text.split()))
     unreadable = sum(len(match.group()) for match in LONG_WORD.finditer(text)) / max(letters, 1)
     if unreadable > MOST_UNREADABLE:
@@ -127,9 +123,6 @@ def check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, lower_case: bool, o
     Args:
         lower_case: Whether the text is lower-cased.
         output: Folder of the records that would be made, which can be used again.
-
-    Raises:
-        UserError: More than a fifth of the tokens are [UNK]; the message names the cause.
     """
     beginning = b""
     for document in read_documents(corpus.files):

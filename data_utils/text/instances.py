@@ -89,11 +89,7 @@ def use_one_tokenizer_thread() -> None:
 
 
 def check_settings(settings: Settings) -> None:
-    """Reject settings that no record can satisfy.
-
-    Raises:
-        UserError: A setting is out of range; the message names it and its limit.
-    """
+    """Reject settings that no record can satisfy."""
     length, most = settings.max_seq_length, settings.max_seq_length - SPECIAL_IN_PAIR
     if length < MIN_SEQ_LENGTH:
         raise UserError(f"--max-seq-length {length}: too short, at least {MIN_SEQ_LENGTH}")

@@ -46,11 +46,7 @@ _WIKITEXT_HEADING = re.compile(r"^\s*=( =)+ .* =( =)+\s*$")
 
 
 def read_files(files: Sequence[Path], reader: Reader) -> Positioned:
-    """Yield the documents of files that may be compressed.
-
-    Raises:
-        UserError: A file is damaged or cut off.
-    """
+    """Yield the documents of files that may be compressed."""
     before = 0
     for path in files:
         with opened(path) as (raw, stream):
@@ -182,12 +178,7 @@ def read_wikitext(path: Path, stream: IO[bytes]) -> Documents:
 
 
 def check_parquet(files: Sequence[Path], column: str) -> None:
-    """Check the footers of Parquet files, which are at their ends, before any work.
-
-    Raises:
-        UserError: A file is damaged, cut off or not a Parquet file, or has no such column of text; or the package
-            pyarrow is not installed.
-    """
+    """Check the footers of Parquet files, which are at their ends, before any work."""
     try:
         from pyarrow import types
     except ImportError as error:
@@ -208,11 +199,7 @@ def check_parquet(files: Sequence[Path], column: str) -> None:
 
 
 def read_parquet(files: Sequence[Path], column: str) -> Positioned:
-    """Yield a document for each row of Parquet files, reading one row group at a time.
-
-    Raises:
-        UserError: A file is damaged.
-    """
+    """Yield a document for each row of Parquet files, reading one row group at a time."""
     import pyarrow
 
     before = 0
@@ -232,11 +219,7 @@ def read_parquet(files: Sequence[Path], column: str) -> Positioned:
 
 
 def read_hub(stream: HubStream, column: str) -> Positioned:
-    """Yield a document for each row of a data set of the hub; the position is the length of the text so far.
-
-    Raises:
-        UserError: The data cannot be read, or has no such column.
-    """
+    """Yield a document for each row of a data set of the hub; the position is the length of the text so far."""
     length = 0
     with reading_errors(stream.name):
         for number, row in enumerate(stream.rows, 1):

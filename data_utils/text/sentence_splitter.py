@@ -108,11 +108,7 @@ def load_parameters(path: Path) -> PunktParameters:
 
 
 def has_trained_model(language: str) -> bool:
-    """Return whether NLTK's trained Punkt model (package ``punkt_tab``) is installed for a language.
-
-    Raises:
-        UserError: The name is not possible for a language.
-    """
+    """Return whether NLTK's trained Punkt model (package ``punkt_tab``) is installed for a language."""
     if not re.fullmatch(r"[\w-]+", language):
         raise UserError(f"--language {language}: not a name of a Punkt model; name one such as english or german")
     try:
@@ -124,11 +120,7 @@ def has_trained_model(language: str) -> bool:
 
 @functools.lru_cache(maxsize=2)
 def load_splitter(model: str) -> Splitter:
-    """Return the splitter of one of NLTK's models (``english``), or of a ``.json`` file of ``save_parameters``.
-
-    Raises:
-        UserError: The model is damaged, or not installed on this machine.
-    """
+    """Return the splitter of one of NLTK's models (``english``), or of a ``.json`` file of ``save_parameters``."""
     if model.endswith(".json"):
         return Splitter(load_parameters(Path(model)))
     try:

@@ -161,9 +161,6 @@ def write_sentences(
         workers: Where the shards are made; the output does not depend on them.
         max_bad_articles: Maximum number of rejected documents; one more ends the run.
         overwrite: Whether a corpus of other input or settings in the folder may be replaced.
-
-    Raises:
-        UserError: The input is broken or contains no prose, or the folder contains something else.
     """
     model = settings.language if has_trained_model(settings.language) else "trained on the input"
     recipe = {"input": source.identity(), "text": {**settings._asdict(), "punkt": model}}

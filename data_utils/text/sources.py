@@ -230,9 +230,6 @@ def refuse_options(options: argparse.Namespace, defaults: Mapping[str, Any], rea
         options: Of the command line.
         defaults: Names and defaults of those that have no effect.
         reason: Why, and what to do.
-
-    Raises:
-        UserError: One has another value than its default.
     """
     for name, default in defaults.items():
         if getattr(options, name) != default:

@@ -151,9 +151,6 @@ def train_vocabulary(
         lower_case: Whether text is lower-cased and, unless they are kept, stripped of accents, as for BERT "uncased".
         min_frequency: Minimum number of occurrences of a pair of pieces to be merged.
         keep_accents: Whether accents are kept although text is lower-cased.
-
-    Raises:
-        UserError: The size is out of range, or the files beside ``output`` would not say how text is normalized.
     """
     check_size(size)
     rules = TokenizerRules(strip_accents=False) if keep_accents else USUAL_RULES

@@ -22,9 +22,6 @@ def use_device(device: str) -> None:
 
     Args:
         device: ``auto``, ``cpu`` or ``gpu``.
-
-    Raises:
-        UserError: there is no GPU.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if (device == "cpu" and gpus) or (device == "auto" and not gpus and _may_see_gpus() and nvidia_gpus()):
@@ -74,9 +71,6 @@ def pipeline_devices(count: Optional[int]) -> List[str]:
     Args:
         count: number of devices; None: all GPUs, or the one CPU. A CPU is divided into that many logical devices,
             which share its cores and memory.
-
-    Raises:
-        UserError: there are fewer GPUs.
     """
     gpus = tf.config.get_visible_devices("GPU")
     if gpus:

@@ -206,11 +206,7 @@ class CheckedObjective:
 
 @contextlib.contextmanager
 def failed_checks_reported() -> Iterator[None]:
-    """Within the block, report a failed :class:`FiniteCheck` to the user.
-
-    Raises:
-        UserError: a tensor was not finite.
-    """
+    """Within the block, report a failed :class:`FiniteCheck` to the user."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:

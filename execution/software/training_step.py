@@ -106,12 +106,7 @@ class UpdateRule:
         return tf.add_n([sums[name] * weights[name] for name in self.objective.losses])
 
     def _apply(self, gradients: List[tf.Tensor]) -> Tensors:
-        """Update the weights with the reduced gradients of all micro batches.
-
-        Returns:
-            Values of the update to report, name → float32 scalar: in low-precision formats, whether the gradients
-            overflowed (0 or 1) and the automatic loss scale.
-        """
+        """Update the weights with the reduced gradients of all micro batches."""
         if self._collectives is not None:
             devices = [variable.device for variable in self.variables]
             gradients = [dense_float32(gradient) for gradient in gradients]

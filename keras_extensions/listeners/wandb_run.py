@@ -97,11 +97,7 @@ class WandbRun(Listener):
         self._run, self._ended = None, True
 
     def _start(self) -> None:
-        """Start the W&B run, offline if there is no login or the server does not answer.
-
-        Raises:
-            UserError: W&B refuses the settings.
-        """
+        """Start the W&B run, offline if there is no login or the server does not answer."""
         if self._run is not None or self._ended:
             return
         wandb = self._wandb

@@ -221,9 +221,6 @@ def choose(
         lengths: Tokens of a row, one or two numbers.
         start_from: Folder of released weights, which decide vocabulary and sizes; None: random weights.
         given: Values of the config by dotted name that the user set, of the right types.
-
-    Raises:
-        UserError: The time is too short for the text, or the text is too short.
     """
     given = given or {}
     if text.is_whole and text.megabytes * (1 - text.repeated) < 2 * SMALLEST_BLOCK / 1e6:

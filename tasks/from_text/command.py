@@ -208,11 +208,7 @@ class Decision(NamedTuple):
     notes: Tuple[str, ...]
 
     def measured(self, options: argparse.Namespace) -> Decision:
-        """Return this decision after some updates were timed, which shows what this machine can do; write it down.
-
-        Raises:
-            UserError: The time is too short.
-        """
+        """Return this decision after some updates were timed, which shows what this machine can do; write it down."""
         print("\n=== timing some updates", flush=True)
         with self.folder.step("timing"):
             with waiting("loading TensorFlow"):
@@ -251,11 +247,7 @@ def changed_lines(before: Recipe, now: Recipe) -> List[str]:
 
 
 def decide(options: argparse.Namespace, others: Sequence[str], started: float) -> Decision:
-    """Look at text and machine, choose a recipe, and write the plan, or return the one that is there.
-
-    Raises:
-        UserError: There is no text, too little time, or the folder is another command's.
-    """
+    """Look at text and machine, choose a recipe, and write the plan, or return the one that is there."""
     purpose = PURPOSES[options.purpose]
     given = _given(others, purpose)
     _check(options)
@@ -287,11 +279,7 @@ def _recipe(options: argparse.Namespace, text: TextFacts, machine: MachineFacts,
 
 
 def _given(others: Sequence[str], purpose: Purpose) -> Dict[str, Any]:
-    """Return the values that flags of the trainings' command give, by dotted name.
-
-    Raises:
-        UserError: A flag is unknown, or of something that this command decides.
-    """
+    """Return the values that flags of the trainings' command give, by dotted name."""
     own, given = parse_flags(purpose.task, others, flags_of(_parser()))
     if own.config or own.throughput or own.schema:
         program = TASKS[purpose.task].program

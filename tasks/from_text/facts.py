@@ -136,9 +136,6 @@ def look_at_text(source: Source, min_characters: int, strips_marks: bool = False
     Args:
         min_characters: Of a document; shorter ones are left out.
         strips_marks: Whether accents will be stripped.
-
-    Raises:
-        UserError: There is no text, all documents are too short, or most words are too long to be read.
     """
     if source.kind["kind"] == "dump":  # the articles are extracted later, by another program
         megabytes = DUMP_SHARE * source.files[0].stat().st_size / 1e6

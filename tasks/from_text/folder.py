@@ -51,9 +51,6 @@ class Folder:
         Args:
             command: What identifies the command: text, hours, flags.
             facts: Text and machine in words.
-
-        Raises:
-            UserError: The folder is something else's, or was begun with another text or other options.
         """
         path = self.path / PLAN
         if not path.exists():

@@ -55,11 +55,7 @@ def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int)
 
 
 def check_parts(trainings: Sequence[Part], recipe: Recipe, given: Mapping[str, Any]) -> None:
-    """Refuse what the trainings would refuse, before their data is made.
-
-    Raises:
-        UserError: Released weights cannot be read or have no tokenizer, or a value that the user set cannot be used.
-    """
+    """Refuse what the trainings would refuse, before their data is made."""
     if recipe.start_from is not None:
         from checkpoints.pretrained.opening import open_pretrained
 

@@ -130,9 +130,6 @@ def write_pairs(data: Path, held_out: float, half: int) -> None:
         data: Folder of the data set.
         held_out: Share that is held out, as it was made.
         half: Bytes of half a passage at least.
-
-    Raises:
-        UserError: There is too little text.
     """
     files = read_corpus(data / CORPUS_FOLDER).files
     chosen = choose_held_out(files, held_out)

@@ -61,10 +61,6 @@ def introduce(membership: Membership, facts: Mapping[str, Any], times: Optional[
         membership: the processes of the run.
         facts: what all processes must share, by name; values that JSON can represent.
         times: for tests.
-
-    Raises:
-        UserError: addresses, numbers or facts contradict each other, the own port is taken, a name has no address, or
-            another process has ended.
     """
     _Introduction(membership, facts, times or Times()).run()
 
@@ -201,11 +197,7 @@ class _Introduction:
             thread.join(max(until - time.monotonic(), 0))
 
     def _wait(self) -> None:
-        """Wait for the end of all rounds; log who is missing.
-
-        Raises:
-            UserError: the processes disagree, one has ended, or a name has no address.
-        """
+        """Wait for the end of all rounds; log who is missing."""
         begun = time.monotonic()
         warn_at = begun + self._times.warn_after
         while True:

@@ -148,9 +148,6 @@ def slurm_addresses(environment: Mapping[str, str]) -> Optional[List[str]]:
     """Return ``host:port`` of every task of a Slurm job step, by task number; None if there is only one task.
 
     Only programs started by ``srun`` are job steps; a batch script is not.
-
-    Raises:
-        UserError: the variables contradict each other.
     """
     count = _slurm_number(environment, TASKS, "1")
     if count < 2 or PROCESS not in environment:
