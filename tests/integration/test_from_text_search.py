@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -108,27 +105,3 @@ def test_the_model_pools_and_scales_as_the_released_one(done: Path, released: Pa
     before, after = (load_file(each / "model.safetensors") for each in (released, done / "model"))
     name = "embeddings.word_embeddings.weight"
     assert before[name].shape == after[name].shape and not np.array_equal(before[name], after[name])
-
-
-def test_killed_while_it_trains_it_ends_with_the_same_weights(
-    text: Path, released: Path, done: Path, tmp_path: Path
-) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    for name in ("plan.json", "times.jsonl", "updates.json"):
-        shutil.copy(done / name, folder / name)
-    for name in ("data", "before"):
-        shutil.copytree(done / name, folder / name)
-    words = command(text, released, tmp_path)
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and not (folder / LENGTH / "metrics.jsonl").exists():
-            time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
-    assert process.returncode == 128 + signal.SIGTERM and not (folder / "model").exists()
-    outcome = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert outcome.returncode == 0 and "judging the released model" not in outcome.stdout, outcome.stderr
-    expected, found = (load_file(each / "model" / "model.safetensors") for each in (done, folder))
-    for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values, err_msg=name)
-    results = [read_json(each / "result.json")["recalls"] for each in (done, folder)]
-    assert results[0] == results[1]

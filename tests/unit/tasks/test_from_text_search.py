@@ -10,8 +10,12 @@ import pytest
 
 from data_utils.text.held_out import choose_held_out, select
 from tasks.from_text import search
+from tasks.from_text.choice import choose
 from tasks.from_text.command import main
-from tasks.from_text.search import HELD_OUT, PAIRS, passages, write_pairs
+from tasks.from_text.facts import MachineFacts, TextFacts
+from tasks.from_text.folder import Folder
+from tasks.from_text.parts import Part
+from tasks.from_text.search import HELD_OUT, PAIRS, adapt, passages, prepare_pairs, write_pairs
 from tests.support.runs import read_lines
 from utilities.errors import UserError
 
@@ -59,6 +63,25 @@ def test_a_passage_ends_with_a_sentence() -> None:
     assert list(passages(b"One two.\nThree four.\nFive.\nSix seven eight.\nNine", 12)) == [
         "One two. Three four.", "Five. Six seven eight."
     ]  # fmt: skip
+
+
+def test_a_pass_has_each_pair_once_and_the_released_model_is_judged_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus(tmp_path / "text", 400)
+    known = "document says in its sentence all rights are reserved by those who own them and nobody else . ,"
+    digits = [f"{mark}{digit}" for mark in ("", "##") for digit in range(10)]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *known.split(), *digits]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    text, machine = TextFacts(0.4, 80_000, 400, 0.0, "LATIN", False, False), MachineFacts(2, "", 8.0, "", "")
+    recipe = adapt(choose(text, machine, 0.5, (128,), str(tmp_path)), text)
+    judged: list[str] = []
+    monkeypatch.setattr(search, "train", lambda task, path, name: judged.append(f"{task}, {path.name}, {name}"))
+    source = ["--text", *map(str, sorted((tmp_path / "text").glob("*.txt"))), "--workers", "1"]
+    found = prepare_pairs(Folder(tmp_path / "mine", time.monotonic()), recipe, source, [Part("128", {})])
+    pairs = len(read_lines(tmp_path / "mine" / "data" / "128" / PAIRS))
+    assert recipe.with_training_tokens(found.tokens).pass_updates == pytest.approx(pairs / 32, rel=1e-3) and pairs > 100
+    assert judged == ["sentence_embedding, before.json, before"] and "masked" not in [c.name for c in recipe.choices]
 
 
 def test_too_little_text_is_refused(tmp_path: Path) -> None:
