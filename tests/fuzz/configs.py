@@ -193,12 +193,13 @@ def check_rules(loaded: LoadedConfig) -> None:
         rules["heads divide the width"] = bert.hidden_size % bert.num_attention_heads == 0
         rules["slices divide the vocabulary"] = bert.vocab_size % config.embedding_serialization_factor == 0
         rules["a position for each token"] = config.max_seq_length <= bert.max_position_embeddings
-        blocks = [block for stage in ipu.pipeline_stages or [] for block in stage]
-        rules["all layers in the stages"] = blocks.count("hid") == bert.num_hidden_layers
     if task == "pretraining":
         rules["no more predictions than tokens"] = config.max_predictions_per_seq <= config.max_seq_length
         rules["data, or none wanted"] = config.dataset_dir is not None or config.generated_dataset
-    if ipu.pipeline_stages is not None:
+    if ipu.pipeline_stages is not None:  # they are not known before the weights are, if these decide a size
+        if bert is not None:
+            layers = sum(stage.count("hid") for stage in ipu.pipeline_stages)
+            rules["all layers in the stages"] = layers == bert.num_hidden_layers
         rules["an IPU for each stage"] = len(ipu.pipeline_device_mapping or []) == len(ipu.pipeline_stages)
         shares = ipu.matmul_available_memory_proportion_per_pipeline_stage
         rules["a share for each IPU"] = shares is None or len(shares) == max(ipu.pipeline_device_mapping or [0]) + 1

@@ -13,7 +13,7 @@ from tests import ROOT
 
 PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
 # Of requirements.txt.
-RUNTIME = {"matplotlib", "nltk", "numpy", "pydantic", "safetensors", "tensorflow", "transformers"}
+RUNTIME = {"matplotlib", "nltk", "numpy", "pydantic", "safetensors", "tensorflow", "tokenizers", "transformers"}
 PEERS = {"torch", "onnxruntime"}
 PYTORCH = {"gpu_visit.py", "peers_pytorch.py", "prediction.py", "race_pytorch.py"}
 NEED_PYTORCH = ("gpu_visit", "prediction", "speed", "fine_tuning", "learning pytorch", "learning_race")
