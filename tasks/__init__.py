@@ -46,7 +46,7 @@ def task_class(name: str) -> Any:
 
 
 def check_metric(config: TrainingConfig, task: str) -> None:
-    """Refuse an ``evaluation.metric`` that the task's evaluation does not have; only if one is set, TensorFlow loads."""
+    """Refuse an ``evaluation.metric`` that the task does not have; only if one is set, TensorFlow loads."""
     metric = config.evaluation.metric
     if metric is not None:
         names = task_class(task).metrics(config)

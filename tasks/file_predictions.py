@@ -91,7 +91,7 @@ def check_new_file(output: Path) -> None:
 
 
 def token_field(source: Path) -> Optional[str]:
-    """Return the field of JSON Lines that has a list of words, ``{"tokens": ["EU", "acts"]}``; None if there is none."""
+    """Return the field of JSON Lines that has a list of words, ``{"tokens": ["EU", "acts"]}``; None: it has none."""
     _, row = next(read_rows(source), (0, {}))
     return next((name for name in TOKEN_FIELDS if isinstance(row.get(name), list)), None)
 

@@ -96,7 +96,7 @@ def record_boundaries(path: Path) -> np.ndarray:
 
 
 def intact_boundaries(path: Path) -> Tuple[np.ndarray, Optional[RecordError]]:
-    """Return the boundaries of the records before the first damaged header, and its error, or None if all are intact."""
+    """Return the boundaries of the records before the first damaged header, and its error; None: all are intact."""
     boundaries = array("q", [0])
     error: Optional[RecordError] = None
     try:
