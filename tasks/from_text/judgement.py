@@ -37,14 +37,14 @@ def judge(
     pace: Pace,
     hours: float,
     facts: Mapping[str, str],
-    read: Callable[[Folder, Recipe, Pace, float, Mapping[str, str]], Dict[str, Any]],
+    read: Callable[[Folder, Recipe, Pace], Dict[str, Any]],
     next_commands: Callable[[Path], List[Tuple[str, str]]],
 ) -> None:
-    """Write result, as ``read`` returns it, and page, and print them."""
+    """Write result, of which ``read`` returns what came out, and page, and print them."""
     result = folder.read(RESULT)
     if result is None:
         with folder.step("page"):
-            result = read(folder, recipe, pace, hours, facts)
+            result = {**_done(folder, recipe, pace, hours, facts), **read(folder, recipe, pace)}
         result["seconds"] = folder.seconds()
         folder.write(RESULT, result)
     with damage_in(folder.path / RESULT):
@@ -57,7 +57,24 @@ def judge(
         print(f"no page: {error}; repeat the command", file=sys.stderr)
 
 
-def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mapping[str, str]) -> Dict[str, Any]:
+def _done(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mapping[str, str]) -> Dict[str, Any]:
+    """Return what was done, whatever the model is for."""
+    rates = {name: steady_throughput(read_run_folder(folder.path / name))[1] for name in pace.updates}
+    return {
+        "name": folder.path.name,
+        "facts": dict(facts),
+        "hours": hours,
+        "choices": [[choice.name, str(choice.value), choice.reason] for choice in recipe.choices],
+        "changes": [[f"rows of {each.part}", f"{each.updates:,} updates", each.described] for each in pace.changes],
+        "planned": pace.planned,
+        "held_out": describe_held_out(folder.path / "data" / list(pace.updates)[-1]),
+        "updates": dict(pace.updates),
+        "samples_per_second": {name: round(statistics.median(each), 1) for name, each in rates.items() if each},
+        "reports": {name: f"{name}/report.html" for name in pace.updates},
+    }
+
+
+def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
     """Return what came out, as JSON can represent it; losses in nats."""
     updates = pace.updates
     runs = {name: read_run_folder(folder.path / name) for name in updates}
@@ -66,15 +83,7 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts:
     training = final_value(last, MLM_LOSS)
     held_out = data / VALIDATION_FOLDER
     return {
-        "name": folder.path.name,
-        "facts": dict(facts),
-        "hours": hours,
-        "choices": [[choice.name, str(choice.value), choice.reason] for choice in recipe.choices],
-        "changes": [[f"rows of {each.part}", f"{each.updates:,} updates", each.described] for each in pace.changes],
-        "planned": pace.planned,
-        "held_out": describe_held_out(data),
         "advice": [*recipe.warning, *recipe.advice],
-        "updates": dict(updates),
         "loss": loss,
         "right": accuracy,
         "bits_per_byte": _bits_per_byte(held_out, loss),
@@ -83,14 +92,8 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts:
         "baselines": _baselines(held_out, last.vocabulary_size()),
         "forecasts": forecasts(recipe, loss),
         "expected": _expected(recipe, held_out),
-        "samples_per_second": {
-            name: round(statistics.median(rates), 1)
-            for name, run in runs.items()
-            if (rates := steady_throughput(run)[1])
-        },
         "curves": _curves(runs, updates),
         "blanks": fillings(data, folder.path / MODEL),
-        "reports": {name: f"{name}/report.html" for name in updates},
     }
 
 

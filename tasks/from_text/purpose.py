@@ -33,7 +33,7 @@ class Purpose(NamedTuple):
     parts: Callable[[Folder, Recipe, Mapping[str, Any], int], List[Part]]
     prepare: Callable[[Folder, Recipe, Sequence[str], Sequence[Part]], Prepared]
     export: Callable[[Folder, Recipe, Path], Path]
-    read_result: Callable[[Folder, Recipe, Pace, float, Mapping[str, str]], Dict[str, Any]]
+    read_result: Callable[[Folder, Recipe, Pace], Dict[str, Any]]
     commands: Callable[[Path], List[Tuple[str, str]]]
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.corpus import read_corpus, read_documents
-from data_utils.text.held_out import choose_held_out, describe_held_out, select, split_documents
+from data_utils.text.held_out import choose_held_out, select, split_documents
 from model.tasks import SENTENCE_EMBEDDING
-from reports.page import steady_throughput
 from reports.run_files import RunData, read_run_folder
 from tasks import train
 from tasks.from_text.choice import REAL_TOKENS, TOKENS_PER_UPDATE, Choice, Recipe, most_passes
@@ -182,28 +180,17 @@ def export(folder: Folder, recipe: Recipe, run: Path) -> Path:
     return model
 
 
-def read_result(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mapping[str, str]) -> Dict[str, Any]:
+def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
     """Return what came out, as JSON can represent it; see ``judgement.read_result``."""
     name = str(recipe.lengths[-1])
     run, data = read_run_folder(folder.path / name), folder.path / "data" / name
-    rates = steady_throughput(run)[1]
     return {
-        "name": folder.path.name,
-        "facts": dict(facts),
-        "hours": hours,
-        "choices": [[choice.name, str(choice.value), choice.reason] for choice in recipe.choices],
-        "changes": [[f"rows of {each.part}", f"{each.updates:,} updates", each.described] for each in pace.changes],
-        "planned": pace.planned,
-        "held_out": describe_held_out(data),
         "advice": list(recipe.advice),
-        "updates": dict(pace.updates),
         "recalls": _recalls(read_run_folder(folder.path / BEFORE), run, data / HELD_OUT),
         **dict.fromkeys(("loss", "right", "bits_per_byte", "unknown", "training_loss", "expected")),
         **{key: [] for key in ("baselines", "forecasts", "blanks")},
-        "samples_per_second": {name: round(statistics.median(rates), 1)} if rates else {},
         "curves": {name: list(zip(*run.series(LOSS)))},
         "curve_of": "loss of pairs",
-        "reports": {name: f"{name}/report.html"},
     }
 
 
