@@ -6,15 +6,12 @@ import bz2
 import gzip
 import json
 import lzma
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from data_utils.text import dump
 from data_utils.text.dump import tidy
-from tests import ROOT
 from tests.integration.test_preprocessing import run
 from tests.integration.test_preprocessing_restart import Stopped
 from tests.support.real_data import real_data
@@ -133,11 +130,3 @@ def test_an_extraction_that_is_killed_is_done_again_and_one_that_ended_is_not(
     assert prepare(path, tmp_path / "out") == 0
     assert len(calls) == 1
     assert content(tmp_path / "out") == content(tmp_path / "whole")
-
-
-@pytest.mark.parametrize(("module", "instead"), [("extract", "wikiextractor"), ("download", "curl")])
-def test_commands_of_earlier_versions_say_what_replaces_them(module: str, instead: str) -> None:
-    command = [sys.executable, "-m", f"data_utils.text.{module}", "--output", "x"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert ended.stderr.count("\n") == 1 and instead in ended.stderr

@@ -147,8 +147,8 @@ def test_each_command_of_the_page_runs_as_it_is_printed(text: Path, done: Path, 
     outcomes = [subprocess.run(each, shell=True, env={**os.environ, "PATH": path}, **options) for each in shown]
     assert [outcome.returncode for outcome in outcomes] == [0, 0, 0], [outcome.stderr for outcome in outcomes]
     assert len(outcomes[0].stdout.splitlines()) == 5 and "%" in outcomes[0].stdout
-    tuned = read_json(tmp_path / "runs" / "reviews" / "resolved_config.json")["config"]
-    assert tuned["pretrained_ckpt_path"] == str(done) and tuned["bert_config"]["hidden_size"] == 64
+    tuned = read_json(tmp_path / "runs" / "reviews" / "resolved_config.json")
+    assert tuned["config"]["pretrained_ckpt_path"] == str(done) and tuned["derived"]["hidden_size"] == 64
     continued = read_json(tmp_path / "runs" / "more" / "model" / "config.json")
     assert continued["hidden_size"] == 64 and "what came out" in outcomes[2].stdout
 
