@@ -38,6 +38,17 @@ FEWEST_PASSES, LONG_TEXT = 0.5, 10.0  # of a text of more MB that is read less o
 FEWEST_DOCUMENTS = 20  # of such a part
 SHORT_TEXT = 20.0  # MB below which released weights are recommended
 LEAST_TRAINING = 10.0  # seconds of training below which a command is refused
+# The fields of the config that decide in place of a choice, where the user gives them; sizes are read by the choices.
+DECIDED_BY = {
+    "vocabulary": ("bert_config.vocab_size",),
+    "word vectors": ("word_vectors",),
+    "optimizer": ("optimizer_opts.name", "optimizer_opts.learning_rate", "optimizer_opts.muon_scale"),
+    "weight decay": ("optimizer_opts.weight_decay_rate",),
+    "batch": ("global_batch",),
+    "dropout": ("bert_config.hidden_dropout_prob", "bert_config.attention_probs_dropout_prob"),
+    "precision": ("execution.precision",),
+}
+SIZES = ("bert_config.num_hidden_layers", "bert_config.hidden_size")
 
 
 @dataclass(frozen=True)
@@ -261,7 +272,7 @@ def choose(
         held_out=_held_out(text.part(share)),
         updates=max(1, round(updates)),
         pass_updates=pass_updates,
-        is_measured=text.script == "LATIN" and not text.is_code and not (given_layers or given_hidden),
+        is_measured=_is_measured(text, lengths, given),
         preparation=0.0,  # depends on the passes
         training=units / machine.speed * 60,
         units=units,
@@ -270,8 +281,21 @@ def choose(
     )
     recipe = replace(recipe, preparation=preparation_seconds(text, machine, sum(recipe.duplicates), share))
     reasons = _choices(recipe, text, machine, hours, place, bool(given_layers or given_hidden))
+    reasons = [choice for choice in reasons if not _is_among(given, DECIDED_BY.get(choice.name, ()))]
     given_choices = [Choice(name, value, "given on the command line") for name, value in given.items()]
     return replace(recipe, choices=(*reasons, *given_choices), advice=tuple(_advice(recipe, text)))
+
+
+def _is_measured(text: TextFacts, lengths: Sequence[int], given: Mapping[str, Any]) -> bool:
+    """Return whether the losses of the table are those of such a text, and of all that is chosen."""
+    decisive = (*SIZES, *(field for fields in DECIDED_BY.values() for field in fields))
+    is_prose = text.script == "LATIN" and not text.is_code
+    return is_prose and tuple(lengths) == LENGTHS and not _is_among(given, decisive)
+
+
+def _is_among(given: Mapping[str, Any], fields: Sequence[str]) -> bool:
+    """Return whether one of the fields is given, or one of a section that is among them."""
+    return any(name == field or name.startswith(f"{field}.") for name in given for field in fields)
 
 
 class Fit(NamedTuple):

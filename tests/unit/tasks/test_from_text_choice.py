@@ -172,8 +172,28 @@ def test_of_other_texts_and_models_nothing_is_expected() -> None:
         assert forecasts(recipe, 3.0) == []
     given = choose(WIKIPEDIA, ZEN4, 0.5, given={"bert_config.hidden_size": 256})
     assert (given.hidden, given.expected_bits) == (256, None)
-    long = choose(WIKIPEDIA, ZEN4, 8)
-    assert long.expected_bits is not None and "a forecast" in long.expectation[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "choice"),
+    [
+        ("bert_config.vocab_size", 4_000, "vocabulary"),
+        ("optimizer_opts.learning_rate.max_learning_rate", 1e-4, "optimizer"),
+        ("optimizer_opts.weight_decay_rate", 0.5, "weight decay"),
+        ("global_batch.micro_batch_size", 8, "batch"),
+        ("word_vectors", False, "word vectors"),
+    ],
+)
+def test_what_the_user_decides_is_not_said_to_be_chosen_or_measured(field: str, value: Any, choice: str) -> None:
+    recipe = choose(WIKIPEDIA, ZEN4, 0.5, given={field: value})
+    names = [each.name for each in recipe.choices]
+    assert choice not in names and names[-1] == field and recipe.expected_bits is None
+
+
+def test_other_lengths_were_not_measured_and_a_seed_does_not_matter() -> None:
+    plain, seed = choose(WIKIPEDIA, ZEN4, 0.5), choose(WIKIPEDIA, ZEN4, 0.5, given={"seed": 7})
+    assert seed.expected_bits == plain.expected_bits is not None
+    assert choose(WIKIPEDIA, ZEN4, 0.5, (64, 128)).expected_bits is None
 
 
 def test_the_measured_tokens_replace_the_estimate() -> None:
