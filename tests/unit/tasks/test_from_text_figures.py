@@ -21,8 +21,8 @@ from tests import ROOT
 from tests.support.real_data import real_data
 from tests.unit.tasks.test_from_text_choice import SHORT, TRAININGS, ZEN4
 
-GUIDE = (ROOT / "guides" / "from_text.md").read_text(encoding="utf-8")
-# Of the guide's texts: files of Wikipedia, pieces, and held-out share.
+FIGURES = (ROOT / "guides" / "from_text_figures.md").read_text(encoding="utf-8")
+# Of the texts that were measured: files of Wikipedia, pieces, and held-out share.
 TEXTS = {
     "1 MB": (["AA/wiki_00"], 3_072, 0.164),
     "10 MB, 5,632 pieces": ([f"AA/wiki_0{number}" for number in range(10)], 5_632, 0.045),
@@ -127,15 +127,15 @@ def test_the_guide_has_the_bits_of_its_nats(tmp_path: Path, text: str) -> None:
     )
     scale = bits_of_a_nat(data, share)
     assert any(abs(row[-1] - scale) < 1e-5 for row in TRAININGS)
-    figures = re.search(rf"^\| {re.escape(text)} \|.* ([\d.]+) \|$", GUIDE, re.MULTILINE)
+    figures = re.search(rf"^\| {re.escape(text)} \|.* ([\d.]+) \|$", FIGURES, re.MULTILINE)
     assert figures is not None and float(figures[1]) == pytest.approx(scale, abs=1e-5)
 
 
 def test_the_losses_of_the_guide_are_multiples_of_these() -> None:
     """Each row with nats and bits of a byte has them in the proportion of one of the texts."""
-    scales = [float(scale) for scale in re.findall(r"^\| [^|]+ \|(?: [^|]+ \|)* (0\.\d{5}) \|$", GUIDE, re.MULTILINE)]
+    scales = [float(scale) for scale in re.findall(r"^\| [^|]+ \|(?: [^|]+ \|)* (0\.\d{5}) \|$", FIGURES, re.MULTILINE)]
     assert len(scales) >= 6
-    tables = GUIDE.partition("## Which model for a few minutes")[2]
+    tables = FIGURES.partition("## Which model for a few minutes")[2]
     losses = r"((?:\d\.\d{3}(?:, )?)+)"
     rows = re.findall(rf"^\|.*\| {losses} \| (?:\*\*)?{losses}(?:\*\*)? \|", tables, re.MULTILINE)
     assert len(rows) > 20
