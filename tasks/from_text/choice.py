@@ -33,6 +33,9 @@ AVERAGED_PASSES, RATE = 10, 1e-3
 FULL_DECAY_PASSES = 20  # fewer passes have less decay in proportion; a text that is read once needs none
 WEIGHT_DECAYS = (0.01, 1.0)  # smallest and largest that are chosen
 MOST_CONTINUED_PASSES = 10
+# AdamW's rates for released weights. With the low one, a masked-LM head that is new is still worse than frequencies
+# when the time is over; a rate of 1e-3 is too much for 6 layers.
+CONTINUED_RATE, NEW_HEAD_RATE = 5e-5, 5e-4
 FEWEST_UPDATES = 500  # 288 were too few to use the neighbours of a word, 748 enough
 FEWEST_PASSES, LONG_TEXT = 0.5, 10.0  # of a text of more MB that is read less often, only a part is prepared
 FEWEST_DOCUMENTS = 20  # of such a part
@@ -66,6 +69,7 @@ class Recipe:
 
     Attributes:
         start_from: Folder of released weights that are continued; None: random weights.
+        rate: AdamW's highest learning rate.
         on_gpu, precision: Where it is trained, and in which number format.
         layers, hidden, initializer_range, vocabulary: The model's; of released weights, which decide them, 0.
         lengths: Tokens of a row, one length a part.
@@ -83,6 +87,7 @@ class Recipe:
     """
 
     start_from: Optional[str]
+    rate: float
     on_gpu: bool
     precision: str
     layers: int
@@ -177,7 +182,7 @@ class Recipe:
     @property
     def weight_decay(self) -> float:
         """Return the weight decay, which keeps the model from memorising a text that is read often."""
-        decay = 1 / (RATE * AVERAGED_PASSES * self.pass_updates) * min(1.0, self.passes / FULL_DECAY_PASSES)
+        decay = 1 / (self.rate * AVERAGED_PASSES * self.pass_updates) * min(1.0, self.passes / FULL_DECAY_PASSES)
         return round(min(max(decay, WEIGHT_DECAYS[0]), WEIGHT_DECAYS[1]), 3)
 
 
@@ -223,6 +228,7 @@ def choose(
     lengths: Sequence[int] = LENGTHS,
     start_from: Optional[str] = None,
     given: Optional[Mapping[str, Any]] = None,
+    has_head: bool = True,
 ) -> Recipe:
     """Return the recipe for a text, a machine and a time.
 
@@ -232,6 +238,7 @@ def choose(
         lengths: Tokens of a row, one or two numbers.
         start_from: Folder of released weights, which decide vocabulary and sizes; None: random weights.
         given: Values of the config by dotted name that the user set, of the right types.
+        has_head: Whether the released weights have a masked-LM head, which those of sentence encoders have not.
     """
     given = given or {}
     if text.is_whole and text.megabytes * (1 - text.repeated) < 2 * SMALLEST_BLOCK / 1e6:
@@ -259,6 +266,7 @@ def choose(
     given_layers, given_hidden = (given.get(f"bert_config.{name}") for name in ("num_hidden_layers", "hidden_size"))
     recipe = Recipe(
         start_from=start_from,
+        rate=RATE if not start_from else CONTINUED_RATE if has_head else NEW_HEAD_RATE,
         on_gpu=bool(machine.gpu),
         precision=machine.precision,
         layers=0 if start_from else given_layers or layers,
@@ -396,7 +404,7 @@ def _choices(
     if start_from:
         model = [
             Choice("weights", start_from, "released weights, continued: they decide sizes and vocabulary"),
-            Choice("optimizer", "AdamW, 5e-5", "a low rate keeps what was learned; Muon would harm such weights"),
+            Choice("optimizer", f"AdamW, {recipe.rate:g}", _rate_reason(recipe)),
         ]
     else:
         model = [
@@ -424,7 +432,9 @@ def _choices(
         Choice("lengths", ", then ".join(map(str, recipe.lengths)), lengths),
         Choice("batch", f"{TOKENS_PER_UPDATE:,} tokens", "as in all measured recipes"),
         Choice("masked", f"{recipe.masked:.0%}", masks),
-        Choice("dropout", "as the weights" if start_from else 0, "with 1 MB, worse also after 40 passes"),
+        Choice("dropout", "as the weights", "as they were trained")
+        if start_from
+        else Choice("dropout", 0, "with 1 MB, worse also after 40 passes"),
         Choice(
             "passes",
             f"{recipe.passes:.1f}",
@@ -433,6 +443,12 @@ def _choices(
         Choice("held out", f"{recipe.held_out:.1%}", "of the text, for the loss at the end"),
         Choice("precision", recipe.precision, machine.gpu or machine.bfloat16 or "no fast bfloat16 here"),
     ]
+
+
+def _rate_reason(recipe: Recipe) -> str:
+    if recipe.rate == NEW_HEAD_RATE:
+        return "the weights have no masked-LM head, and a new one learns too slowly from a lower rate"
+    return "a low rate keeps what was learned; Muon would harm such weights"
 
 
 def _vocabulary_reason(text: TextFacts) -> str:

@@ -31,7 +31,7 @@ from tasks.from_text.facts import MachineFacts, TextFacts, look_at_machine, look
 from tasks.from_text.folder import UPDATES, Folder
 from tasks.from_text.judgement import judge
 from tasks.from_text.pace import Pace, measure
-from tasks.from_text.parts import check_parts
+from tasks.from_text.parts import check_parts, has_masked_lm_head
 from tasks.from_text.purpose import LANGUAGE, Purpose
 from tasks.from_text.search import SEARCH
 from tasks.from_text.steps import is_prepared, train_part
@@ -274,7 +274,8 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
 
 def _recipe(options: argparse.Namespace, text: TextFacts, machine: MachineFacts, given: Mapping[str, Any]) -> Recipe:
     """Return the recipe for the purpose."""
-    recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given)
+    has_head = options.start_from is None or has_masked_lm_head(options.start_from)
+    recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given, has_head)
     return PURPOSES[options.purpose].adapt(recipe, text)
 
 

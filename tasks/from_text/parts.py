@@ -54,6 +54,14 @@ def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int)
     return [Part(part.name, merged(part.config, given)) for part in plain]
 
 
+def has_masked_lm_head(weights: str) -> bool:
+    """Return whether released weights have a masked-LM head, which those of sentence encoders have not."""
+    from checkpoints.pretrained.opening import open_pretrained
+    from checkpoints.pretrained.weights import WORD_BIAS
+
+    return WORD_BIAS in open_pretrained(weights, "--start-from").weights
+
+
 def check_parts(trainings: Sequence[Part], recipe: Recipe, given: Mapping[str, Any]) -> None:
     """Refuse what the trainings would refuse, before their data is made."""
     if recipe.start_from is not None:
@@ -91,7 +99,7 @@ def _part(folder: Folder, recipe: Recipe, length: int, pieces: int) -> Part:
         "word_vectors": is_first and not start_from,
     }
     if start_from:
-        config["optimizer_opts"] = {"muon_scale": None}
+        config["optimizer_opts"] = {"muon_scale": None, "learning_rate": {"max_learning_rate": recipe.rate}}
         for option in ("use_qkv_split", "use_qkv_bias", "use_projection_bias", "use_cls_layer", "use_prediction_bias"):
             config[option] = None  # as the weights have it
     else:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from settings.loading import load_config
 from tasks.from_text.choice import (
@@ -24,7 +28,9 @@ from tasks.from_text.choice import (
     text_tokens,
 )
 from tasks.from_text.facts import MachineFacts, TextFacts
+from tasks.from_text.folder import Folder
 from tasks.from_text.judgement import FORECAST, forecasts
+from tasks.from_text.parts import has_masked_lm_head, parts, write_config
 from tasks.from_text.table import ROWS, expected_bits, interpolated, updates_in
 from utilities.errors import UserError
 
@@ -335,6 +341,28 @@ def test_released_weights_decide_sizes_and_vocabulary() -> None:
     recipe = choose(SHORT, ZEN4, 1, [128], "some-bert")
     assert (recipe.layers, recipe.hidden, recipe.vocabulary, recipe.first_share) == (0, 0, 0, 1.0)
     assert recipe.start_from == "some-bert" and not any("--start-from" in line for line in recipe.advice)
+
+
+@pytest.mark.parametrize(("has_head", "rate"), [(True, 5e-5), (False, 5e-4)])
+def test_a_new_masked_lm_head_takes_a_higher_rate(has_head: bool, rate: float, tmp_path: Path) -> None:
+    recipe = choose(SHORT, ZEN4, 1, [128], "some-bert", has_head=has_head)
+    shown = next(choice.value for choice in recipe.choices if choice.name == "optimizer")
+    assert float(shown.removeprefix("AdamW, ")) == rate
+    (part,) = parts(Folder(tmp_path / "mine", 0.0), recipe, {}, 1000)
+    config = load_config("pretraining", ["--config", str(write_config(Folder(tmp_path, 0.0), "c", part.config))]).config
+    assert config.optimizer_opts.name == "AdamW" and config.optimizer_opts.muon_scale is None
+    assert config.optimizer_opts.learning_rate.max_learning_rate == rate
+    assert config.optimizer_opts.learning_rate.warmup_frac == 0.06
+
+
+@pytest.mark.parametrize("head", [[], ["cls.predictions.bias", "cls.predictions.transform.dense.bias"]])
+def test_weights_of_a_sentence_encoder_have_no_masked_lm_head(head: list[str], tmp_path: Path) -> None:
+    names = ["bert.embeddings.word_embeddings.weight", *head]
+    save_file({name: np.zeros((30, 8), np.float32) for name in names}, tmp_path / "model.safetensors")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    config = {"model_type": "bert", "vocab_size": 30, "max_position_embeddings": 16, "type_vocab_size": 2, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert has_masked_lm_head(str(tmp_path)) is bool(head)
 
 
 def test_the_users_values_are_chosen_and_listed() -> None:
