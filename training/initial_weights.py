@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
 
+import numpy as np
+
 from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.model_folder import PUT_CONFIG
 from checkpoints.pretrained.opening import open_pretrained
@@ -18,11 +20,11 @@ from checkpoints.pretrained.pretrained import (
     with_repeated_positions,
     without_other_head,
 )
-from checkpoints.pretrained.weights import WORD_TABLE
+from checkpoints.pretrained.weights import WORD_BIAS, WORD_TABLE, from_tensorflow
 from data_utils.records.manifest import Manifest, check_vocabulary, load_manifest
 from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import Vocabulary, read_vocabulary
-from data_utils.word_vectors import word_vectors
+from data_utils.word_vectors import original_tokens, word_vectors
 from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import LAYER_OPTIONS, Architecture
@@ -84,6 +86,19 @@ def assign_word_vectors(source: keras.Model, rows: SampleReader, scale: float, s
     vocab_size, hidden_size = table.shape
     table.assign(scale * word_vectors(rows, vocab_size, hidden_size, seed))  # (V, H)
     logger.info("word embeddings from counts of neighbours, %.1f s", time.perf_counter() - begin)
+
+
+def assign_word_frequencies(
+    source: keras.Model, start: Optional[InitialWeights], rows: SampleReader, seed: int
+) -> None:
+    """Begin a masked-LM head that weights lack with the frequencies of a data set's word pieces, as its bias."""
+    bias = next((variable for variable in source.weights if from_tensorflow(variable.name).name == WORD_BIAS), None)
+    if bias is None or not isinstance(start, Pretrained) or WORD_BIAS not in start.report.missing:
+        return
+    tokens, sequences = original_tokens(rows, seed)
+    counts = np.bincount(tokens[sequences > 0], minlength=bias.shape[0]) + 0.5  # (V,)
+    bias.assign(np.log(counts / counts.sum()).astype(np.float32))
+    logger.info("the new masked-LM head begins with the frequencies of the word pieces")
 
 
 def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWeights]:

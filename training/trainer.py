@@ -31,6 +31,7 @@ from training.failures import run_failures
 from training.initial_weights import (
     InitialWeights,
     SavedState,
+    assign_word_frequencies,
     assign_word_vectors,
     cast_note,
     check_stages,
@@ -292,8 +293,11 @@ def set_initial_weights(
     """Set the weights of a Hugging Face model before its conversion; weights that nothing sets stay random."""
     if start is not None:
         start.set_initial_weights(source, context.task.head_rows)
-    elif data is not None and context.config.word_vectors and context.processes.is_chief:
-        # Training begins with the chief's weights in all processes.
+    if data is None or not context.processes.is_chief:  # training begins with the chief's weights in all processes
+        return
+    if start is not None:
+        assign_word_frequencies(source, start, data.reader, context.config.seed)
+    elif context.config.word_vectors:
         assign_word_vectors(source, data.reader, context.architecture.initializer_range, context.config.seed)
 
 

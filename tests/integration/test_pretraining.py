@@ -6,10 +6,12 @@ import functools
 import html
 import math
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import BertConfig, TFBertModel
 
 from data_utils.records.features import pretraining_features
 from data_utils.records.reader import RecordReader
@@ -122,6 +124,31 @@ def test_random_weights_start_with_word_embeddings_from_the_data(root, dataset):
     reader = RecordReader(dataset, pretraining_features(TEXT_SEQUENCE, TEXT_PREDICTIONS, TEXT_VOCABULARY))
     vectors = word_vectors(reader, *table.shape, seed=1984)
     np.testing.assert_allclose(table, 0.02 * vectors, atol=1e-6)
+
+
+def test_a_head_that_the_weights_lack_begins_with_the_frequencies_of_the_data(root, dataset):
+    """As those of a sentence encoder lack it; the rest of the head is random."""
+    sizes = {"vocab_size": TEXT_VOCABULARY, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    weights = root / "encoder"
+    encoder = TFBertModel(BertConfig(**sizes, intermediate_size=64))
+    encoder.build()
+    encoder.save_pretrained(weights, safe_serialization=True)
+    shutil.copy(dataset / "vocab.txt", weights)
+    config = write_config(root / "head.json", total_num_train_samples=16, optimizer_opts=STILL, bert_config=None)
+    run = trained(config, root / "runs", "--dataset-dir", str(dataset), "--pretrained-ckpt-path", str(weights))
+    counts = np.zeros(TEXT_VOCABULARY)
+    for each in tf.data.TFRecordDataset(sorted(map(str, dataset.glob("*.tfrecord")))):
+        row = {
+            name: value.int64_list.value
+            for name, value in tf.train.Example.FromString(each.numpy()).features.feature.items()
+        }
+        ids = np.array(row["input_ids"])[np.array(row["input_mask"]) > 0]
+        for place, piece in zip(row["masked_lm_positions"], row["masked_lm_ids"]):
+            if place > 0:
+                ids[place] = piece
+        counts += np.bincount(ids, minlength=TEXT_VOCABULARY)
+    frequencies = (counts + 0.5) / (counts + 0.5).sum()
+    np.testing.assert_allclose(variables(run, "weights")["heads/masked_lm/bias"], np.log(frequencies), atol=1e-5)
 
 
 def test_phase_2_starts_from_the_weights_of_phase_1(root, run, text):
