@@ -12,7 +12,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation published-program lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto prediction clean
+.PHONY: help venv dev demo test all-tests long-test without chain-test ipu-test ipu-emulation published-program lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto prediction clean
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -53,6 +53,9 @@ all-tests: $(DEV)  ## the whole test suite, also tests that train several models
 
 long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes, each precision with each way to execute (4 minutes)
 	@$(PYTEST) -m long $(PYTEST_ARGS)
+
+without: $(DEV)  ## the tree without a room of pyproject.toml's [tool.rooms], in a copy: lint, types, tests; ROOM=doctor, PYTEST_ARGS="tests/unit" for some
+	@$(PY) -m tests.support.without_room $(or $(ROOM),'') --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 chain-test: $(DEV)  ## every task by its commands: a dump, records, pre-training, fine-tuning, export (a minute)
 	@$(PY) -m pytest -m long tests/integration/test_chain.py $(PYTEST_ARGS)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
-from data_utils.doctor import __main__ as doctor
+from data_utils.doctor import __main__ as doctor  # room: doctor
 from data_utils.records.manifest import WORK_FOLDER
 from data_utils.text import __main__ as whole
 from data_utils.text import examples, sentences, sources
@@ -305,5 +305,5 @@ def test_packing_is_the_last_step(
     manifest = json.loads((out / "packed" / "manifest.json").read_text())
     whole = json.loads((data_set / "manifest.json").read_text())
     assert manifest["totals"]["sequences"] == whole["totals"]["records"]
-    assert doctor.main([str(out / "packed"), "--workers", "1"]) == 0
-    assert doctor.main([str(out), "--workers", "1"]) == 0
+    assert doctor.main([str(out / "packed"), "--workers", "1"]) == 0  # room: doctor
+    assert doctor.main([str(out), "--workers", "1"]) == 0  # room: doctor
