@@ -18,7 +18,6 @@ import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
 from data_utils.doctor import __main__ as doctor  # room: doctor
-from data_utils.records.manifest import WORK_FOLDER
 from data_utils.text import __main__ as whole
 from data_utils.text import examples, sentences, sources
 from tests import ROOT
@@ -283,15 +282,6 @@ def test_bad_documents_are_rejected(
     # the limit does not affect any byte, so the run resumes with another one
     assert run(*arguments, "--output", tmp_path / "few", "--max-bad-articles", 9) == 0
     assert content(tmp_path / "few") == content(tmp_path / "out")
-
-
-def test_a_cluster_of_machines(text: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    distributed = pytest.importorskip("distributed")
-    monkeypatch.chdir(tmp_path)  # paths are relative to the command's folder, not to the workers'
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
-        assert run("--text", text, "--output", "out", "--scheduler", cluster.scheduler_address, *OPTIONS) == 0
-    assert content(tmp_path / "out") == content(data_set)
-    assert not (tmp_path / "out" / WORK_FOLDER).exists()
 
 
 def test_packing_is_the_last_step(
