@@ -33,7 +33,6 @@ from settings.fields import (
     Machine,
     Misplaced,
     Names,
-    OtherFlag,
     PathText,
     Positive,
     SectionInfo,
@@ -43,6 +42,7 @@ from settings.fields import (
     walk,
 )
 from settings.sections import BertConfig, Execution, GlobalBatch, IpuConfig, OptimizerOptions, Section, Sparsity
+from settings.wandb import EnableWandb, WandbEntity, WandbProject, WandbTags  # room: wandb
 
 LOW_PRECISION = ("float16", "bfloat16")  # precisions whose weights are rounded
 
@@ -336,12 +336,10 @@ class TrainingConfig(Section):
     report_every_minutes: Annotated[Positive, MAY_CHANGE] = Field(
         5.0, description="Minimum time between two refreshes of the report during the run, in minutes."
     )
-    enable_wandb: Annotated[bool, MAY_CHANGE] = Field(False, description="Track the run with Weights & Biases.")
-    wandb_entity_name: Annotated[Optional[Text], MAY_CHANGE, OtherFlag("--wandb-entity")] = Field(
-        None, description="W&B user or team. Unset: the logged-in user's."
-    )
-    wandb_project_name: Annotated[Optional[Text], MAY_CHANGE] = Field("bert", description="W&B project.")
-    wandb_tags: Annotated[Optional[Names], MAY_CHANGE] = Field(None, description="W&B tags.")
+    enable_wandb: EnableWandb = False  # room: wandb
+    wandb_entity_name: WandbEntity = None  # room: wandb
+    wandb_project_name: WandbProject = "bert"  # room: wandb
+    wandb_tags: WandbTags = None  # room: wandb
 
     @property
     def samples_per_update(self) -> int:

@@ -68,8 +68,8 @@ WRONG_VALUES = [
     case({"matmul_partials_type": "quarter"}, "matmul_partials_type", "half, float"),
     case({"embedding_serialization_factor": 0}, "embedding_serialization_factor", "1 or more"),
     case({"min_remote_tensor_size": -1}, "min_remote_tensor_size", "0 or more"),
-    case({"wandb_tags": "one"}, "wandb_tags", "a list of texts"),
-    case({"wandb_tags": ["a", 3]}, "wandb_tags[1]", "a list of texts"),
+    case({"wandb_tags": "one"}, "wandb_tags", "a list of texts"),  # room: wandb
+    case({"wandb_tags": ["a", 3]}, "wandb_tags[1]", "a list of texts"),  # room: wandb
     case({"global_batch/replicas": 0}, "global_batch.replicas", "1 or more"),
     case({"global_batch/micro_batch_size": "2"}, "global_batch.micro_batch_size", "without quotes"),
     case({"global_batch": 24}, "global_batch", "expected an object", "micro_batch_size"),
