@@ -12,7 +12,8 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test without chain-test ipu-test ipu-emulation published-program lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto prediction clean
+.PHONY: help venv dev demo test all-tests long-test without chain-test ipu-test ipu-emulation published-program lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation prediction clean
+.PHONY: sparse-layer sparse-pareto  # room: sparsity
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -34,7 +35,7 @@ WHEELS = $(if $(filter stock,$(IPU)),tensorflow==2.6.5 keras==2.6.0,$(foreach na
 help:  ## this list
 	@echo "make TARGET [PYTHON=python3.12] [VENV=folder] [CUDA=1] [IPU=folder]"
 	@echo
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
+	@sed -n 's/  # room: .*//;s/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo "real data: the folder that BERT_REAL_DATA names, or ../shared/data; PyTorch: requirements-bench.txt, which those targets install"
 
@@ -149,11 +150,11 @@ precision: $(RUNTIME)  ## loss of BERT-tiny in float16, with stochastic rounding
 recomputation: $(RUNTIME)  ## activation memory and time with recomputation and without (10 minutes; needs an idle machine)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.recomputation $(BENCHMARK_ARGS)
 
-sparse-layer: $(RUNTIME)  ## a block-sparse layer compared with a dense one, by block size (a minute; needs an idle machine)
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_layer $(BENCHMARK_ARGS)
+sparse-layer: $(RUNTIME)  ## a block-sparse layer compared with a dense one, by block size (a minute; needs an idle machine)  # room: sparsity
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_layer $(BENCHMARK_ARGS)  # room: sparsity
 
-sparse-pareto: $(RUNTIME)  ## dense, static, SET and RigL at equal training FLOPs (20 minutes on 2 cores); needs real data: Wikipedia; BENCHMARK_ARGS="--work runs/pareto --picture pareto.png"
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_pareto $(BENCHMARK_ARGS)
+sparse-pareto: $(RUNTIME)  ## dense, static, SET and RigL at equal training FLOPs (20 minutes on 2 cores); needs real data: Wikipedia; BENCHMARK_ARGS="--work runs/pareto --picture pareto.png"  # room: sparsity
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_pareto $(BENCHMARK_ARGS)  # room: sparsity
 
 clean:  ## remove .venv, caches and what the demo made; other runs stay
 	test ! -e $(VENV)/pyvenv.cfg || rm -rf $(VENV)

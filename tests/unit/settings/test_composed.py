@@ -94,13 +94,6 @@ def test_packed_overlay_changes_only_the_packs(model: str, phase: str, system: l
     assert training_steps(packed.config, factor=2.0) == training_steps(plain.config) // 2
 
 
-@pytest.mark.parametrize("model", list(SIZES))
-def test_sparse_overlay_changes_only_the_ratio(model: str) -> None:
-    name = f"pretrain_{model}_128_phase1"
-    sparse, dense = load(name, overlays=[*DEVLIN, "sparse"]), load(name, overlays=DEVLIN)
-    assert values_by_name(sparse) == {**values_by_name(dense), "sparsity.ratio": 0.9}
-
-
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", [name for name in ROWS if not name.startswith("pretrain")])
 def test_fine_tuning_on_one_device_makes_the_published_updates(name: str, device: str) -> None:
