@@ -14,7 +14,7 @@ from utilities.files import read_json_lines
 from utilities.history import HISTORY_NAME, History
 from utilities.run_names import DATASET, METRICS, RESOLVED, SCORES
 from utilities.secrets import mask_value
-from utilities.text_folder import run_folders
+from utilities.text_folder import run_folders  # room: from_text
 
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard
@@ -134,7 +134,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def read_run_folder(folder: Path) -> RunData:
-    """Read a run folder, in which any file may be absent; of a folder of ``run_from_text.py``, its last run.
+    """Read a run folder, in which any file may be absent; of a folder of several runs in order, the last.
 
     Raises:
         UserError: there is no such folder, or it contains no run.
@@ -142,7 +142,7 @@ def read_run_folder(folder: Path) -> RunData:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"run folder {folder} does not exist; give the folder that a training run wrote")
-    folder = next(filter(_is_run, reversed(run_folders(folder) or ())), folder)
+    folder = next(filter(_is_run, reversed(run_folders(folder) or ())), folder)  # room: from_text
     if not _is_run(folder):
         raise UserError(f"{folder} contains no run (no {', '.join(_RUN_FILES)}); name the folder of one")
     notes: List[str] = []

@@ -28,7 +28,7 @@ from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
 from model.architecture import RUN_OPTIONS
 from model.tasks import PRETRAINING, SQUAD
 from utilities.errors import UserError
-from utilities.text_folder import model_folder
+from utilities.text_folder import model_folder  # room: from_text
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = F
     """Open a checkpoint. Its arrays are read when a model is filled.
 
     Args:
-        name_or_path: a run's folder, that of ``run_from_text.py``, or a checkpoint of this project; a Hugging Face
+        name_or_path: a run's folder, or a checkpoint of this project; a Hugging Face
             folder or file (safetensors, ``pytorch_model.bin``, ``tf_model.h5``); a TensorFlow checkpoint of Google's
             BERT or of Graphcore's published program; and, if ``key`` is ``bert_model_name``, a model of huggingface.co.
         key: config key or flag that named it, for messages.
@@ -60,7 +60,7 @@ def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = F
 def _open(name_or_path: str, key: str) -> Pretrained:
     path = Path(name_or_path)
     if path.is_dir():
-        path = model_folder(path, key)
+        path = model_folder(path, key)  # room: from_text
         return _open_folder(path, str(path), key)
     check_exists(name_or_path, key)
     prefix = weights_prefix(path)
