@@ -12,7 +12,9 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev demo test all-tests long-test chain-test ipu-test ipu-emulation published-program lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation sparse-layer sparse-pareto prediction clean
+.PHONY: help venv dev test all-tests long-test without chain-test ipu-test ipu-emulation published-program lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation prediction clean
+.PHONY: demo  # room: from_text
+.PHONY: sparse-layer sparse-pareto  # room: sparsity
 
 PY := $(VENV)/bin/python
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --use-pep517
@@ -34,7 +36,7 @@ WHEELS = $(if $(filter stock,$(IPU)),tensorflow==2.6.5 keras==2.6.0,$(foreach na
 help:  ## this list
 	@echo "make TARGET [PYTHON=python3.12] [VENV=folder] [CUDA=1] [IPU=folder]"
 	@echo
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
+	@sed -n 's/ *# room: .*//; s/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo "real data: the folder that BERT_REAL_DATA names, or ../shared/data; PyTorch: requirements-bench.txt, which those targets install"
 
@@ -42,8 +44,8 @@ venv: $(RUNTIME)  ## make .venv and install what training needs; with CUDA=1 Ten
 
 dev: $(DEV)  ## as venv, with what tests and checks need in addition
 
-demo: $(RUNTIME)  ## run_from_text.py with two minutes and the documentation that Python carries
-	@$(PY) -m tasks.demo
+demo: $(RUNTIME)  ## run_from_text.py with two minutes and the documentation that Python carries  # room: from_text
+	@$(PY) -m tasks.demo  # room: from_text
 
 test: $(DEV)  ## what to run before each commit: all tests but slow ones (2 to 5 minutes on 2 cores); PYTEST_ARGS="-k name" for some
 	@$(PYTEST) -m 'not slow and not long' $(PYTEST_ARGS)
@@ -53,6 +55,9 @@ all-tests: $(DEV)  ## the whole test suite, also tests that train several models
 
 long-test: $(DEV)  ## further cases of the suite's slowest tests: four processes, each precision with each way to execute (4 minutes)
 	@$(PYTEST) -m long $(PYTEST_ARGS)
+
+without: $(DEV)  ## the tree without a room of pyproject.toml's [tool.rooms], in a copy: lint, types, tests; ROOM=doctor, PYTEST_ARGS="tests/unit" for some
+	@$(PY) -m tests.support.without_room $(or $(ROOM),'') --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 chain-test: $(DEV)  ## every task by its commands: a dump, records, pre-training, fine-tuning, export (a minute)
 	@$(PY) -m pytest -m long tests/integration/test_chain.py $(PYTEST_ARGS)
@@ -146,15 +151,16 @@ precision: $(RUNTIME)  ## loss of BERT-tiny in float16, with stochastic rounding
 recomputation: $(RUNTIME)  ## activation memory and time with recomputation and without (10 minutes; needs an idle machine)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.recomputation $(BENCHMARK_ARGS)
 
-sparse-layer: $(RUNTIME)  ## a block-sparse layer compared with a dense one, by block size (a minute; needs an idle machine)
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_layer $(BENCHMARK_ARGS)
+sparse-layer: $(RUNTIME)  ## a block-sparse layer compared with a dense one, by block size (a minute; needs an idle machine)  # room: sparsity
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_layer $(BENCHMARK_ARGS)  # room: sparsity
 
-sparse-pareto: $(RUNTIME)  ## dense, static, SET and RigL at equal training FLOPs (20 minutes on 2 cores); needs real data: Wikipedia; BENCHMARK_ARGS="--work runs/pareto --picture pareto.png"
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_pareto $(BENCHMARK_ARGS)
+sparse-pareto: $(RUNTIME)  ## dense, static, SET and RigL at equal training FLOPs (20 minutes on 2 cores); needs real data: Wikipedia; BENCHMARK_ARGS="--work runs/pareto --picture pareto.png"  # room: sparsity
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.sparse_pareto $(BENCHMARK_ARGS)  # room: sparsity
 
 clean:  ## remove .venv, caches and what the demo made; other runs stay
 	test ! -e $(VENV)/pyvenv.cfg || rm -rf $(VENV)
-	rm -rf runs/demo runs/demo.txt .ruff_cache .mypy_cache .import_linter_cache .pytest_cache
+	rm -rf runs/demo runs/demo.txt  # room: from_text
+	rm -rf .ruff_cache .mypy_cache .import_linter_cache .pytest_cache
 	find . -name __pycache__ -not -path './.git/*' -prune -exec rm -rf {} +
 
 # An environment is made once, and installed into again only when a requirements file changes.

@@ -20,6 +20,7 @@ from benchmarks import measuring
 from keras_extensions.backend import tf
 from model.architecture import Architecture
 from sparsity import native
+from sparsity.figures import kept_blocks
 from sparsity.patterns import random_pattern
 from sparsity.products import GATHER, MASKED, NATIVE, make_product
 
@@ -53,7 +54,7 @@ def candidates() -> dict[tuple[str, str], Callable[[], Any]]:
         run = step(tf.matmul, xla)
         functions[DENSE, compiled("", xla)] = partial(run, x, dy, matrix)
     for b in BLOCK_SIZES:
-        count = Architecture(sparsity_ratio=RATIO, sparsity_block_size=b).kept_blocks(INPUTS, OUTPUTS)
+        count = kept_blocks(Architecture(sparsity_ratio=RATIO, sparsity_block_size=b), INPUTS, OUTPUTS)
         positions = tf.constant(random_pattern(INPUTS * OUTPUTS // b**2, count, 0), tf.int64)
         blocks = tf.constant(normal((count, b, b), np.float32))
         for kernel, xla in ((NATIVE, False), (GATHER, False), (GATHER, True), (MASKED, False), (MASKED, True)):

@@ -28,6 +28,7 @@ from benchmarks.settings import SIZES, TINY_CONFIGS
 from model.architecture import Architecture, model_flops_per_sample
 from model.tasks import PRETRAINING, expected_blocks
 from reports.run_files import read_run_folder
+from sparsity.charts import PATTERNS, read_patterns
 from utilities.environment import usable_cores
 from utilities.errors import UserError
 from utilities.files import write_atomically
@@ -191,10 +192,11 @@ def read(folder: Path, run: Run) -> Curve:
     data = read_run_folder(folder)
     steps, losses = data.series("mlm_loss")
     samples, _ = data.series("mlm_loss", "samples")
-    changes = [pattern["step"] for pattern in data.patterns if pattern["grown"]]
+    patterns = read_patterns(folder / PATTERNS)
+    changes = [pattern["step"] for pattern in patterns if pattern["grown"]]
     searches = [sum(change < step for change in changes) for step in steps]  # of RigL: on the next update's batch
     flops = [sample * run.per_sequence + search * run.per_search for sample, search in zip(samples, searches)]
-    explored = data.patterns[-1]["explored"] if data.patterns else 1.0
+    explored = patterns[-1]["explored"] if patterns else 1.0
     return Curve(flops, losses, int(samples[-1]), explored, data.periods[-1]["seconds"])
 
 

@@ -8,7 +8,9 @@ Legend: V vocabulary, H hidden size, I intermediate size, S sequence length, P m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Sequence
+from typing import Callable, List, Optional, Sequence, Tuple
+
+from sparsity.figures import sparse_weights  # room: sparsity
 
 EMB = "emb"  # embeddings: word, position, token type, LayerNorm
 HID = "hid"  # one encoder layer
@@ -26,10 +28,22 @@ QKV = "qkv"  # query, key and value
 PROJECTION = "projection"  # attention's output
 INTERMEDIATE = "intermediate"  # feed-forward, H → I
 OUTPUT = "output"  # feed-forward, I → H
-SPARSE_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # the matrices of an encoder layer that may be sparse
+ENCODER_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # those of an encoder layer that have matrices
 
 # Fields of ``Architecture`` that say which parts a layer has; Hugging Face's layers have all of them.
 LAYER_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
+
+# Fields of ``Architecture`` that a run decides, and not the weights that it starts from.
+RUN_OPTIONS = (
+    "use_next_sentence", "pooling", "embedding_serialization_factor",
+    "sparsity_ratio", "sparsity_block_size", "sparse_parts", "sparsity_kernel",  # room: sparsity
+)  # fmt: skip
+
+# What a matrix of an encoder layer may be instead of dense: functions of an architecture, a part, inputs and outputs
+# that return the number of its weights; None: it is not of that kind.
+OTHER_MATRICES: List[Callable[[Architecture, str, int, int], Optional[int]]] = [
+    sparse_weights,  # room: sparsity
+]
 
 
 @dataclass(frozen=True)
@@ -42,11 +56,6 @@ class Architecture:
             multiplied; divides ``vocab_size``. Changes no parameter and no result.
         use_next_sentence: whether the heads of pre-training include the next-sentence head.
         pooling: how the embedding head makes a vector of a sequence: ``mean`` of its tokens, or ``cls``.
-        sparsity_ratio: share of the blocks of sparse matrices that do not exist; 0: all matrices are dense.
-        sparsity_block_size: rows and columns of a block.
-        sparse_parts: which of ``SPARSE_PARTS`` are sparse.
-        sparsity_kernel: how to multiply by them; changes no result.
-
 
     Source of the sizes: Devlin et al. 2019, section 3.
     """
@@ -71,10 +80,10 @@ class Architecture:
     use_next_sentence: bool = True
     pooling: str = "mean"
     embedding_serialization_factor: int = 1
-    sparsity_ratio: float = 0.0
-    sparsity_block_size: int = 16
-    sparse_parts: Sequence[str] = SPARSE_PARTS
-    sparsity_kernel: str = "auto"
+    sparsity_ratio: float = 0.0  # room: sparsity
+    sparsity_block_size: int = 16  # room: sparsity
+    sparse_parts: Sequence[str] = ENCODER_PARTS  # room: sparsity
+    sparsity_kernel: str = "auto"  # room: sparsity
 
     @property
     def has_gelu(self) -> bool:
@@ -86,28 +95,25 @@ class Architecture:
         """Whether GeLU is the tanh approximation (Hugging Face's ``gelu_new``) and not the exact one."""
         return self.hidden_act == "gelu_new"
 
-    def is_sparse(self, part: str) -> bool:
-        """Return whether the matrices of a part of the encoder layers are block-sparse."""
-        return self.sparsity_ratio > 0 and part in self.sparse_parts
-
-    def kept_blocks(self, inputs: int, outputs: int) -> int:
-        """Return how many blocks of a sparse matrix exist: a share of 1 - ``sparsity_ratio``, rounded, at least one."""
-        blocks = (inputs // self.sparsity_block_size) * (outputs // self.sparsity_block_size)
-        return max(1, int((1.0 - self.sparsity_ratio) * blocks + 0.5))
-
-    def matrix_weights(self, part: str, inputs: int, outputs: int) -> int:
-        """Return how many weights of a matrix in a part of an encoder layer exist."""
-        if not self.is_sparse(part):
-            return inputs * outputs
-        return self.kept_blocks(inputs, outputs) * self.sparsity_block_size**2
-
-    def encoder_weights(self, part: str) -> int:
-        """Return how many weights exist in all matrices of a part of one encoder layer."""
+    def matrices(self, part: str) -> List[Tuple[int, int]]:
+        """Return inputs and outputs of the matrices of a part of one encoder layer."""
         h, i = self.hidden_size, self.intermediate_size
         if part == QKV:
-            return 3 * self.matrix_weights(QKV, h, h) if self.use_qkv_split else self.matrix_weights(QKV, h, 3 * h)
-        inputs, outputs = {PROJECTION: (h, h), INTERMEDIATE: (h, i), OUTPUT: (i, h)}[part]
-        return self.matrix_weights(part, inputs, outputs)
+            return [(h, h)] * 3 if self.use_qkv_split else [(h, 3 * h)]
+        return [{PROJECTION: (h, h), INTERMEDIATE: (h, i), OUTPUT: (i, h)}[part]]
+
+    def is_dense(self, part: str) -> bool:
+        """Return whether all weights of the matrices of a part of the encoder layers exist."""
+        return all(count(self, part, *self.matrices(part)[0]) is None for count in OTHER_MATRICES)
+
+    def matrix_weights(self) -> int:
+        """Return how many weights exist in the matrices of one encoder layer."""
+        weights = 0
+        for part in ENCODER_PARTS:
+            for inputs, outputs in self.matrices(part):
+                counts = (count(self, part, inputs, outputs) for count in OTHER_MATRICES)
+                weights += next((number for number in counts if number is not None), inputs * outputs)
+        return weights
 
 
 def block_parameters(architecture: Architecture, block: str, num_labels: int = 2) -> int:
@@ -146,7 +152,7 @@ def block_parameters(architecture: Architecture, block: str, num_labels: int = 2
 
 def _layer_parameters(architecture: Architecture) -> int:
     h, i = architecture.hidden_size, architecture.intermediate_size
-    matrices = sum(architecture.encoder_weights(part) for part in SPARSE_PARTS)
+    matrices = architecture.matrix_weights()
     biases = (3 * h if architecture.use_qkv_bias else 0) + (h if architecture.use_projection_bias else 0) + i + h
     layer_norms = 2 * (2 * h)
     return matrices + biases + layer_norms
@@ -156,7 +162,9 @@ def hidden_matrix_parameters(architecture: Architecture, block: str) -> int:
     """Return the number of parameters in a block's dense matrices from hidden states to hidden states."""
     square = architecture.hidden_size**2
     if block == HID:
-        return sum(architecture.encoder_weights(part) for part in SPARSE_PARTS if not architecture.is_sparse(part))
+        return sum(
+            i * o for part in ENCODER_PARTS if architecture.is_dense(part) for i, o in architecture.matrices(part)
+        )
     if block == HEADS:
         return square if architecture.use_cls_layer else 0
     return square if block == POOL else 0
@@ -187,7 +195,7 @@ def block_flops(
     h = architecture.hidden_size
     s, p = sequence_length, masked_positions
     if block == HID:
-        matrices = 2 * s * sum(architecture.encoder_weights(part) for part in SPARSE_PARTS)
+        matrices = 2 * s * architecture.matrix_weights()
         attention = 2 * 2 * s * s * h  # scores, and their product with the values
         return matrices + attention
     if block == POOL:

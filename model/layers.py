@@ -11,16 +11,27 @@ M maximum positions · T segment types
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import INTERMEDIATE, OUTPUT, PROJECTION, QKV, Architecture
-from sparsity.layer import BlockSparseDense
+from sparsity.layer import sparse_dense  # room: sparsity
+from sparsity.saved import with_dense_matrices  # room: sparsity
 
 INITIALIZER = "zeros"
 # Added to the attention scores of masked keys: its exp() is 0 in float32, and float16 can represent it.
 MASKED_SCORE = -10000.0
+
+# What may stand in the place of a dense layer of the encoder: functions with the arguments of :func:`other_dense` and
+# the number of inputs, which return a layer that takes a matrix like a dense one (``kernel.assign``), or None.
+OTHER_LAYERS: List[Callable[..., Optional[keras.layers.Layer]]] = [
+    sparse_dense,  # room: sparsity
+]
+# How the variables of such layers, saved by name, become those of dense layers.
+AS_DENSE: List[Callable[[Dict[str, Any], Dict[str, Any]], Dict[str, Any]]] = [
+    with_dense_matrices,  # room: sparsity
+]
 
 
 def dense(units: int, use_bias: bool = True, name: str = "dense") -> keras.layers.Dense:
@@ -44,7 +55,7 @@ def activated_dense(architecture: Architecture, platform: Platform, units: int) 
     return keras.layers.Dense(units, activation=function, kernel_initializer=INITIALIZER, name="dense")
 
 
-def sparse_dense(
+def other_dense(
     architecture: Architecture,
     platform: Platform,
     part: str,
@@ -53,21 +64,16 @@ def sparse_dense(
     name: str = "dense",
     activation: Optional[Callable[[tf.Tensor], tf.Tensor]] = None,
 ) -> Optional[keras.layers.Layer]:
-    """Return a block-sparse layer for a part of the encoder; None if the part is dense.
+    """Return what stands in the place of a dense layer of the encoder; None if the layer is dense.
 
     Args:
-        part: part of an encoder layer, one of ``model.architecture.SPARSE_PARTS``.
+        part: part of an encoder layer, one of ``model.architecture.ENCODER_PARTS``.
         units: number of outputs.
-        use_bias: whether there is a bias.
-        name: name of the layer.
         activation: applied to the result.
     """
-    if not architecture.is_sparse(part):
-        return None
     inputs = architecture.intermediate_size if part == OUTPUT else architecture.hidden_size
-    count = architecture.kept_blocks(inputs, units)
-    block_size, kernel = architecture.sparsity_block_size, architecture.sparsity_kernel
-    return BlockSparseDense(units, block_size, count, use_bias, kernel, platform.runs_host_code(), name, activation)
+    layers = (make(architecture, platform, part, inputs, units, use_bias, name, activation) for make in OTHER_LAYERS)
+    return next((layer for layer in layers if layer is not None), None)
 
 
 class Embeddings(keras.layers.Layer):
@@ -152,8 +158,8 @@ class SelfAttention(keras.layers.Layer):
         self._platform = platform
 
         def projection(units: int, use_bias: bool, name: str) -> keras.layers.Layer:
-            sparse = sparse_dense(a, platform, QKV, units, use_bias, name)
-            return platform.dense(units, use_bias, INITIALIZER, name) if sparse is None else sparse
+            other = other_dense(a, platform, QKV, units, use_bias, name)
+            return platform.dense(units, use_bias, INITIALIZER, name) if other is None else other
 
         if self._split:
             self.query, self.key, self.value = (
@@ -192,9 +198,9 @@ class SelfAttention(keras.layers.Layer):
 def residual_output(architecture: Architecture, platform: Platform, use_bias: bool, name: str) -> keras.layers.Layer:
     """Return norm(residual + dropout(dense(x))), the second half of attention and of the feed-forward layer."""
     a, part = architecture, OUTPUT if name == "output" else PROJECTION
-    sparse = sparse_dense(a, platform, part, a.hidden_size, use_bias)
+    other = other_dense(a, platform, part, a.hidden_size, use_bias)
     return platform.linear_dropout_norm(
-        a.hidden_size, use_bias, INITIALIZER, a.hidden_dropout_prob, a.layer_norm_eps, name, sparse
+        a.hidden_size, use_bias, INITIALIZER, a.hidden_dropout_prob, a.layer_norm_eps, name, other
     )
 
 
@@ -204,8 +210,8 @@ class Intermediate(keras.layers.Layer):
     def __init__(self, architecture: Architecture, platform: Platform, name: str = "intermediate"):
         super().__init__(name=name)
         units, function = architecture.intermediate_size, activation(architecture, platform)
-        sparse = sparse_dense(architecture, platform, INTERMEDIATE, units, activation=function)
-        self.dense = activated_dense(architecture, platform, units) if sparse is None else sparse
+        other = other_dense(architecture, platform, INTERMEDIATE, units, activation=function)
+        self.dense = activated_dense(architecture, platform, units) if other is None else other
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return self.dense(x)  # (B, S, I)

@@ -5,12 +5,10 @@ Only what is exact is counted. Activations, temporaries and code, which an IPU's
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from model.architecture import (
-    SPARSE_PARTS,
     Architecture,
     block_flops,
     block_parameters,
@@ -20,6 +18,7 @@ from model.architecture import (
 )
 from model.tasks import expected_blocks
 from settings.derived import derive_architecture, derive_blocks, masked_positions, number_of_labels
+from settings.rooms import FIGURES
 from settings.schema import LOW_PRECISION, TrainingConfig
 
 MEGABYTE = 10**6
@@ -32,6 +31,8 @@ MOMENTS = 2 * SINGLE  # moments of AdamW and LAMB per weight; of its matrices, M
 SCHEDULES = ("grouped", "interleaved", "sequential")
 LONGEST_SIMULATION = 200  # micro batches; for longer updates, the share of filling and draining is scaled
 
+
+Row = Tuple[str, str]
 
 # Operations and parameters
 
@@ -54,25 +55,23 @@ def model_figures(config: TrainingConfig, task: str, architecture: Architecture,
     return {"trainable_parameters": parameters, **sizes}
 
 
-def sparsity_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Dict[str, float]:
-    """Return parameters and operations of a model with a sparse encoder, and their ratio to those of the dense model.
-
-    Empty for a dense model.
-    """
-    if not architecture.sparsity_ratio:
-        return {}
-    dense = dataclasses.replace(architecture, sparsity_ratio=0.0)
+def room_figures(config: TrainingConfig, task: str, architecture: Architecture) -> Tuple[Dict[str, Any], List[Row]]:
+    """Return what the rooms add to the figures of a model, and to the rows of its plan."""
     blocks = expected_blocks(task, architecture.num_hidden_layers, config.use_next_sentence)
-    parameters, of_dense = (total_parameters(a, blocks, number_of_labels(config)) for a in (architecture, dense))
-    flops, flops_of_dense = (flops_per_row(config, task, a) for a in (architecture, dense))
-    encoder, encoder_of_dense = (sum(a.encoder_weights(part) for part in SPARSE_PARTS) for a in (architecture, dense))
-    return {
-        "encoder_density": encoder / encoder_of_dense,
-        "trainable_parameters": parameters,
-        "parameters_of_dense": parameters / of_dense,
-        "flops_per_sample": flops,
-        "flops_of_dense": flops / flops_of_dense,
-    }
+
+    def parameters(each: Architecture) -> int:
+        return total_parameters(each, blocks, number_of_labels(config))
+
+    def flops(each: Architecture) -> int:
+        return flops_per_row(config, task, each)
+
+    values: Dict[str, Any] = {}
+    rows: List[Row] = []
+    for figures in FIGURES:
+        more_values, more_rows = figures(architecture, parameters, flops)
+        values.update(more_values)
+        rows += more_rows
+    return values, rows
 
 
 # Memory

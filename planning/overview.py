@@ -9,7 +9,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 
 from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, hidden_matrix_parameters
 from model.tasks import SQUAD
-from planning.estimates import Planned, flops_per_row, planned, sparsity_figures
+from planning.estimates import Planned, flops_per_row, planned, room_figures
 from settings.derived import (
     betas,
     derive_architecture,
@@ -200,13 +200,7 @@ def _flops_rows(config: TrainingConfig, task: str, architecture: Architecture, s
         f"model FLOPs per {'pack' if is_packed(config) else 'sample'}",
         f"{flops / 1e9:,.4g} GFLOP, forward and backward",
     )
-    figures = sparsity_figures(config, task, architecture)
-    if figures:
-        yield "sparse encoder", f"{figures['encoder_density']:.1%} of its matrices' weights exist"
-        yield (
-            "compared with dense",
-            f"{figures['parameters_of_dense']:.1%} of the parameters, {figures['flops_of_dense']:.1%} of the FLOPs",
-        )
+    yield from room_figures(config, task, architecture)[1]
     if steps is not None:
         yield "model FLOPs of the run", f"{flops * steps * config.samples_per_update:.3g}"
 

@@ -6,7 +6,7 @@ import dataclasses
 import io
 import logging
 import re
-from typing import Any, Callable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from markupsafe import Markup, escape
 
@@ -39,6 +39,13 @@ class Chart(NamedTuple):
 
     title: str
     svg: Markup
+
+
+class Table(NamedTuple):
+    """Rows, each with the values by their headings, and a title."""
+
+    title: str
+    rows: List[Dict[str, str]]
 
 
 def draw(

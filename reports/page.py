@@ -9,17 +9,17 @@ import operator
 import shlex
 import statistics
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from reports.charts import MOST_CURVES, Chart, Curve, draw, scatter
+from reports.charts import MOST_CURVES, Chart, Curve, Table, draw, scatter
 from reports.run_files import Points, RunData, is_number, read_run_folder
 from reports.templating import fill, number
+from sparsity.charts import show_patterns  # room: sparsity
 from utilities.commands import shortened
 from utilities.files import write_atomically
 from utilities.history import END, INTERRUPT, SKIP
 from utilities.metric_names import (
     LEARNING_RATE,
-    LOSS,
     LOSS_SCALE,
     MLM_LOSS,
     NSP_LOSS,
@@ -28,6 +28,11 @@ from utilities.metric_names import (
     part_losses,
     readable,
 )
+
+# What the rooms show of a run.
+ROOMS: List[Callable[[RunData], Tuple[List[Chart], List[Table]]]] = [
+    show_patterns,  # room: sparsity
+]
 
 REPORT_NAME = "report.html"
 RELOAD_SECONDS = 60  # interval at which a browser reloads the page of an unfinished run
@@ -59,6 +64,7 @@ def write_report(run_folder: Path, live: bool = False) -> Path:
 def render(run: RunData, live: bool = False) -> str:
     """Return the page as HTML; ``live`` as for :func:`write_report`."""
     name = str(run.config.get("name") or run.folder.resolve().name)
+    of_rooms = [show(run) for show in ROOMS]
     return fill(
         "report.html",
         title=f"{name} – training report",
@@ -73,8 +79,8 @@ def render(run: RunData, live: bool = False) -> str:
         overflows=run.series(OVERFLOWS)[1],
         loss_scales=run.series(LOSS_SCALE)[1],
         cards=_cards(run),
-        charts=[*_charts(run), *_sparsity_charts(run)],
-        densities=_densities(run),
+        charts=[*_charts(run), *(chart for charts, _ in of_rooms for chart in charts)],
+        tables=[table for _, tables in of_rooms for table in tables],
         mistakes=[{**each, "chart": _scatter(number, each)} for number, each in enumerate(run.mistakes)],
         config=[(key, value, run.origin(key)) for key, value in run.config.items()],
     )
@@ -252,49 +258,3 @@ def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[
             training = dataclasses.replace(training, name=f"{beginning}training")
         curves += [training, dataclasses.replace(evaluation, name=f"{beginning}evaluation")]
     return [curve for curve in curves if curve.steps]
-
-
-# Sparse encoders
-
-
-def _sparsity_charts(run: RunData) -> List[Chart]:
-    """Return the charts of a sparse encoder: explored blocks, and loss against FLOPs."""
-    if not run.patterns:
-        return []
-    charts = [draw("chart-explored", "blocks that ever existed", "share of all blocks", _explored(run), from_zero=True)]
-    loss = _loss_against_flops(run)
-    if loss.steps:
-        charts.append(draw("chart-flops", "loss against FLOPs", "loss in nats", [loss], axis="model FLOPs"))
-    return charts
-
-
-def _explored(run: RunData) -> List[Curve]:
-    """Return the explored share of all matrices, and those of the least and the most explored matrix."""
-    steps = [row["step"] for row in run.patterns]
-    shares = [[value for value in row["layers"].values() if is_number(value)] or [0.0] for row in run.patterns]
-    return [
-        Curve("all", steps, [row["explored"] for row in run.patterns]),
-        Curve("least of a matrix", steps, [min(row) for row in shares]),
-        Curve("most of a matrix", steps, [max(row) for row in shares]),
-    ]
-
-
-def _loss_against_flops(run: RunData) -> Curve:
-    each = run.derived.get("flops_per_sample")
-    name = MLM_LOSS if MLM_LOSS in run.metric_names() else LOSS
-    samples, losses = run.series(name, "samples")
-    if not is_number(each):
-        return Curve(name, [], [])
-    return Curve(readable(name), [position * each for position in samples], losses)
-
-
-def _densities(run: RunData) -> List[Dict[str, str]]:
-    """Return the density and the explored share of each sparse matrix."""
-    if not run.patterns:
-        return []
-    last = run.patterns[-1]
-    return [
-        {"matrix": name, "density": f"{density:.2%}", "explored": f"{last['layers'][name]:.1%}"}
-        for name, density in last["density"].items()
-        if is_number(density) and is_number(last["layers"].get(name))
-    ]

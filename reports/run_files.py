@@ -14,7 +14,7 @@ from utilities.files import read_json_lines
 from utilities.history import HISTORY_NAME, History
 from utilities.run_names import DATASET, METRICS, RESOLVED, SCORES
 from utilities.secrets import mask_value
-from utilities.text_folder import run_folders
+from utilities.text_folder import run_folders  # room: from_text
 
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard
@@ -45,7 +45,6 @@ class RunData:
         checkpoints: rows of the checkpoint list.
         start: how the run was last started: ``command``, ``folder`` and ``variables`` of the environment.
         history: rows of events: resumes, rewinds after a divergence, interruptions.
-        patterns: patterns of a sparse encoder, one row each with ``step``, ``explored``, ``density`` and ``layers``.
         notes: the problems of files that could not be read.
     """
 
@@ -64,7 +63,6 @@ class RunData:
     checkpoints: List[Dict[str, Any]]
     start: Dict[str, Any]
     history: List[Dict[str, Any]]
-    patterns: List[Dict[str, Any]]
     notes: List[str]
 
     def series(self, name: str, axis: str = "step") -> Points:
@@ -136,7 +134,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def read_run_folder(folder: Path) -> RunData:
-    """Read a run folder, in which any file may be absent; of a folder of ``run_from_text.py``, its last run.
+    """Read a run folder, in which any file may be absent; of a folder of several runs in order, the last.
 
     Raises:
         UserError: there is no such folder, or it contains no run.
@@ -144,7 +142,7 @@ def read_run_folder(folder: Path) -> RunData:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"run folder {folder} does not exist; give the folder that a training run wrote")
-    folder = next(filter(_is_run, reversed(run_folders(folder) or ())), folder)
+    folder = next(filter(_is_run, reversed(run_folders(folder) or ())), folder)  # room: from_text
     if not _is_run(folder):
         raise UserError(f"{folder} contains no run (no {', '.join(_RUN_FILES)}); name the folder of one")
     notes: List[str] = []
@@ -172,7 +170,6 @@ def read_run_folder(folder: Path) -> RunData:
         checkpoints=_rows(checkpoints),
         start=_start(starts[-1]) if starts else {},
         history=[_history_row(event) for event in events],
-        patterns=_read_patterns(folder / "sparsity.jsonl"),
         notes=notes,
     )
 
@@ -259,8 +256,8 @@ def _read_metrics(path: Path, notes: List[str]) -> Tuple[List[Dict[str, Any]], L
     bad = rows[:-1].count(None)  # the last line may be incomplete because it is just being written
     if bad:
         notes.append(f"{path.name}: {bad} unreadable line{'s' if bad > 1 else ''} left out")
-    periods = _last_of_each_step(row for row in rows if row and "evaluation" not in row)
-    return periods, _last_of_each_step(row for row in rows if row and "evaluation" in row)
+    periods = last_of_each_step(row for row in rows if row and "evaluation" not in row)
+    return periods, last_of_each_step(row for row in rows if row and "evaluation" in row)
 
 
 def is_measurement(row: Optional[Dict[str, Any]]) -> bool:
@@ -270,20 +267,7 @@ def is_measurement(row: Optional[Dict[str, Any]]) -> bool:
     return is_number(row.get("step"))
 
 
-def _read_patterns(path: Path) -> List[Dict[str, Any]]:
-    try:
-        rows = read_json_lines(path)
-    except OSError:
-        return []
-    return _last_of_each_step(row for row in rows if row and _is_pattern(row))
-
-
-def _is_pattern(row: Dict[str, Any]) -> bool:
-    has_numbers = is_number(row.get("step")) and is_number(row.get("explored"))
-    return has_numbers and isinstance(row.get("density"), dict) and isinstance(row.get("layers"), dict)
-
-
-def _last_of_each_step(rows: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def last_of_each_step(rows: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """Drop the earlier rows of repeated steps, because the later ones belong to the weights."""
     kept: List[Dict[str, Any]] = []
     for row in rows:

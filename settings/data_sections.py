@@ -20,6 +20,7 @@ from settings.fields import (
     Interval,
     LabelColumns,
     Names,
+    OfModel,
     PathText,
     Positive,
     Seed,
@@ -204,7 +205,7 @@ class Embedding(OwnFiles):
         description="Column of the pair's similarity, -1 to 1, the target of the cosine. Unset: the second text is "
         "the right answer to the first, and the other answers of the micro batch are wrong (in-batch negatives).",
     )
-    pooling: Literal["mean", "cls"] = Field(
+    pooling: Annotated[Literal["mean", "cls"], OfModel("pooling")] = Field(
         "mean", description="Embedding of a text: the mean of its tokens' hidden states, or the hidden state of [CLS]."
     )
     scale: Positive = Field(20.0, description="Factor on the cosines before the softmax over the answers.")

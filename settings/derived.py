@@ -15,11 +15,11 @@ from model.architecture import (
 )
 from model.tasks import PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
 from settings.data_sections import OwnFiles
-from settings.fields import value_at
+from settings.fields import OfModel, value_at
 from settings.metadata import manifest_count
 from settings.problems import DERIVED, TYPED, with_origin
 from settings.published import PUBLISHED_SAMPLES, published_notes, published_values, runs_on_ipus
-from settings.schema import TrainingConfig
+from settings.schema import TrainingConfig, leaves
 from settings.sections import BertConfig
 from settings.sizes import bert_sizes, named_architecture, weights_key
 
@@ -234,23 +234,16 @@ def derive_architecture(config: TrainingConfig, sizes: Optional[BertConfig] = No
     factor = config.embedding_serialization_factor
     return Architecture(
         embedding_serialization_factor=factor,
-        use_next_sentence=config.use_next_sentence,
-        pooling=config.embedding.pooling,
         **shape,
         **options,
-        **sparsity_options(config),
+        **run_options(config),
     )
 
 
-def sparsity_options(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the architecture's fields that describe sparsity."""
-    sparsity = config.sparsity
-    return {
-        "sparsity_ratio": sparsity.ratio,
-        "sparsity_block_size": sparsity.block_size,
-        "sparse_parts": tuple(sparsity.layers),
-        "sparsity_kernel": sparsity.kernel,
-    }
+def run_options(config: TrainingConfig) -> Dict[str, Any]:
+    """Return the fields of the architecture that the config alone decides."""
+    options = {leaf.annotation(OfModel): value_at(config, leaf.path) for leaf in leaves().values()}
+    return {field.name: tuple(v) if isinstance(v, list) else v for field, v in options.items() if field is not None}
 
 
 def derive_blocks(config: TrainingConfig, task: str) -> Optional[List[str]]:

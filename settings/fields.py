@@ -77,6 +77,13 @@ class Equivalent:
 
 
 @dataclass(frozen=True)
+class OfModel:
+    """Annotation of a field that the model's architecture has, too, by its name there."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class Misplaced:
     """Annotation of a field that published configs also have in another section, where it was ignored."""
 
@@ -95,7 +102,7 @@ class OtherFlag:
     flag: str
 
 
-Annotation = TypeVar("Annotation", ResumePolicy, IpuOnly, Equivalent, Misplaced, FileOnly, OtherFlag)
+Annotation = TypeVar("Annotation", ResumePolicy, IpuOnly, Equivalent, OfModel, Misplaced, FileOnly, OtherFlag)
 
 
 # Value types

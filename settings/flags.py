@@ -46,7 +46,8 @@ _MOST_USED = (
     "dataset_dir", "name", "output_dir", "resume", "pretrained_ckpt_path", "max_seq_length", "num_epochs", "seed",
     "global_batch.micro_batch_size", "global_batch.grad_acc_steps_per_replica",
     "optimizer_opts.learning_rate.max_learning_rate", "evaluation.every", "evaluation.patience", "do_training",
-    "execution.device", "execution.precision", "execution.threads", "enable_wandb",
+    "execution.device", "execution.precision", "execution.threads",
+    "enable_wandb",  # room: wandb
 )  # fmt: skip
 _OF_FINE_TUNING = ("bert_model_name", "vocab_file", "lower_case", "packing.max_sequences_per_pack")
 _OF_TASKS = {

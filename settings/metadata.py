@@ -13,13 +13,13 @@ from typing import Any, Dict, Optional
 from model.architecture import LAYER_OPTIONS
 from utilities.errors import UserError
 from utilities.files import read_json_object
-from utilities.text_folder import MODEL
+from utilities.text_folder import MODEL  # room: from_text
 
-# Files that state the sizes of weights: of this project's checkpoints and runs, of Hugging Face, of Google,
-# of the model in a folder of run_from_text.py.
+# Files that state the sizes of weights: of this project's checkpoints and runs, of Hugging Face, of Google.
 _SETTINGS_FILES = (
     "checkpoint.json", "step-*/checkpoint.json", "checkpoints/step-*/checkpoint.json", "config.json",
-    "bert_config.json", f"{MODEL}/config.json",
+    "bert_config.json",
+    f"{MODEL}/config.json",  # room: from_text
 )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
-"""Rules of the model: sizes and layers, pipeline and optimizer state, sparse matrices."""
+"""Rules of the model: sizes and layers, pipeline and optimizer state."""
 
 from __future__ import annotations
 
 from typing import Iterator
 
-from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, LAYER_OPTIONS, SPARSE_PARTS
+from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, LAYER_OPTIONS
 from model.tasks import PRETRAINING, accepted_blocks
 from settings.derived import DEVICES, PROPORTIONS, STAGES, fits_stages, number_of_ipus
 from settings.problems import SettingError, nearest, show
@@ -14,57 +14,6 @@ from settings.sizes import bert_sizes, weights_key
 
 SCHEDULE = "ipu_config.pipeline_schedule"
 ACCUMULATION = "global_batch.grad_acc_steps_per_replica"
-
-BLOCK_SIZES = (1, 4, 8, 16)
-
-
-def fitting_block_size(*widths: int) -> int:
-    """Return the largest block size that divides all widths."""
-    return max(size for size in BLOCK_SIZES if not any(width % size for width in widths))
-
-
-def sparse_matrices(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    size, sizes = config.sparsity.block_size, bert_sizes(config)
-    if size not in BLOCK_SIZES:
-        yield SettingError(["sparsity.block_size"], "blocks have 1, 4, 8 or 16 rows and columns", "set it to 16")
-    elif config.sparsity.ratio and sizes is not None:
-        widths = {name: getattr(sizes, name) for name in ("hidden_size", "intermediate_size")}
-        wrong = next((name for name, width in widths.items() if width % size), None)
-        if wrong is not None:
-            fields = ["sparsity.block_size", f"bert_config.{wrong}" if config.bert_config else str(weights_key(config))]
-            fitting = fitting_block_size(*widths.values())
-            yield SettingError(fields, "blocks must divide the matrices", f"set it to {fitting}")
-    unknown = [name for name in config.sparsity.layers if name not in SPARSE_PARTS]
-    if unknown:
-        known = ", ".join(SPARSE_PARTS)
-        yield SettingError(["sparsity.layers"], f"{unknown[0]} is not one of {known}", "name some of those")
-    if config.sparsity.ratio:
-        yield from _sparse_layers(config)
-
-
-def _sparse_layers(config: TrainingConfig) -> Iterator[SettingError]:
-    if not config.replace_layers:
-        yield SettingError(
-            ["sparsity.ratio", "replace_layers"], "Hugging Face's own layers are dense", "set replace_layers to true"
-        )
-    elif runs_on_ipus(config):
-        yield SettingError(
-            ["sparsity.ratio", "execution.platform"],
-            "sparse layers run only on stock TensorFlow",
-            "set execution.platform to software, or ratio to 0",
-        )
-    if config.sparsity.kernel != "native":
-        return
-    if config.execution.xla:
-        yield SettingError(
-            ["sparsity.kernel", "execution.xla"], "native products run outside of XLA", "set execution.xla to false"
-        )
-    elif config.sparsity.block_size == 1:
-        yield SettingError(
-            ["sparsity.kernel", "sparsity.block_size"],
-            "there are no native products of single weights",
-            "set kernel to auto, or block_size to 4, 8 or 16",
-        )
 
 
 def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
@@ -256,7 +205,6 @@ def limits_of_ipus(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 
 RULES = (
-    sparse_matrices,
     model_sizes,
     stage_blocks,
     stage_devices,

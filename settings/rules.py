@@ -6,7 +6,7 @@ import math
 from typing import Callable, Iterator, List, Tuple
 
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS
-from settings import model_rules
+from settings import model_rules, rooms
 from settings.data_sections import ClassificationData, Distillation
 from settings.derived import (
     is_packed,
@@ -302,6 +302,7 @@ def run_name(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 RULES: Tuple[Rule, ...] = (
     model_source,
+    *rooms.RULES,
     *model_rules.RULES,
     sequence_lengths,
     data_sizes,

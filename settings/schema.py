@@ -33,7 +33,7 @@ from settings.fields import (
     Machine,
     Misplaced,
     Names,
-    OtherFlag,
+    OfModel,
     PathText,
     Positive,
     SectionInfo,
@@ -42,7 +42,9 @@ from settings.fields import (
     Text,
     walk,
 )
-from settings.sections import BertConfig, Execution, GlobalBatch, IpuConfig, OptimizerOptions, Section, Sparsity
+from settings.sections import BertConfig, Execution, GlobalBatch, IpuConfig, OptimizerOptions, Section
+from settings.wandb import EnableWandb, WandbEntity, WandbProject, WandbTags  # room: wandb
+from sparsity.section import Sparsity  # room: sparsity
 
 LOW_PRECISION = ("float16", "bfloat16")  # precisions whose weights are rounded
 
@@ -156,7 +158,7 @@ class TrainingConfig(Section):
         description="Length of training in passes over the data. Where total_num_train_samples is given as well, that "
         "takes precedence, unless only num_epochs is given as a flag.",
     )
-    sparsity: Sparsity = Field(default_factory=Sparsity, description="Block-sparse encoder.")
+    sparsity: Sparsity = Field(default_factory=Sparsity, description="Block-sparse encoder.")  # room: sparsity
     optimizer_opts: OptimizerOptions = Field(
         default_factory=OptimizerOptions, description="Optimizer and its constants."
     )
@@ -270,7 +272,7 @@ class TrainingConfig(Section):
         None, description="Bias on masked-LM logits. Unset: true from scratch, else as the checkpoint has it."
     )
 
-    use_next_sentence: bool = Field(
+    use_next_sentence: Annotated[bool, OfModel("use_next_sentence")] = Field(
         True,
         description="Pre-train with next-sentence prediction too, as BERT does; false: on masked words alone, without "
         "the pooler, which stages then leave out.",
@@ -336,12 +338,10 @@ class TrainingConfig(Section):
     report_every_minutes: Annotated[Positive, MAY_CHANGE] = Field(
         5.0, description="Minimum time between two refreshes of the report during the run, in minutes."
     )
-    enable_wandb: Annotated[bool, MAY_CHANGE] = Field(False, description="Track the run with Weights & Biases.")
-    wandb_entity_name: Annotated[Optional[Text], MAY_CHANGE, OtherFlag("--wandb-entity")] = Field(
-        None, description="W&B user or team. Unset: the logged-in user's."
-    )
-    wandb_project_name: Annotated[Optional[Text], MAY_CHANGE] = Field("bert", description="W&B project.")
-    wandb_tags: Annotated[Optional[Names], MAY_CHANGE] = Field(None, description="W&B tags.")
+    enable_wandb: EnableWandb = False  # room: wandb
+    wandb_entity_name: WandbEntity = None  # room: wandb
+    wandb_project_name: WandbProject = "bert"  # room: wandb
+    wandb_tags: WandbTags = None  # room: wandb
 
     @property
     def samples_per_update(self) -> int:

@@ -11,8 +11,11 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 
 import numpy as np
 
+from execution.interface import Platform
 from keras_extensions.backend import keras, tf
+from model.architecture import Architecture
 from sparsity import patterns
+from sparsity.figures import is_sparse, kept_blocks
 from sparsity.products import AUTO, choose, make_product
 
 # x (T, I) and x · W (T, O) → x · W
@@ -154,6 +157,24 @@ class DenseView:
 
     def assign(self, matrix: np.ndarray) -> None:
         self._assign(matrix)
+
+
+def sparse_dense(
+    architecture: Architecture,
+    platform: Platform,
+    part: str,
+    inputs: int,
+    units: int,
+    use_bias: bool,
+    name: str,
+    activation: Optional[Callable[[tf.Tensor], tf.Tensor]],
+) -> Optional[BlockSparseDense]:
+    """Return a layer for a part of the encoder; None if the part is dense. See :func:`model.layers.other_dense`."""
+    if not is_sparse(architecture, part):
+        return None
+    count, kernel = kept_blocks(architecture, inputs, units), architecture.sparsity_kernel
+    on_host = platform.runs_host_code()
+    return BlockSparseDense(units, architecture.sparsity_block_size, count, use_bias, kernel, on_host, name, activation)
 
 
 def sparse_layers(modules: Sequence[tf.Module]) -> List[BlockSparseDense]:

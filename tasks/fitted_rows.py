@@ -43,7 +43,7 @@ from settings.sizes import bert_sizes, weights_key
 from utilities.errors import UserError
 from utilities.files import read_json_object
 from utilities.run_names import RESOLVED
-from utilities.text_folder import MODEL
+from utilities.text_folder import MODEL  # room: from_text
 
 LENGTH, SEQUENCES, BETAS = "max_seq_length", "packing.max_sequences_per_pack", "packing.adjust_betas"
 MICRO_BATCH = "global_batch.micro_batch_size"
@@ -52,7 +52,12 @@ LEAST_FACTOR = 2.0  # samples in a pack; a pack costs more than a padded row, wh
 MOST_ROUNDING = 0.1  # share by which the samples of an update may differ from those without packs
 MOST_SEQUENCES = 64  # in a pack
 ENOUGH = 0.98  # of the highest number of samples in a pack, if fewer are allowed
-_INNER = ("0_Transformer", MODEL, "checkpoints/step-*", "step-*")  # where a folder's vocabulary may be
+_INNER = (  # where a folder's vocabulary may be
+    "0_Transformer",
+    MODEL,  # room: from_text
+    "checkpoints/step-*",
+    "step-*",
+)
 
 
 class Measured(NamedTuple):

@@ -11,9 +11,9 @@ from model.blocks import assemble
 from model.conversion import convert
 from model.huggingface import build_hf_model
 from model.tasks import expected_blocks
-from settings.derived import fits_stages, head_layout, starts_from_checkpoint
+from settings.derived import fits_stages, head_layout
 from settings.schema import TrainingConfig
-from training.sparsity import choose_patterns
+from training.rooms import NEW_MODEL
 from training.task import BuiltModel, SetInitialWeights
 
 
@@ -48,7 +48,7 @@ def build_model(
     stages = given if given and fits_stages(config, architecture) else [[block.name for block in blocks]]
     model = assemble(blocks, shapes, outputs, stages, platform)
     if conversion is not None:
-        if not starts_from_checkpoint(config):
-            choose_patterns(config, blocks)
+        for prepare in NEW_MODEL:
+            prepare(config, blocks)
         conversion.transfer_weights(source)
     return BuiltModel(model, blocks, conversion)

@@ -13,7 +13,6 @@ from keras_extensions.listeners.reporting import Reporting, learning_rate
 from keras_extensions.listeners.signals import CallLengths, StopRequest
 from training.evaluation import EvaluateWhileTraining
 from training.run_context import Plan
-from training.sparsity import PatternUpdates
 from utilities.metric_names import LEARNING_RATE
 
 
@@ -27,7 +26,6 @@ class TrainingCourse(Course):
         reporting: measures the training, and passes logging periods to listeners, which may end it by an exception.
         checkpoints: saves the state.
         evaluation: evaluates the model while it trains; None: it is not evaluated.
-        patterns: changes the patterns of a sparse encoder; None: the encoder is dense.
         request: the request to stop.
         processes: the processes that train together; they stop at the same step.
         clock: monotonic clock in seconds; tests replace it.
@@ -41,7 +39,6 @@ class TrainingCourse(Course):
         reporting: Reporting,
         checkpoints: Checkpoints,
         evaluation: Optional[EvaluateWhileTraining],
-        patterns: Optional[PatternUpdates],
         request: StopRequest,
         processes: Processes,
         clock: Callable[[], float] = time.monotonic,
@@ -52,15 +49,12 @@ class TrainingCourse(Course):
         self._reporting = reporting
         self._checkpoints = checkpoints
         self._evaluation = evaluation
-        self._patterns = patterns
         self._request = request
         self._processes = processes
         self._lengths = CallLengths(processes.maximum, clock)
 
     def begin(self) -> None:
         """Start the clocks; training begins."""
-        if self._patterns is not None:
-            self._patterns.begin()
         self._reporting.begin()
         self._checkpoints.begin()
 
@@ -100,8 +94,6 @@ class TrainingCourse(Course):
     def _report_and_save(self, means: Callable[[], Dict[str, float]]) -> None:
         step, metrics = self._step, means()
         self._period_begin = step
-        if self._patterns is not None:
-            self._patterns.change_if_due(step)
         rate = metrics.pop(LEARNING_RATE, None)
         self._reporting.report(step, metrics, learning_rate(self._optimizer, step) if rate is None else rate)
         self._checkpoints.save_if_due(step)

@@ -29,8 +29,7 @@ from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import LAYER_OPTIONS, Architecture
 from model.tasks import PRETRAINING
-from settings.derived import PADDED_TO, derive_architecture, fits_stages, is_packed, sparsity_options
-from settings.model_rules import fitting_block_size
+from settings.derived import PADDED_TO, derive_architecture, fits_stages, is_packed, run_options
 from settings.schema import TrainingConfig
 from settings.sizes import FIXED_SIZES, weights_key, with_sizes_of_weights
 from utilities.errors import UserError
@@ -191,7 +190,7 @@ def saved_architecture(config: TrainingConfig, saved: SavedState) -> Architectur
     """Return the architecture of a resumed run; options of its computation come from the config."""
     trained = Architecture(**saved.architecture)
     factor = _serialization_factor(config, trained.vocab_size)
-    return dataclasses.replace(trained, embedding_serialization_factor=factor, sparsity_kernel=config.sparsity.kernel)
+    return dataclasses.replace(trained, embedding_serialization_factor=factor, **run_options(config))
 
 
 def resolved_architecture(
@@ -222,12 +221,6 @@ def resolved_architecture(
         raise UserError(
             f"max_seq_length is {config.max_seq_length}, but {start.origin} has {architecture.max_position_embeddings}"
             " positions; set max_seq_length to at most that"
-        )
-    block, sizes = config.sparsity.block_size, (architecture.hidden_size, architecture.intermediate_size)
-    if config.sparsity.ratio and any(size % block for size in sizes):
-        raise UserError(
-            f"sparsity.block_size is {block}, which does not divide hidden_size {sizes[0]} and intermediate_size"
-            f" {sizes[1]} of {start.origin}; set it to {fitting_block_size(*sizes)}"
         )
     return dataclasses.replace(architecture, **_layer_options(config, start, architecture))
 
@@ -265,8 +258,7 @@ def _derive_architecture(config: TrainingConfig, start: InitialWeights) -> Archi
     if missing:
         raise UserError(f"{start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")
     factor = _serialization_factor(config, start.architecture["vocab_size"])
-    heads = {"use_next_sentence": config.use_next_sentence, "pooling": config.embedding.pooling}
-    own = {"embedding_serialization_factor": factor, **heads, **sparsity_options(config)}
+    own = {"embedding_serialization_factor": factor, **run_options(config)}
     return Architecture(**{**start.architecture, **own})
 
 

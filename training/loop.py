@@ -21,8 +21,8 @@ from training.initial_weights import InitialWeights
 from training.machine import optimizer_settings, update_settings
 from training.monitoring import CorruptRecords
 from training.resume import Position
+from training.rooms import LISTENERS
 from training.run_context import RunContext, TrainingData
-from training.sparsity import pattern_updates
 from training.task import BuiltModel
 from utilities.errors import Stopped
 from utilities.progress import waiting
@@ -157,7 +157,6 @@ class TrainingLoop:
                 return
         if position.step == plan.updates:  # an interruption left nothing else to do
             return
-        patterns = pattern_updates(context, data, self._built, self._optimizer, position.step, position.skipped)
         course = TrainingCourse(
             plan,
             position.step,
@@ -165,7 +164,6 @@ class TrainingLoop:
             reporting,
             checkpoints,
             evaluation,
-            patterns,
             context.stop,
             context.processes,
         )
@@ -184,12 +182,15 @@ class TrainingLoop:
         before = context.processes.decide(lambda: context.run.losses(losses))
         divergence = StopOnDivergence(losses, config.exploding_loss_ratio, before)
         corrupt_records = CorruptRecords(self._data.reader, context.run.history)
+        of_rooms = [
+            each for make in LISTENERS for each in make(context, self._data, self._built, self._optimizer, position)
+        ]
         is_first = self._memory.last is None  # otherwise training continues after a rewind
         return Reporting(
             total_steps=plan.updates,
             samples_per_step=config.samples_per_update * plan.packing_factor,
-            # The last two may end the run, after the others have written the metrics that led to it.
-            listeners=[self._memory, corrupt_records, *context.listeners, OverflowCounter(), divergence],
+            # The first may change the model; the last two may end the run, after others have written what led to it.
+            listeners=[*of_rooms, self._memory, corrupt_records, *context.listeners, OverflowCounter(), divergence],
             first_step=position.step,
             started=context.started if is_first else None,
             packs_per_step=config.samples_per_update if is_packed(config) else None,

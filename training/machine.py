@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Optional, Sequence
 
@@ -17,7 +18,7 @@ from settings.loading import LoadedConfig
 from settings.published import decays_as_published
 from settings.schema import TrainingConfig
 from training.chief import shared_facts
-from training.sparsity import sparse_xla
+from training.rooms import EXECUTION
 from utilities.environment import is_graphcore
 from utilities.errors import UserError
 
@@ -51,10 +52,10 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
     own_micro_batches = config.global_batch.micro_batches // processes.count
     # Hugging Face's own layers compute in float32.
     precision = "float32" if execution.precision == "auto" and not config.replace_layers else execution.precision
-    return ExecutionOptions(
+    options = ExecutionOptions(
         platform=execution.platform,
         device=execution.device,
-        xla=execution.xla if config.sparsity.ratio == 0 else sparse_xla(config),
+        xla=execution.xla,
         threads=execution.threads,
         parallel_micro_batches=own_micro_batches if execution.parallel_micro_batches else 1,
         seed=config.seed,
@@ -75,8 +76,11 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
         min_remote_tensor_size=config.min_remote_tensor_size,
         compile_only=config.compile_only,
         executable_cache=execution.executable_cache,
-        has_fused_parts=config.replace_layers and config.sparsity.ratio == 0,
+        has_fused_parts=config.replace_layers,
     )
+    for changes in EXECUTION:
+        options = dataclasses.replace(options, **changes(config))
+    return options
 
 
 def _or_on_ipus(value: Optional[bool], config: TrainingConfig) -> bool:

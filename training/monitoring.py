@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Callable, List
 
 from data_utils.records.pipeline import SampleReader
 from keras_extensions.listeners.outputs import LiveReport, MetricsFile, TensorBoardScalars
 from keras_extensions.listeners.progress import Progress
 from keras_extensions.listeners.reporting import Listener, Period
 from keras_extensions.listeners.signals import StopRequest
-from keras_extensions.listeners.wandb_run import WandbRun
 from settings.schema import TrainingConfig
 from training.run_folder import RunFolder
-from utilities.environment import environment_facts
+from training.wandb_run import wandb_runs  # room: wandb
 from utilities.files import PROJECT
 from utilities.history import SKIP, History
 from utilities.run_names import METRICS
-from utilities.secrets import mask_value
 
 logger = logging.getLogger(__name__)
 
@@ -30,19 +27,10 @@ def make_listeners(config: TrainingConfig, run: RunFolder) -> List[Listener]:
     listeners: List[Listener] = [Progress(), MetricsFile(run.path / METRICS)]
     if config.tensorboard:
         listeners.append(TensorBoardScalars(run.path / "tensorboard"))
-    if config.enable_wandb:
-        settings = (run.path.name, config.wandb_project_name, config.wandb_entity_name, config.wandb_tags)
-        name, project, entity, tags = map(mask_value, settings)
-        listeners.append(WandbRun(run.path, name, wandb_config(config), project, entity, tags))
+    listeners += wandb_runs(config, run.path)  # room: wandb
     if config.report:
         listeners.append(LiveReport(report_command(run.path), PROJECT, config.report_every_minutes * 60))
     return listeners
-
-
-def wandb_config(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the config that W&B shows: the resolved config and the machine, without secrets."""
-    settings = config.model_dump(mode="json", exclude={"extends", "about"})
-    return json.loads(json.dumps(mask_value({**settings, "environment": environment_facts()})))
 
 
 def report_command(folder: Path) -> List[str]:

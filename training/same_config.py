@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Set
 
 from settings.fields import Equivalent, ResumePolicy, value_at
+from settings.rooms import KEPT_FIELDS
 from settings.schema import TrainingConfig, leaves
 from settings.sizes import open_sizes
 from training.run_folder import config_for_files
 from utilities.errors import UserError
 
-PERIOD = "global_batches_per_log"
 LENGTHS = {"num_epochs", "total_num_train_samples"}  # fields of the length of training
 _BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
 _DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -26,25 +26,25 @@ def differences_by_field(config: TrainingConfig, recorded: Mapping[str, Any]) ->
     """Describe, by its field, each difference between two configs that would change the outcome of a resumed run.
 
     The global batch may be split differently if the update stays the same: over another number of replicas, and into
-    micro batches of another size unless something depends on them: dropout's masks, the wrong answers of sentence
-    embeddings, and the gradients by which RigL grows blocks. The length of a logging period may change unless the
-    patterns of sparse matrices do, which change at the end of one. Sizes that the weights decide are those of the run.
+    micro batches of another size unless something depends on them: dropout's masks, and the wrong answers of sentence
+    embeddings. Sizes that the weights decide are those of the run.
 
     Args:
         recorded: the config with which the run was begun, from its files.
     """
     present = config_for_files(config)
     described: Dict[str, str] = {}
+    kept = {name for fields in KEPT_FIELDS for name in fields(config)}
     of_weights = {f"bert_config.{size}" for size in open_sizes(config)}
     for name, leaf in leaves().items():
-        is_fixed = leaf.resume_policy is ResumePolicy.FIXED or (name == PERIOD and _changes_patterns(present))
+        is_fixed = leaf.resume_policy is ResumePolicy.FIXED or name in kept
         if not is_fixed or leaf.path[0] == "global_batch" or name in of_weights:
             continue
         new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
         equivalent = leaf.annotation(Equivalent)
         if new != old and not (equivalent is not None and new in equivalent.values and old in equivalent.values):
             described[name] = _described(name, new, old)
-    return {**described, **_batch_differences(present, recorded)}
+    return {**described, **_batch_differences(present, recorded, kept)}
 
 
 def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
@@ -80,11 +80,7 @@ def changed_fields(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[
     return changes
 
 
-def _changes_patterns(config: Mapping[str, Any]) -> bool:
-    return config["sparsity"]["ratio"] > 0 and config["sparsity"]["method"] != "static"
-
-
-def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any]) -> Dict[str, str]:
+def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any], kept: Set[str]) -> Dict[str, str]:
     new, old = present["global_batch"], {key: _recorded(recorded, ("global_batch", key), 1) for key in _BATCH}
     wrong = [key for key in _BATCH if type(old[key]) is not int]
     if wrong:
@@ -92,15 +88,15 @@ def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any]) 
     samples, samples_before = (math.prod(batch[key] for key in _BATCH) for batch in (new, old))
     if samples != samples_before:
         return {"global_batch": f"global_batch is {samples:,} samples and was {samples_before:,}"}
-    changed = []
-    model, sparsity, own = present.get("bert_config"), present["sparsity"], present["embedding"]
+    fixed = [key for key in _BATCH if f"global_batch.{key}" in kept]
+    model, own = present.get("bert_config"), present["embedding"]
     has_dropout = model is None or any(model[key] for key in _DROPOUT)
-    uses_rigl = sparsity["ratio"] > 0 and sparsity["method"] == "rigl"
     has_negatives = own["train_file"] is not None and own["label"] is None
-    if has_dropout or uses_rigl or has_negatives:
-        changed += [key for key in _BATCH[:1] if new[key] != old[key]]
+    if has_dropout or has_negatives:
+        fixed.append("micro_batch_size")
     if present["optimizer_opts"]["gradient_accumulation_reduction"] == "sum":
-        changed += [key for key in _BATCH[2:] if new[key] != old[key]]
+        fixed.append("grad_acc_steps_per_replica")
+    changed = [key for key in fixed if new[key] != old[key]]
     return {f"global_batch.{key}": _described(f"global_batch.{key}", new[key], old[key]) for key in changed}
 
 

@@ -18,7 +18,7 @@ from keras_extensions.listeners.reporting import Period, closing
 from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
-from planning.estimates import model_figures, sparsity_figures
+from planning.estimates import model_figures, room_figures
 from reports.page import write_report
 from settings.loading import LoadedConfig
 from settings.problems import DATA
@@ -53,9 +53,9 @@ from training.resume import (
     record_resume,
     run_to_resume,
 )
+from training.rooms import CHECKS
 from training.run_context import RunContext, TrainingData, open_training_data
 from training.run_folder import FolderLocks, RunFolder
-from training.sparsity import sparse_lines
 from training.task import BuiltModel, MakeTask, Task
 from utilities.commands import start_command
 from utilities.environment import program_version
@@ -221,6 +221,8 @@ def starting_weights(
         architecture = resolved_architecture(config, start, platform.activation)
     check_same_precision(position, platform.precision)
     check_stages(config, architecture, platform)
+    for check in CHECKS:
+        check(config, architecture)
     return start, architecture
 
 
@@ -263,9 +265,9 @@ def describe_run(
 ) -> None:
     """Write the files that describe the run."""
     model = model_figures(loaded.config, task.name, architecture, task.labels)
-    sparsity = sparsity_figures(loaded.config, task.name, architecture)
+    of_rooms, _ = room_figures(loaded.config, task.name, architecture)
     run.write_description(
-        loaded, {**(data.plan._asdict() if data else {}), **model, **sparsity}, data.facts if data else {}
+        loaded, {**(data.plan._asdict() if data else {}), **model, **of_rooms}, data.facts if data else {}
     )
 
 
@@ -277,8 +279,6 @@ def initial_model(context: RunContext, data: Optional[TrainingData], start: Opti
         logger.info("Hugging Face's BERT with its own layers, %s", parameters)
     else:
         logger.info("Hugging Face's BERT, converted, %s (the layers: %s)", parameters, CONVERSION)
-        for line in sparse_lines(built.blocks):
-            logger.info(line)
         context.run.write(CONVERSION, [dataclasses.asdict(row) for row in built.conversion.rows])
     if start is not None:
         if not context.config.do_training:

@@ -17,6 +17,11 @@ from checkpoints.pretrained.naming import check_exists
 from utilities.commands import make_parser, run_main
 from utilities.files import check_new_folder
 
+SWITCHES = {
+    "--encoder-only": "leave out the heads",
+    "--saved-model": "also write saved_model/1, which TensorFlow loads without any other package",  # room: saved_model
+}
+
 
 def main(arguments: Optional[List[str]] = None) -> int:
     """Run the command and return its exit status."""
@@ -42,20 +47,19 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument(
         "--lower-case", choices=("true", "false"), help="whether text is lower-cased [as the checkpoint says]"
     )
-    parser.add_argument("--encoder-only", action="store_true", help="leave out the heads")
-    parser.add_argument(
-        "--saved-model",
-        action="store_true",
-        help="also write saved_model/1, which TensorFlow and TensorFlow Serving load without any other package",
-    )
+    for flag, text in SWITCHES.items():
+        parser.add_argument(flag, action="store_true", help=text)
     return run_main(parser, _export, arguments)
 
 
 def _export(options: argparse.Namespace) -> None:
     check_exists(options.checkpoint, "--checkpoint")
     check_new_folder(options.output, "--output")
-    from checkpoints.export.hf_folder import export  # loads TensorFlow, which --help does not need
+    from checkpoints.export.hf_folder import WriteMore, export  # loads TensorFlow, which --help does not need
+    from checkpoints.export.saved_model import write_saved_model  # room: saved_model
 
+    more: List[WriteMore] = []
+    more += [write_saved_model] if options.saved_model else []  # room: saved_model
     lower_case = None if options.lower_case is None else options.lower_case == "true"
     outcome = export(
         options.checkpoint,
@@ -63,7 +67,7 @@ def _export(options: argparse.Namespace) -> None:
         options.vocab_file,
         lower_case,
         options.encoder_only,
-        options.saved_model,
+        more,
     )
     print(f"{outcome.head.model} of {outcome.origin} written to {options.output}")
     for note in outcome.notes:

@@ -8,7 +8,7 @@ import fcntl
 import os
 import shutil
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
@@ -16,7 +16,6 @@ from tokenizers import AddedToken
 
 from checkpoints.export.arrays import Exported, Head, exported_arrays
 from checkpoints.export.card import model_card
-from checkpoints.export.saved_model import write_saved_model
 from checkpoints.pretrained.formats import VOCABULARY_DIGEST
 from checkpoints.pretrained.model_folder import CONFIG, PUT_CONFIG, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
@@ -39,6 +38,10 @@ from utilities.files import check_new_folder, sha256
 
 CHECKPOINT, OUTPUT = "--checkpoint", "--output"
 
+# Writes another form of an exported model into its folder, and returns notes on it. It takes the folder, the kind of
+# model, and the fields of :class:`model.architecture.Architecture` that the checkpoint decides.
+WriteMore = Callable[[Path, Head, Mapping[str, Any]], List[str]]
+
 
 class Outcome(NamedTuple):
     """The result of an export.
@@ -60,9 +63,9 @@ def export(
     vocabulary: Optional[Path] = None,
     lower_case: Optional[bool] = None,
     encoder_only: bool = False,
-    saved_model: bool = False,
+    more: Sequence[WriteMore] = (),
 ) -> Outcome:
-    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch, and on request for TensorFlow alone.
+    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch.
 
     Args:
         checkpoint: as :func:`checkpoints.pretrained.opening.open_pretrained` takes it, local.
@@ -70,7 +73,7 @@ def export(
         vocabulary: ``vocab.txt``, ``tokenizer.json`` or a folder with one; None: the one of the checkpoint.
         lower_case: whether text is lower-cased; None: as the checkpoint says.
         encoder_only: leave out the heads.
-        saved_model: also write ``saved_model/1``, which TensorFlow loads alone.
+        more: write further forms of the model into the folder.
 
     Raises:
         UserError: the checkpoint cannot be read or has no Hugging Face form, or the folder cannot be written.
@@ -97,8 +100,8 @@ def export(
             write_modules(temporary, start, settings, config.hidden_size)
         elif is_cross_encoder(start) and not encoder_only:
             copy_cross_encoder(start, temporary)
-        if saved_model:
-            notes += write_saved_model(temporary, exported.head, start.architecture)
+        for write in more:
+            notes += write(temporary, exported.head, start.architecture)
         card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None)
         (temporary / "README.md").write_text(card, encoding="utf-8")
         if output.is_dir():

@@ -25,27 +25,23 @@ from checkpoints.pretrained.sentence_transformers import ENCODER_FOLDER, MODULES
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from data_utils.tokenizer import find_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
+from model.architecture import RUN_OPTIONS
 from model.tasks import PRETRAINING, SQUAD
 from utilities.errors import UserError
-from utilities.text_folder import model_folder
+from utilities.text_folder import model_folder  # room: from_text
 
 logger = logging.getLogger(__name__)
 
 ADAPTER = "adapter_config.json"  # of PEFT, whose weights change those of another model
 MERGE = "merge it into the weights (PEFT: merge_and_unload)"
 _UNREAD = ("flax_model.msgpack", ".onnx", ".gguf", ".ot", ".tflite", "model.ckpt", ".pb")  # weights in other formats
-# Fields that describe how a run computes or changes its model; the weights that are read here are dense and whole.
-_RUN_FIELDS = (
-    "embedding_serialization_factor", "sparsity_ratio", "sparsity_block_size", "sparse_parts", "sparsity_kernel",
-    "use_next_sentence", "pooling",
-)  # fmt: skip
 
 
 def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = False) -> Pretrained:
     """Open a checkpoint. Its arrays are read when a model is filled.
 
     Args:
-        name_or_path: a run's folder, that of ``run_from_text.py``, or a checkpoint of this project; a Hugging Face
+        name_or_path: a run's folder, or a checkpoint of this project; a Hugging Face
             folder or file (safetensors, ``pytorch_model.bin``, ``tf_model.h5``); a TensorFlow checkpoint of Google's
             BERT or of Graphcore's published program; and, if ``key`` is ``bert_model_name``, a model of huggingface.co.
         key: config key or flag that named it, for messages.
@@ -64,7 +60,7 @@ def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = F
 def _open(name_or_path: str, key: str) -> Pretrained:
     path = Path(name_or_path)
     if path.is_dir():
-        path = model_folder(path, key)
+        path = model_folder(path, key)  # room: from_text
         return _open_folder(path, str(path), key)
     check_exists(name_or_path, key)
     prefix = weights_prefix(path)
@@ -141,7 +137,7 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
     folder, state = checkpoint.folder, None
     if checkpoint.facts is not None:
         own, facts = open_own(checkpoint.weights, key), checkpoint.facts
-        stated = {name: value for name, value in facts.get("architecture", {}).items() if name not in _RUN_FIELDS}
+        stated = {name: value for name, value in facts.get("architecture", {}).items() if name not in RUN_OPTIONS}
         sizes = own.sizes()
         _refuse_other_sizes(sizes, stated, folder / DESCRIPTION, "name another checkpoint", key)
         architecture, vocabulary, lower_case = {**sizes, **stated}, checkpoint.vocabulary, facts.get("lower_case")

@@ -36,7 +36,6 @@ from checkpoints.pretrained.weights import (
     from_tensorflow,
     is_encoder_weight,
     number_of_layers,
-    readable,
 )
 from checkpoints.state import by_name, variable_names
 from data_utils.records.features import pretraining_features
@@ -47,13 +46,12 @@ from model.architecture import EMB, HID, Architecture
 from model.blocks import Block, block_inputs, run_blocks
 from model.conversion import convert
 from model.huggingface import build_hf_model
+from model.layers import AS_DENSE
 from model.tasks import SENTENCE_EMBEDDING, SQUAD, TASKS
-from sparsity.patterns import dense_matrix
 from utilities.errors import UserError
 
 VARIABLE = "/.ATTRIBUTES/VARIABLE_VALUE"  # TensorFlow appends this to the name of every variable in a checkpoint
 _MODEL_GARDEN = "layer_with_weights-"  # in the names of Keras models that tensorflow/models saves
-_BLOCKS, _POSITIONS, _SHAPE = "blocks", "positions", "matrix_shape"  # variables of a block-sparse layer
 
 
 class OwnWeights(NamedTuple):
@@ -98,7 +96,8 @@ class OwnWeights(NamedTuple):
 def open_own(prefix: Path, key: str) -> OwnWeights:
     """Open a TensorFlow checkpoint that training wrote; ``prefix`` is its path without ``.index``."""
     saved, integers = _variables(open_tensorflow(prefix)), _variables(open_tensorflow(prefix, integers=True))
-    saved = _with_dense_matrices(saved, integers)
+    for as_dense in AS_DENSE:
+        saved = as_dense(saved, integers)
     blocks = {name.split("/", 1)[0] for name in saved}
     without_head = SENTENCE_EMBEDDING if EMB in blocks else None  # that task's head has no weights
     task = next((task for task, model in TASKS.items() if model.head in blocks), without_head)
@@ -161,30 +160,6 @@ def part_of(weight: Weight, index: int, parts: int, transposed: bool) -> Weight:
     start = index * width
     part = Weight((*weight.shape[:-1], width), lambda: weight.read()[..., start : start + width], weight.location)
     return part.transposed() if transposed else part
-
-
-def _with_dense_matrices(saved: Weights, integers: Weights) -> Weights:
-    """Replace the blocks of each block-sparse layer by the dense matrix, with zeros where no block exists."""
-    dense = dict(saved)
-    for name in saved:
-        if not name.endswith(f"/{_BLOCKS}"):
-            continue
-        layer = name[: -len(_BLOCKS)]
-        positions, shape = integers.get(layer + _POSITIONS), integers.get(layer + _SHAPE)
-        if positions is None or shape is None:
-            raise UserError(f"{name} lacks its {_POSITIONS} or {_SHAPE}; name a whole checkpoint")
-        dense[f"{layer}kernel"] = _dense(dense.pop(name), positions, shape)
-    return dense
-
-
-def _dense(blocks: Weight, positions: Weight, shape: Weight) -> Weight:
-    with readable(shape.location):
-        inputs, outputs = (int(size) for size in np.asarray(shape.read()))
-
-    def read() -> np.ndarray:
-        return dense_matrix(np.asarray(blocks.read()), np.asarray(positions.read()), (inputs, outputs))
-
-    return Weight((inputs, outputs), read, blocks.location)
 
 
 # The tiny models, which show the names of a model's saved weights and what they were made of.

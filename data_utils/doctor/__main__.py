@@ -26,10 +26,11 @@ from data_utils.records.manifest import (
     check_files,
     load_manifest,
 )
-from data_utils.shards import Shard, Step, Workers, add_worker_options, open_workers, run_shards, with_absolute_paths
+from data_utils.shards import Shard, Step, Workers, run_shards
 from data_utils.text.masking import MASK_SHARE
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME
+from data_utils.workers import add_worker_options, open_workers, with_absolute_paths
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.progress import progress_bar
@@ -187,7 +188,7 @@ def as_text(data: DataSet, counts: Counter[str], shares: list[str], problems: li
 def _action(options: argparse.Namespace) -> int:
     with_absolute_paths(options)
     data = open_dataset(options.folder, options.vocab_file)
-    with open_workers(options.workers, options.scheduler, None) as workers:
+    with open_workers(options.workers, elsewhere=options.elsewhere) as workers:
         files = examine(data, workers)
     counts = sum((Counter(file.counts) for file in files), Counter())
     problems = [problem for file in files for problem in file.problems][:PROBLEMS_SHOWN]

@@ -22,7 +22,7 @@ from data_utils.command_line import natural, positive
 from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset
 from data_utils.packing.plan import ALGORITHMS, UNLIMITED, read_plan
 from data_utils.packing.report import PICTURE_NAME, before_and_after, check_picture, draw_packing
-from data_utils.shards import add_worker_options, with_absolute_paths, workers_from_options
+from data_utils.workers import add_worker_options, with_absolute_paths, workers_from_options
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 

@@ -205,8 +205,8 @@ class _CorruptRecords:
             if len(known) > self._most or len(known) == self._count:
                 raise UserError(
                     f"{len(known):,} corrupt records, more than data.max_corrupt_records {self._most:,} allows; the"
-                    f" last is {last.path}: record {last.record}, which {last.reason}; see all of them with: python -m"
-                    f" data_utils.doctor {last.path.parent}"
+                    f" last is {last.path}: record {last.record}, which {last.reason}"
+                    f"; see all of them with: python -m data_utils.doctor {last.path.parent}"  # room: doctor
                 )
             for number, error in enumerate(new.values(), len(self._errors) + 1):
                 if number <= _REPORTED:

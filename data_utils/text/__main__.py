@@ -24,7 +24,7 @@ from data_utils.packing.dataset import check_sizes, pack_dataset
 from data_utils.packing.plan import read_plan
 from data_utils.packing.report import before_and_after
 from data_utils.recipe import check_folder
-from data_utils.shards import Step, Workers, with_absolute_paths, workers_from_options
+from data_utils.shards import Step, Workers
 from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import (
     add_example_options,
@@ -55,6 +55,7 @@ from data_utils.text.sources import (
 from data_utils.text.vocabulary import add_vocabulary_options, check_size, train_vocabulary
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME
+from data_utils.workers import with_absolute_paths, workers_from_options
 from utilities.commands import make_parser, run_main
 
 CORPUS_FOLDER = "corpus"

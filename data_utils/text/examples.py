@@ -34,16 +34,7 @@ from data_utils.records.manifest import (
     write_manifest,
 )
 from data_utils.records.writer import write_record_file
-from data_utils.shards import (
-    ALONE,
-    Shard,
-    Step,
-    Workers,
-    add_worker_options,
-    run_shards,
-    with_absolute_paths,
-    workers_from_options,
-)
+from data_utils.shards import ALONE, Shard, Step, Workers, run_shards
 from data_utils.text.corpus import (
     REJECTED_NAME,
     Corpus,
@@ -66,6 +57,7 @@ from data_utils.text.masking import context_free_optimum
 from data_utils.text.vocabulary import add_case_option, check_case
 from data_utils.tokenizer import Vocabulary, extended, read_vocabulary
 from data_utils.tokenizer_files import SETTINGS_NAME, UNKNOWN, VOCABULARY_NAME
+from data_utils.workers import add_worker_options, with_absolute_paths, workers_from_options
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically

@@ -26,16 +26,7 @@ from tqdm import tqdm
 
 from data_utils.command_line import fraction, natural, positive
 from data_utils.recipe import clear_work, prepare_folder
-from data_utils.shards import (
-    ALONE,
-    Shard,
-    Step,
-    Workers,
-    add_worker_options,
-    run_shards,
-    with_absolute_paths,
-    workers_from_options,
-)
+from data_utils.shards import ALONE, Shard, Step, Workers, run_shards
 from data_utils.text.corpus import CORPUS_NAME, REJECTED_NAME, Corpus, read_corpus
 from data_utils.text.readers import Document, RejectedDocument
 from data_utils.text.sentence_splitter import Splitter, has_trained_model, load_splitter, save_parameters, train
@@ -47,6 +38,7 @@ from data_utils.text.sources import (
     source_from_options,
     standard_input_copied,
 )
+from data_utils.workers import add_worker_options, with_absolute_paths, workers_from_options
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.files import write_atomically

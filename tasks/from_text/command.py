@@ -33,7 +33,7 @@ from tasks.from_text.judgement import judge
 from tasks.from_text.pace import Pace, measure
 from tasks.from_text.parts import check_parts, has_masked_lm_head
 from tasks.from_text.purpose import LANGUAGE, Purpose
-from tasks.from_text.search import SEARCH
+from tasks.from_text.search import OF_PAIRS, SEARCH  # room: search
 from tasks.from_text.steps import is_prepared, train_part
 from utilities.commands import flags_of, make_parser, run_main
 from utilities.environment import usable_cores
@@ -44,15 +44,17 @@ from utilities.tables import aligned
 from utilities.text_folder import model_folder
 
 PROGRAM = "run_from_text.py"
-PURPOSES = {None: LANGUAGE, "search": SEARCH}  # --for
-OF_FILES = ("train_file", "validation_file", "validation_fraction", "validation_seed", "text", "label")
+PURPOSES = {  # by --for
+    None: LANGUAGE,
+    "search": SEARCH,  # room: search
+}
 # Fields that the command decides itself, with what to do instead of setting them.
 DECIDED = {
     **dict.fromkeys(("total_num_train_samples", "num_epochs"), "--hours decides the length of training"),
     **dict.fromkeys(("max_seq_length",), "give --lengths"),
     **dict.fromkeys(("max_predictions_per_seq", "dataset_dir", "validation_dir"), "the command makes the data"),
     **dict.fromkeys(("pretrained_ckpt_path", "bert_model_name"), "give --start-from"),
-    **dict.fromkeys((f"embedding.{name}" for name in OF_FILES), "the command makes the pairs"),
+    **OF_PAIRS,  # room: search
     **dict.fromkeys(("vocab_file", "lower_case"), "the weights of --start-from decide"),
     **dict.fromkeys(("resume", "do_training", "compile_only", "generated_dataset"), "leave it out"),
     **dict.fromkeys(("save_ckpt_path", "packing", "use_next_sentence"), "leave it out"),
@@ -119,8 +121,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--name", help="name of the folder (default: that of the text)")
     parser.add_argument("--output-dir", type=Path, default=Path("runs"), metavar="DIR", help="where the folder is made")
-    what = "pairs of passages of the text, which released weights learn from, for sentence-transformers"
-    parser.add_argument("--for", dest="purpose", choices=["search"], help=what)
+    what = "; ".join(f"{name}: {purpose.what}" for name, purpose in PURPOSES.items() if name)
+    parser.add_argument("--for", dest="purpose", choices=[name for name in PURPOSES if name], help=what)
     parser.add_argument("--start-from", metavar="FOLDER", help="released weights to continue, a Hugging Face folder")
     parser.add_argument(
         "--lengths", type=positive, nargs="+", metavar="N",
@@ -305,10 +307,7 @@ def _check(options: argparse.Namespace) -> None:
     lengths = options.lengths
     if len(lengths) > 2 or sorted(set(lengths)) != lengths or not 16 <= lengths[0] <= lengths[-1] <= 512:
         raise UserError("--lengths: give one or two numbers from 16 to 512, the smaller one first")
-    if options.purpose == "search" and options.start_from is None:
-        raise UserError("--for search: continues released weights; give --start-from FOLDER")
-    if options.purpose == "search" and len(lengths) > 1:
-        raise UserError("--lengths: with --for search, give one number, for the tokens of a pair")
+    PURPOSES[options.purpose].check(lengths, options.start_from)
     if any(STANDARD_INPUT in paths for paths in (options.text or (), options.jsonl or ())):
         raise UserError("standard input is read once, and this command repeats; write it to a file first")
     if options.start_from is not None and not Path(options.start_from).is_dir():

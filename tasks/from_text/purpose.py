@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from model.tasks import PRETRAINING
 from tasks.from_text.choice import Recipe
@@ -19,7 +19,9 @@ class Purpose(NamedTuple):
     """The steps of a purpose.
 
     Attributes:
+        what: What is made, for ``--help``.
         task: Of the trainings.
+        check: Refuses lengths, and weights to start from or none, that it cannot follow.
         adapt: From the recipe that was chosen for a text to that of this purpose.
         parts: The trainings in order; arguments as of ``parts.parts``.
         prepare: Makes what is trained on; arguments as of ``steps.prepare``, and the trainings.
@@ -28,7 +30,9 @@ class Purpose(NamedTuple):
         commands: What can be done with the folder next, and by which command.
     """
 
+    what: str
     task: str
+    check: Callable[[Sequence[int], Optional[str]], None]
     adapt: Callable[[Recipe, TextFacts], Recipe]
     parts: Callable[[Folder, Recipe, Mapping[str, Any], int], List[Part]]
     prepare: Callable[[Folder, Recipe, Sequence[str], Sequence[Part]], Prepared]
@@ -38,7 +42,9 @@ class Purpose(NamedTuple):
 
 
 LANGUAGE = Purpose(
+    "a language model",
     PRETRAINING,
+    lambda lengths, start_from: None,
     lambda recipe, text: recipe,
     parts,
     lambda folder, recipe, source, trainings: prepare(folder, recipe, source),

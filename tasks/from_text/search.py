@@ -11,7 +11,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.corpus import read_corpus, read_documents
@@ -43,8 +43,18 @@ MOST_PASSAGES = 5_000  # that are held out, if there is so much text
 PASSAGES_OF_UPDATE = 2.5  # held-out passages for each update, so that both judgements take a tenth of the time
 LARGEST_HELD_OUT = 0.2  # of the text
 RECALLS = {"recall_at_1": "its other half comes first", "recall_at_10": "it is among the first ten"}
+OF_FILES = ("train_file", "validation_file", "validation_fraction", "validation_seed", "text", "label")
+OF_PAIRS = dict.fromkeys((f"embedding.{name}" for name in OF_FILES), "the command makes the pairs")
 
 Pair = Tuple[str, str]
+
+
+def check(lengths: Sequence[int], start_from: Optional[str]) -> None:
+    """Refuse several lengths, and random weights."""
+    if start_from is None:
+        raise UserError("--for search: continues released weights; give --start-from FOLDER")
+    if len(lengths) > 1:
+        raise UserError("--lengths: with --for search, give one number, for the tokens of a pair")
 
 
 def adapt(recipe: Recipe, text: TextFacts) -> Recipe:
@@ -216,4 +226,5 @@ def commands(folder: Path) -> List[Tuple[str, str]]:
     ]
 
 
-SEARCH = Purpose(SENTENCE_EMBEDDING, adapt, parts, prepare_pairs, export, read_result, commands)
+WHAT = "a model of sentence-transformers, which learns from pairs of passages of the text"
+SEARCH = Purpose(WHAT, SENTENCE_EMBEDDING, check, adapt, parts, prepare_pairs, export, read_result, commands)

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from checkpoints.export.__main__ import main
 from checkpoints.export.hf_folder import export
+from checkpoints.export.saved_model import write_saved_model
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
 from tasks import load
 from tests import ROOT
@@ -77,11 +78,11 @@ def saved(root: Path) -> dict[str, Saved]:
     models = {}
     for name, (task, options, more) in MODELS.items():
         models[name] = save(task, options, root / "runs" / name / "checkpoints", pieces=PIECES, **more)
-        export(str(root / "runs" / name), root / name, saved_model=True)
-    export(str(root / "runs" / "squad"), root / "encoder", encoder_only=True, saved_model=True)
+        export(str(root / "runs" / name), root / name, more=[write_saved_model])
+    export(str(root / "runs" / "squad"), root / "encoder", encoder_only=True, more=[write_saved_model])
     modules = root / "mean" / "modules.json"  # from here on, embeddings have length 1
     write_json(modules, [*read_json(modules), NORMALIZE])
-    export(str(root / "mean"), root / "unit", saved_model=True)
+    export(str(root / "mean"), root / "unit", more=[write_saved_model])
     np.savez(root / "data.npz", **tokenized())
     command = [sys.executable, ROOT / "tests" / "support" / "tensorflow_alone.py", root / "data.npz"]
     folders = [root / name for name in (*MODELS, "encoder", "unit")]
@@ -216,7 +217,7 @@ def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     guide = (ROOT / "guides" / "serving.md").read_text(encoding="utf-8").replace("a waste of time", "W7 W8 W9")
     (command,) = re.findall(r"^```sh\npython (.*?)^```$", guide, re.DOTALL | re.MULTILINE)
-    assert command.startswith("-m checkpoints.export ") and main(shlex.split(command)[2:]) == 0
+    assert command.startswith("-m checkpoints.export ") and main([*shlex.split(command)[2:], "--saved-model"]) == 0
     cells = re.findall(r"^```python\n(.*?)^```$", guide, re.DOTALL | re.MULTILINE)
     assert len(cells) == 4 and all(len(cell.splitlines()) <= 10 for cell in cells)
     answers = load("runs/reviews")(["a gorgeous, witty movie", "W7 W8 W9"])

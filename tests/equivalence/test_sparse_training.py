@@ -16,10 +16,10 @@ from optimization.optimizers import AdamW
 from sparsity import native
 from sparsity.layer import DenseGradients, sparse_layers
 from sparsity.patterns import NEW, random_pattern, set_change
+from sparsity.training import change_pattern
 from tests.support.bert_pairs import ROUNDING, architecture, batch, dataset_of, on_cpu, pair_of
 from tests.support.courses import make_updates
 from tests.support.packs import in_packs, packed_model, sequences
-from training.sparsity import change_pattern
 
 pytestmark = pytest.mark.slow
 

@@ -117,19 +117,18 @@ H, WIDE = 32, 64
 SQUARES = [(H, H, 1)] * 4  # query, key, value, projection
 POOLER = {PRETRAINING: [(H, H, 1)], CLASSIFICATION: [(H, H, 1)]}
 MERGED = {"use_qkv_split": False, "use_qkv_bias": False, "use_cls_layer": False}
-SPARSE = {"sparsity_ratio": 0.5, "sparsity_block_size": 8, "sparse_parts": ["qkv", "output"]}
+SPARSE = {"sparsity_ratio": 0.5, "sparsity_block_size": 8, "sparse_parts": ["qkv", "output"]}  # room: sparsity
 
 
 @pytest.mark.parametrize("task", [PRETRAINING, SQUAD, CLASSIFICATION, TOKEN_CLASSIFICATION, SENTENCE_EMBEDDING])
 @pytest.mark.parametrize(
     "options, layer, transforms",
     [
-        ({}, [*SQUARES, (H, WIDE, 1), (WIDE, H, 1)], 1),
-        (MERGED, [(H, 3 * H, 3), (H, H, 1), (H, WIDE, 1), (WIDE, H, 1)], 0),
-        (SPARSE, [(H, H, 1), (H, WIDE, 1)], 1),
-        (None, [*SQUARES, (H, WIDE, 1), (WIDE, H, 1)], 1),
+        pytest.param({}, [*SQUARES, (H, WIDE, 1), (WIDE, H, 1)], 1, id="split"),
+        pytest.param(MERGED, [(H, 3 * H, 3), (H, H, 1), (H, WIDE, 1), (WIDE, H, 1)], 0, id="merged"),
+        pytest.param(SPARSE, [(H, H, 1), (H, WIDE, 1)], 1, id="sparse"),  # room: sparsity
+        pytest.param(None, [*SQUARES, (H, WIDE, 1), (WIDE, H, 1)], 1, id="Hugging Face's layers"),
     ],
-    ids=["split", "merged", "sparse", "Hugging Face's layers"],
 )
 def test_hidden_matrices_are_those_of_encoder_pooler_and_transform(task, options, layer, transforms):
     a = architecture(intermediate_size=WIDE, **(options or {}))

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from checkpoints.export import __main__ as export
-from data_utils.doctor import __main__ as doctor
 from data_utils.packing import __main__ as packing
 from data_utils.squad import __main__ as squad
 from data_utils.text import __main__ as text
@@ -226,9 +225,6 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     ),
     "packs into a file": (packing.main, output_is_a_file(records()), "out"),
     "a picture in a missing folder": (packing.main, records("--picture", "/no/such/folder/p.png"), "--picture"),
-    "the doctor on a file": (
-        doctor.main, lambda folder: [write(folder, "x", "a.tfrecord").as_posix(), "--workers", "1"], "a.tfrecord"
-    ),
     "predictions in UTF-16": (squad.main, answers('{"q": "Ann"}'.encode("utf-16")), "predictions.json"),
     "predictions nested too deep": (squad.main, answers(b"[" * 100_000), "predictions.json"),
     "an export of an archive": (export.main, a_zip, "model.zip"),

@@ -132,8 +132,8 @@ OTHER_COMMANDS = sorted(
 def test_a_script_is_a_command_in_any_folder(script: Path, tmp_path: Path) -> None:
     helped = subprocess.run([sys.executable, script, "--help"], cwd=tmp_path, capture_output=True, text=True)
     assert helped.returncode == 0 and script.name in helped.stdout and not helped.stderr
-    from_text = script.stem == "run_from_text"
-    missing = ["--hours", "1", "--text", "missing.json"] if from_text else ["--config", "missing.json"]
+    missing, name = ["--config", "missing.json"], script.stem
+    missing = ["--hours", "1", "--text", "missing.json"] if name == "run_from_text" else missing  # room: from_text
     refused = subprocess.run([sys.executable, script, *missing], cwd=tmp_path, capture_output=True, text=True)
     assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "missing.json" in refused.stderr
 

@@ -12,7 +12,7 @@ from benchmarks.minimal_pairs import pair_scores
 from benchmarks.pair_files import Pair
 from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.weights import WORD_TABLE
-from data_utils.doctor.__main__ import main as examine
+from data_utils.doctor.__main__ import main as examine  # room: doctor
 from data_utils.tokenizer import read_vocabulary
 from execution.interface import Update
 from keras_extensions.backend import keras, tf
@@ -67,7 +67,7 @@ def run(root, dataset) -> Path:
     return trained(config, root / "runs", "--dataset-dir", str(dataset), *ALONE)
 
 
-def test_rows_are_single_segments(dataset, capsys):
+def test_rows_are_single_segments(dataset):
     records, vocabulary = read_records(dataset, TEXT_SEQUENCE, TEXT_PREDICTIONS), read_vocabulary(dataset / "vocab.txt")
     _, _, first, last, _ = vocabulary.special_ids().tolist()
     lengths = records["input_mask"].sum(1)
@@ -76,8 +76,8 @@ def test_rows_are_single_segments(dataset, capsys):
     assert (records["input_ids"][np.arange(len(lengths)), lengths - 1] == last).all()
     assert records["masked_lm_weights"].sum() / lengths.sum() == pytest.approx(0.15, abs=0.02)
     assert read_json(dataset / "manifest.json")["settings"]["next_sentence"] is False
-    for folder in (dataset, dataset / "packed"):
-        assert examine([str(folder), "--workers", "1"]) in (0, None), capsys.readouterr().out
+    assert examine([str(dataset), "--workers", "1"]) in (0, None)  # room: doctor
+    assert examine([str(dataset / "packed"), "--workers", "1"]) in (0, None)  # room: doctor
 
 
 @pytest.mark.parametrize("replace", [True, False])

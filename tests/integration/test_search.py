@@ -1,4 +1,4 @@
-"""The guide on searches: its lines are run, and continue a stopped search; its sweep has valid flags."""
+"""The guide on searches: its lines are run, and continue a stopped search."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any
 
 import optuna
 import pytest
-import yaml
 
-from model.tasks import PRETRAINING, TASKS
-from settings.loading import load_config
+from model.tasks import PRETRAINING
 from tests import ROOT
 from tests.support.fine_tuning_runs import sentence
 from tests.support.runs import read_json
@@ -49,15 +47,3 @@ def test_the_lines_of_the_guide_search_and_go_on(tmp_path: Path, monkeypatch: py
         assert trial.params["num_epochs"] == config["num_epochs"]
         assert trial.params["rate"] == config["optimizer_opts"]["learning_rate"]["max_learning_rate"]
         assert trial.params["packs"] == config["packing"]["max_sequences_per_pack"]
-
-
-def test_the_sweep_of_the_guide_has_valid_flags() -> None:
-    sweep = yaml.safe_load(guide_block("yaml"))
-    task = {facts.program: name for name, facts in TASKS.items()}[sweep["program"]]
-    before, script, *arguments = sweep["command"][1:]
-    assert (before, script, arguments.pop()) == ("python", "${program}", "${args}")
-    for name, values in sweep["parameters"].items():
-        for value in values.get("values") or [values["min"], values["max"]]:
-            loaded = load_config(task, [*arguments, f"--{name}={value}"])
-            assert loaded.config.enable_wandb and loaded.config.evaluation.every == "epoch"
-    assert sweep["metric"]["name"] == "evaluation/accuracy"

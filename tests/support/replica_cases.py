@@ -28,11 +28,9 @@ from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
-from settings.schema import TrainingConfig
-from sparsity.layer import sparse_layers
 from tests.support.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
 from tests.support.courses import make_updates
-from training.sparsity import PatternRule
+from tests.support.sparse_cases import SPARSE, pattern_change  # room: sparsity
 
 UPDATES, MICRO_BATCHES, MICRO_BATCH_SIZE = 3, 8, 2
 STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
@@ -45,7 +43,7 @@ class Case(NamedTuple):
     pipelined: bool = False
     reduction: str = "mean"
     clipped: bool = False
-    sparse: bool = False
+    sparse: bool = False  # room: sparsity
     offchip: bool = False
     precision: str = FLOAT32
     resumed: bool = False
@@ -58,7 +56,7 @@ class Case(NamedTuple):
 
 CASES = [
     Case("LAMB", reduction="sum"),
-    Case("AdamW", sharded=True, clipped=True, sparse=True),
+    Case("AdamW", sharded=True, clipped=True, sparse=True),  # room: sparsity
     Case("AdamW", precision=MIXED),
     Case("AdamW", precision=MIXED, resumed=True),
     Case("Muon", sharded=True, pipelined=True, clipped=True, reduction="running_mean", offchip=True),
@@ -69,10 +67,12 @@ MORE = [
     Case("Muon", sharded=True, precision=MIXED, resumed=True),
 ]
 FURTHER = {  # by number of processes
-    2: [*MORE, Case("AdamW"), Case("LAMB", sharded=True), Case("Muon"), Case("Muon", sharded=True, sparse=True)],
+    2: [
+        *(*MORE, Case("AdamW"), Case("LAMB", sharded=True), Case("Muon")),
+        Case("Muon", sharded=True, sparse=True),  # room: sparsity
+    ],
     4: [*CASES[1:], *MORE],
 }
-SPARSE = {"sparsity_ratio": 0.75, "sparsity_block_size": 4}
 
 
 class Training(NamedTuple):
@@ -85,8 +85,9 @@ class Training(NamedTuple):
 
 def compiled(case: Case, processes: Processes) -> Training:
     """Return a new model with the chief's random weights."""
-    sparse = SPARSE if case.sparse else {}
-    a = architecture(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, **sparse)
+    options: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    options.update(SPARSE if case.sparse else {})  # room: sparsity
+    a = architecture(**options)
     on = on_cpu(
         layout=PipelineLayout(DEVICES) if case.pipelined else ONE_DEVICE,
         numerics=Numerics(case.precision),
@@ -126,7 +127,8 @@ def weights_after(case: Case, processes: Processes, folder: Path | None = None) 
         fitted(trained, updates[:2], share)
         trained = resumed(trained.state, case, processes, folder)
         updates = updates[2:]
-    change = pattern_change(trained.pair.blocks, trained.optimizer, processes) if case.sparse else None
+    change = None
+    change = pattern_change(trained, processes) if case.sparse else None  # room: sparsity
     means = fitted(trained, updates, share, change)
     return weights_by_name(trained.pair.blocks), means
 
@@ -148,23 +150,6 @@ def resumed(state: TrainingState, case: Case, processes: Processes, folder: Path
     trained = compiled(case, processes)
     trained.state.restore_on_all(find_checkpoint(folder), processes)
     return trained
-
-
-def pattern_change(blocks: Any, optimizer: Any, processes: Processes) -> Callable[[int], None]:
-    """Return what changes the patterns after two updates, by the gradient of samples that only the chief has."""
-    layers = sparse_layers(blocks)
-    config = TrainingConfig(sparsity={"ratio": 0.75, "method": "rigl"})
-    size = max(layer.size for layer in layers)
-    norms = np.random.default_rng(2 + processes.index).uniform(size=size)
-    gradients = [norms[: layer.size] for layer in layers]
-    moments, parts = optimizer.moments, optimizer.parts()
-    rule = PatternRule(config, 2 * UPDATES, moments, lambda step: gradients, processes, parts)
-
-    def after(step: int) -> None:
-        if step == 2:
-            assert rule.apply(layers, step) > 0
-
-    return after
 
 
 def main(folder: Path, further: bool) -> None:

@@ -10,7 +10,10 @@ from typing import Any, Dict, Iterator, List, Optional
 from tests import ROOT
 
 ENTRIES = ("run_pretraining", "run_squad", "run_seq_classification", "execution.graphcore.platform")
-ANOTHER_PLATFORM = ("execution.software.platform", "sparsity.machine_code")  # the second needs llvmlite
+ANOTHER_PLATFORM = (
+    "execution.software.platform",
+    "sparsity.machine_code",  # room: sparsity
+)
 SERVER = "tf.experimental.dtensor"  # of processes on stock TensorFlow
 
 

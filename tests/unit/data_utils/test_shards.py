@@ -1,14 +1,12 @@
-"""Shards in this process, in processes and on a scheduler: results, errors, lost workers, and incompatible machines."""
+"""Shards in this process and in processes: results, errors, lost workers."""
 
 from __future__ import annotations
 
 import functools
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -18,7 +16,8 @@ import pytest
 
 from data_utils import shards
 from data_utils.recipe import clear_work
-from data_utils.shards import ALONE, Shard, Step, ThisProcess, Workers, open_workers, run_shards
+from data_utils.shards import ALONE, Shard, Step, ThisProcess, Workers, run_shards
+from data_utils.workers import open_workers
 from utilities.errors import UserError
 from utilities.files import PROJECT
 from utilities.progress import progress_bar
@@ -128,20 +127,6 @@ def test_a_lost_worker_ends_the_command_which_goes_on_when_it_is_run_again(tmp_p
         assert sorted(number for number, _ in run(workers, tmp_path, make, numbers(9))) == list(range(9))
 
 
-def test_a_lost_scheduler_is_one_line(tmp_path: Path) -> None:
-    """Dask's client cancels all futures of a scheduler that it has lost."""
-
-    class Lost(ThisProcess):
-        def submit(self, *_: Any, **__: Any) -> Future[Any]:
-            future: Future[Any] = Future()
-            future.cancel()
-            future.set_running_or_notify_cancel()
-            return future
-
-    with pytest.raises(UserError, match="scheduler has ended, or cannot be reached any more; run the command again"):
-        list(run(Workers(Lost()), tmp_path, square, numbers(3)))
-
-
 def test_waiting_for_workers_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setattr(shards, "WAIT_SECONDS", 0.05)
     future: Future[Any] = Future()
@@ -161,26 +146,12 @@ def test_waiting_for_workers_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert caplog.text.count("no worker is connected") == 2
 
 
-def test_the_last_worker_of_a_cluster_is_missed(tmp_path: Path) -> None:
-    distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
-        open_workers(1, cluster.scheduler_address, tmp_path) as workers,
-    ):
-        assert workers.obstacle() == ""
-        cluster.scale(0)
-        until = time.monotonic() + 30
-        while not workers.obstacle() and time.monotonic() < until:
-            time.sleep(0.1)
-        assert workers.obstacle().startswith(f"no worker is connected to {cluster.scheduler_address}: start one")
-
-
 @pytest.mark.parametrize("module", ["module", "__main__"])
 def test_workers_of_a_command_in_a_package_warn_of_nothing(tmp_path: Path, module: str) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").touch()
     (tmp_path / "package" / f"{module}.py").write_text(
-        "from data_utils.shards import open_workers\n"
+        "from data_utils.workers import open_workers\n"
         "def main():\n"
         "    with open_workers(2) as workers:\n"
         "        print(*workers.executor.map(abs, [-1, -2]))\n"
@@ -191,70 +162,3 @@ def test_workers_of_a_command_in_a_package_warn_of_nothing(tmp_path: Path, modul
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(PROJECT)])}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=True)
     assert (result.stdout, result.stderr) == ("1 2\n", "")
-
-
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[str]:
-    distributed = pytest.importorskip("distributed")
-
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-        yield cluster.scheduler_address
-
-
-def test_a_running_scheduler(scheduler: str, tmp_path: Path) -> None:
-    with open_workers(1, scheduler, tmp_path / "out") as workers:
-        assert squares(workers, tmp_path / "out", 20) == {n: n * n for n in range(20)}
-        with pytest.raises(UserError, match="number 5 is broken"):
-            list(run(workers, tmp_path, fail, numbers(10)))
-    assert not list((tmp_path / "out").glob(".seen*"))
-
-
-def test_unsuitable_machines_are_refused(scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "CONNECT_SECONDS", 1)
-    with (
-        pytest.raises(UserError, match=r"--scheduler tcp://127.0.0.1:9: no Dask scheduler answers"),
-        open_workers(1, "tcp://127.0.0.1:9"),
-    ):
-        pass
-    monkeypatch.setattr(shards, "CONNECT_SECONDS", 20)
-    with monkeypatch.context() as patch:
-        patch.setattr(shards, "code_fingerprint", lambda: "another")
-        with pytest.raises(UserError, match="another version"), open_workers(1, scheduler, tmp_path):
-            pass
-    monkeypatch.setattr(shards, "_worker_facts", functools.partial(_worker_elsewhere))
-    with pytest.raises(UserError, match="does not see"), open_workers(1, scheduler, tmp_path):
-        pass
-    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
-    with pytest.raises(UserError, match=r"pip install -r requirements-cluster\.txt"), open_workers(1, scheduler):
-        pass
-
-
-def _worker_elsewhere(marker: str) -> tuple[str, bool]:
-    return shards.code_fingerprint(), os.path.exists(marker + "-elsewhere")
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
-def test_a_scheduler_with_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By Dask's own settings, as the guide says; without them, no connection."""
-    dask = pytest.importorskip("dask")
-    from distributed import LocalCluster
-
-    certificate, key = str(tmp_path / "certificate.pem"), str(tmp_path / "key.pem")
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-    subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    names = {f"{part}.{kind}" for part in ("client", "scheduler", "worker") for kind in ("cert", "key")}
-    files = {"ca-file": certificate, **{name: key if name.endswith("key") else certificate for name in names}}
-    settings = {f"distributed.comm.tls.{name}": path for name, path in files.items()}
-    encrypted = {"distributed.comm.require-encryption": True}
-    started = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
-    with dask.config.set({**settings, **encrypted}), LocalCluster(protocol="tls://", **started) as cluster:
-        assert cluster.scheduler_address.startswith("tls://")
-        with open_workers(1, cluster.scheduler_address) as workers:
-            assert squares(workers, tmp_path, 5) == {n: n * n for n in range(5)}
-        monkeypatch.setattr(shards, "CONNECT_SECONDS", 3)
-        with (
-            dask.config.set({**dict.fromkeys(settings), "distributed.comm.require-encryption": None}),
-            pytest.raises(UserError, match=r"--scheduler tls://.*TLS configuration"),
-            open_workers(1, cluster.scheduler_address),
-        ):
-            pass

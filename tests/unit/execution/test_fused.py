@@ -134,7 +134,7 @@ def test_cross_entropy():
         ({"execution.precision": "float16"}, "XLA, float16"),
         ({"fp_exceptions": True}, "graph, float32"),
         ({"replace_layers": False}, "XLA, float32"),
-        ({"sparsity.ratio": 0.9, "sparsity.kernel": "gather"}, "XLA, float32"),
+        ({"sparsity.ratio": 0.9, "sparsity.kernel": "gather"}, "XLA, float32"),  # room: sparsity
     ],
     ids=str,
 )

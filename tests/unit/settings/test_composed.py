@@ -94,13 +94,6 @@ def test_packed_overlay_changes_only_the_packs(model: str, phase: str, system: l
     assert training_steps(packed.config, factor=2.0) == training_steps(plain.config) // 2
 
 
-@pytest.mark.parametrize("model", list(SIZES))
-def test_sparse_overlay_changes_only_the_ratio(model: str) -> None:
-    name = f"pretrain_{model}_128_phase1"
-    sparse, dense = load(name, overlays=[*DEVLIN, "sparse"]), load(name, overlays=DEVLIN)
-    assert values_by_name(sparse) == {**values_by_name(dense), "sparsity.ratio": 0.9}
-
-
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", [name for name in ROWS if not name.startswith("pretrain")])
 def test_fine_tuning_on_one_device_makes_the_published_updates(name: str, device: str) -> None:
@@ -144,13 +137,13 @@ def test_one_recipe_fine_tunes_for_every_task(task: str, data: list[str]) -> Non
 
 
 def test_later_files_take_precedence_and_the_first_names_the_run(tmp_path: Path) -> None:
-    write(tmp_path, {"seed": 1, "wandb_tags": ["base"]}, "base.json")
+    write(tmp_path, {"seed": 1, "keep_last": 7}, "base.json")
     first = write(tmp_path, {**TINY, "seed": 2, "about": "the recipe"}, "first.json")
     second = write(tmp_path, {"extends": "base.json", "data": {"prefetch": 3}, "about": "an overlay"}, "second.json")
     third = write(tmp_path, {"data": {"prefetch": 4, "reader_threads": 5}}, "third.json")
     loaded = load_config("pretraining", ["--config", str(first), str(second), str(third), "--data.reader-threads", "6"])
     config = loaded.config
-    assert (config.name, config.about, config.seed, config.wandb_tags) == ("first", "the recipe", 1, ["base"])
+    assert (config.name, config.about, config.seed, config.keep_last) == ("first", "the recipe", 1, 7)
     assert (config.data.prefetch, config.data.reader_threads) == (4, 6)
     origins = ("seed", "data.prefetch", "data.reader_threads", "dataset_dir", "name")
     assert [loaded.origins[name].split("/")[-1] for name in origins] == [

@@ -68,8 +68,8 @@ WRONG_VALUES = [
     case({"matmul_partials_type": "quarter"}, "matmul_partials_type", "half, float"),
     case({"embedding_serialization_factor": 0}, "embedding_serialization_factor", "1 or more"),
     case({"min_remote_tensor_size": -1}, "min_remote_tensor_size", "0 or more"),
-    case({"wandb_tags": "one"}, "wandb_tags", "a list of texts"),
-    case({"wandb_tags": ["a", 3]}, "wandb_tags[1]", "a list of texts"),
+    case({"wandb_tags": "one"}, "wandb_tags", "a list of texts"),  # room: wandb
+    case({"wandb_tags": ["a", 3]}, "wandb_tags[1]", "a list of texts"),  # room: wandb
     case({"global_batch/replicas": 0}, "global_batch.replicas", "1 or more"),
     case({"global_batch/micro_batch_size": "2"}, "global_batch.micro_batch_size", "without quotes"),
     case({"global_batch": 24}, "global_batch", "expected an object", "micro_batch_size"),
@@ -130,7 +130,6 @@ BROKEN_RULES = [
     case({STAGES: ["hid emb", "hid enc_out", "pool heads"]}, "pipeline_stages", "in their order"),
     case({STAGES: [["emb"], ["hid", "hid"], ["qa_head"]]}, "pipeline_stages", "blocks of pretraining"),
     case({STAGES: ["emb hid hid enc_out", "pool", "heads"], "use_next_sentence": False}, "only pool", "stage of heads"),
-    case({"sparsity/ratio": 0.5, "bert_config/hidden_size": 136, "bert_config/intermediate_size": 540}, "set it to 4"),
     case({STAGES: ...}, "pipeline_device_mapping", "1 of pipeline_stages"),
     case({DEVICES: [0, 1]}, "pipeline_device_mapping", "one device for each stage, 3"),
     case({DEVICES: [0, 2, 0]}, "pipeline_device_mapping", "write [0, 1, 0]"),
@@ -181,7 +180,6 @@ BROKEN_RULES = [
 ]
 
 PACKS = "packing/max_sequences_per_pack"
-BLOCKS = {"sparsity/ratio": 0.9}
 BROKEN_SECTIONS = [
     case({PACKS: 0}, "packing.max_sequences_per_pack", "1 or more"),
     case({PACKS: 26}, "packing.max_sequences_per_pack", "at most 25"),  # 128 // 5
@@ -190,14 +188,6 @@ BROKEN_SECTIONS = [
     case({PACKS: 4, "packing/max_predictions_per_pack": 129}, "at most max_seq_length"),
     case({"packing/max_sequence_per_pack": 3}, "packing.max_sequence_per_pack", "max_sequences_per_pack"),
     case({PACKS: 3, "generated_dataset": True, "total_num_train_samples": 71}, "total_num_train_samples", "72"),
-    case({"sparsity/block_size": 5}, "sparsity.block_size", "1, 4, 8 or 16"),
-    case({**BLOCKS, "bert_config/intermediate_size": 500}, "sparsity", "blocks must divide"),
-    case({"sparsity/layers": ["pooler"]}, "sparsity.layers", "is not one of qkv, projection, intermediate, output"),
-    case({"sparsity/ratio": 1.0}, "sparsity.ratio"),
-    case({**BLOCKS, "sparsity/kernel": "native", "execution/xla": True}, "sparsity.kernel", "outside of XLA"),
-    case({**BLOCKS, "sparsity/kernel": "native", "sparsity/block_size": 1}, "sparsity", "single weights"),
-    case({**BLOCKS, "execution/platform": "graphcore"}, "sparsity.ratio", "only on stock TensorFlow"),
-    case({**BLOCKS, "replace_layers": False}, "sparsity.ratio", "replace_layers to true"),
     case({"evaluation/patience": 4}, "evaluation.patience", "evaluation.every"),
     case({"evaluation/every": 0}, "evaluation.every", '"epoch"'),
     case({"evaluation/every": 4, "do_validation": False}, "evaluation.every", "do_validation"),

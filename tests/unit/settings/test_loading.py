@@ -47,15 +47,20 @@ def test_values(change: dict[str, object], name: str, expected: object, tmp_path
     assert value_at(config, tuple(name.split("/"))) == expected
 
 
+SHARES = "matmul_available_memory_proportion_per_pipeline_stage"
+
+
 def test_extends_merges_objects_and_replaces_the_rest(tmp_path: Path) -> None:
     write(tmp_path, TINY, "bases/model.json")
-    batch = {"seed": 1, "global_batch": {"micro_batch_size": 4}, "wandb_tags": ["a", "b"], "about": "base"}
+    batch = {"seed": 1, "global_batch": {"micro_batch_size": 4}, "ipu_config": {SHARES: [0.3]}, "about": "base"}
     write(tmp_path, batch, "bases/batch.json")
-    path = write(tmp_path, {"extends": ["bases/model.json", "bases/batch.json"], "seed": 2, "wandb_tags": ["c"]})
+    path = write(
+        tmp_path, {"extends": ["bases/model.json", "bases/batch.json"], "seed": 2, "ipu_config": {SHARES: [0.5, 0.6]}}
+    )
     loaded = load(path, "--global-batch.grad-acc-steps-per-replica", "6")
     config = loaded.config
     assert (config.global_batch.micro_batch_size, config.global_batch.grad_acc_steps_per_replica) == (4, 6)
-    assert (config.seed, config.wandb_tags, config.about) == (2, ["c"], None)
+    assert (config.seed, getattr(config.ipu_config, SHARES), config.about) == (2, [0.5, 0.6], None)
     origins = loaded.origins
     assert origins["global_batch.micro_batch_size"].endswith("bases/batch.json")
     assert origins["global_batch.grad_acc_steps_per_replica"] == "command line"

@@ -80,8 +80,8 @@ def published_file(name: str) -> dict[str, Any]:
         },
         "optimizer_opts": {**optimizer, **({"loss_scaling": row["loss_scaling"]} if "loss_scaling" in row else {})},
         "global_batches_per_log": 1,
-        "enable_wandb": True,
-        "wandb_tags": ["published"],
+        "enable_wandb": True,  # room: wandb
+        "wandb_tags": ["published"],  # room: wandb
         "output_dir": "./output_dir_hf/",
     }
 

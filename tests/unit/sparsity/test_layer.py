@@ -11,7 +11,7 @@ from sparsity import native
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
 from sparsity.patterns import all_blocks, dense_matrix, largest_blocks, norms, random_pattern
 from sparsity.products import INSTALL, choose, make_product
-from training.sparsity import sparse_lines
+from sparsity.training import sparse_lines
 from utilities.errors import UserError
 
 SIZES = (1, 4, 8, 16)

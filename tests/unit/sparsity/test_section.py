@@ -1,4 +1,4 @@
-"""The section sparsity: a sparse model's operations, plan and report."""
+"""The section sparsity: refusals, overlay, a sparse model's operations, plan and report."""
 
 from __future__ import annotations
 
@@ -9,17 +9,52 @@ from typing import Any
 import pytest
 
 from model.architecture import Architecture, block_flops, block_parameters
-from planning.estimates import sparsity_figures
+from planning.estimates import room_figures
 from planning.overview import plan_lines
 from reports.page import write_report
 from settings.derived import derive_architecture
 from settings.loading import LoadedConfig, load_config
-from tests.support.config_files import TINY, changed, write
+from sparsity.figures import sparse_weights
+from tests.support.command_errors import assert_refused
+from tests.support.config_files import TINY, changed, run_command, write
+from tests.support.published_configs import SIZES
+from tests.support.published_configs import load as load_recipe
 
 
 def load(folder: Path, sparsity: dict[str, Any]) -> LoadedConfig:
     values = changed(TINY, {"dataset_dir": str(folder), "sparsity": sparsity})
     return load_config("pretraining", ["--config", str(write(folder, values))])
+
+
+BLOCKS = {"sparsity/ratio": 0.9}
+BROKEN = [
+    ({"sparsity/ratio": 0.5, "bert_config/hidden_size": 136, "bert_config/intermediate_size": 540}, ("set it to 4",)),
+    ({"sparsity/block_size": 5}, ("sparsity.block_size", "1, 4, 8 or 16")),
+    ({**BLOCKS, "bert_config/intermediate_size": 500}, ("sparsity", "blocks must divide")),
+    ({"sparsity/layers": ["pooler"]}, ("sparsity.layers", "is not one of qkv, projection, intermediate, output")),
+    ({"sparsity/ratio": 1.0}, ("sparsity.ratio",)),
+    ({**BLOCKS, "sparsity/kernel": "native", "execution/xla": True}, ("sparsity.kernel", "outside of XLA")),
+    ({**BLOCKS, "sparsity/kernel": "native", "sparsity/block_size": 1}, ("sparsity", "single weights")),
+    ({**BLOCKS, "execution/platform": "graphcore"}, ("sparsity.ratio", "only on stock TensorFlow")),
+    ({**BLOCKS, "replace_layers": False}, ("sparsity.ratio", "replace_layers to true")),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), BROKEN, ids=str)
+def test_broken_rules(
+    change: dict[str, Any], words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Each gives exit status 2 and one line that names the field and the fix."""
+    status = run_command("pretraining", ["--config", str(write(tmp_path, changed(TINY, change)))])
+    assert_refused(status, capsys.readouterr(), *words)
+
+
+@pytest.mark.parametrize("model", list(SIZES))
+def test_the_overlay_changes_only_the_ratio(model: str) -> None:
+    overlays, others = ["devlin", "systems/cpu"], {"about", "extends"}
+    loaded = [load_recipe(f"pretrain_{model}_128_phase1", overlays=each) for each in ([*overlays, "sparse"], overlays)]
+    sparse, dense = (each.config.model_dump(exclude=others) for each in loaded)
+    assert sparse == {**dense, "sparsity": {**dense["sparsity"], "ratio": 0.9}}
 
 
 def test_parameters_and_operations_count_the_blocks_that_exist() -> None:
@@ -34,7 +69,8 @@ def test_parameters_and_operations_count_the_blocks_that_exist() -> None:
     attention = 4 * 64 * 64 * 128
     assert block_flops(sparse, "hid", 64) == 2 * 64 * weights + attention
     some = Architecture(**sizes, sparsity_ratio=0.9, sparse_parts=["output"])
-    assert some.encoder_weights("output") == 256 * 26 and some.encoder_weights("qkv") == 3 * 128 * 128
+    assert sparse_weights(some, "output", 512, 128) == 256 * 26 and sparse_weights(some, "qkv", 128, 384) is None
+    assert some.matrix_weights() == 256 * 26 + 4 * 128 * 128 + 128 * 512
 
 
 def test_plan_compares_with_the_dense_model(tmp_path: Path) -> None:
@@ -42,11 +78,12 @@ def test_plan_compares_with_the_dense_model(tmp_path: Path) -> None:
     text = "\n".join(plan_lines(loaded))
     assert "10.0% of its matrices' weights exist" in text and "of the parameters" in text and "of the FLOPs" in text
     architecture = derive_architecture(loaded.config)
-    figures = sparsity_figures(loaded.config, "pretraining", architecture)
+    figures, _ = room_figures(loaded.config, "pretraining", architecture)
     assert figures["encoder_density"] == pytest.approx(256 * 77 / (4 * 128 * 128 + 2 * 128 * 512))
     assert 0 < figures["flops_of_dense"] < 1 and 0 < figures["parameters_of_dense"] < 1
     dense = load(tmp_path, {})
-    assert sparsity_figures(dense.config, "pretraining", derive_architecture(dense.config)) == {}
+    figures, _ = room_figures(dense.config, "pretraining", derive_architecture(dense.config))
+    assert "encoder_density" not in figures
     assert "sparse" not in "\n".join(plan_lines(dense)).split("Run", 1)[1]
 
 

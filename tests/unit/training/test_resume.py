@@ -83,7 +83,7 @@ def batch(micro: int, replicas: int, accumulation: int, *flags: str):
 
 
 NO_DROPOUT = ("--bert-config.hidden-dropout-prob", "0", "--bert-config.attention-probs-dropout-prob", "0")
-RIGL = ("--sparsity.ratio", "0.5", "--sparsity.method", "rigl")
+RIGL = ("--sparsity.ratio", "0.5", "--sparsity.method", "rigl")  # room: sparsity
 SUM = ("--optimizer-opts.gradient-accumulation-reduction", "sum")
 
 
@@ -94,8 +94,8 @@ SUM = ("--optimizer-opts.gradient-accumulation-reduction", "sum")
         ((4, 8, 2), (), ["global_batch is 64 samples and was 32"]),
         ((8, 2, 2), (), ["global_batch.micro_batch_size is 8 and was 4"]),
         ((8, 2, 2), NO_DROPOUT, []),
-        ((8, 2, 2), (*NO_DROPOUT, *RIGL), ["global_batch.micro_batch_size is 8 and was 4"]),
-        ((4, 4, 2), (*NO_DROPOUT, *RIGL), []),
+        ((8, 2, 2), (*NO_DROPOUT, *RIGL), ["global_batch.micro_batch_size is 8 and was 4"]),  # room: sparsity
+        ((4, 4, 2), (*NO_DROPOUT, *RIGL), []),  # room: sparsity
         ((4, 4, 2), SUM, ["global_batch.grad_acc_steps_per_replica is 2 and was 4"]),
     ],
 )
@@ -107,11 +107,11 @@ def test_global_batch_may_be_divided_differently(split, flags, expected):
     "flags, expected",
     [
         ((), []),
-        (("--sparsity.ratio", "0.5", "--sparsity.method", "static"), []),
-        (("--sparsity.ratio", "0.5"), ["global_batches_per_log is 7 and was 5"]),
+        (("--sparsity.ratio", "0.5", "--sparsity.method", "static"), []),  # room: sparsity
+        (("--sparsity.ratio", "0.5"), ["global_batches_per_log is 7 and was 5"]),  # room: sparsity
     ],
 )
-def test_logging_periods_may_change_unless_patterns_change_at_their_ends(flags, expected):
+def test_logging_periods_may_change_unless_something_happens_at_their_ends(flags, expected):
     before = config_for_files(config_of("--global-batches-per-log", "5", *flags))
     assert differences(config_of("--global-batches-per-log", "7", *flags), before) == expected
 

@@ -139,7 +139,7 @@ def test_values_of_secret_variables_are_masked(monkeypatch):
 def test_values_in_the_form_of_a_key_are_masked_in_configs_only(no_secret_variables):
     """W&B's older keys have the format of a commit, which a log may show."""
     key = "0123456789abcdef0123456789abcdef01234567"
-    assert mask_value({"wandb_entity_name": key}) == {"wandb_entity_name": MASK}
+    assert mask_value({"entity_name": key}) == {"entity_name": MASK}
     assert mask_value({"api_key": "x", "n": 3, "none": None, "api_keys": 5}) == {
         "api_key": MASK, "n": 3, "none": None, "api_keys": 5,
     }  # fmt: skip
@@ -165,7 +165,7 @@ def test_logs_and_tracebacks_contain_no_secret(tmp_path):
 
 
 def test_plans_and_errors_contain_no_secret(tmp_path, capsys):
-    path = write(tmp_path, changed(TINY, {"wandb_entity_name": HUGGING_FACE, "wandb_tags": [HUGGING_FACE]}))
+    path = write(tmp_path, changed(TINY, {"save_ckpt_path": HUGGING_FACE, "output_dir": HUGGING_FACE}))
     assert main("pretraining", lambda loaded: 0, ["--config", str(path), "--plan"]) == 0
     assert run_command("pretraining", ["--config", str(path), "--seed", HUGGING_FACE]) == 2
     assert run_command("pretraining", ["--config", str(path), f"--no-such-{HUGGING_FACE}", "--debug"]) == 2

@@ -14,6 +14,7 @@ from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions
 from checkpoints.pretrained.sentence_transformers import embedding_prompt, embedding_settings
 from keras_extensions.backend import tf
+from model.architecture import RUN_OPTIONS
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.support.bert_pairs import architecture
 from tests.support.checkpoint_writers import google, hdf5, pytorch_bin, safetensors, sharded_safetensors, write_config
@@ -280,12 +281,7 @@ def test_tokenizer_settings(google_folder, tmp_path):
 
 
 def test_the_architecture_that_a_config_describes(source, google_folder, tmp_path):
-    run_fields = ("embedding_serialization_factor", "sparse_parts", "use_next_sentence", "pooling")
-    expected = {
-        name: value
-        for name, value in vars(architecture()).items()
-        if name not in run_fields and not name.startswith("sparsity")
-    }
+    expected = {name: value for name, value in vars(architecture()).items() if name not in RUN_OPTIONS}
     assert open_pretrained(str(google_folder), "bert_model_name").architecture == expected
     folder = safetensors(source, tmp_path / "tanh")
     for theirs, ours in (("gelu_pytorch_tanh", "gelu_new"), ("gelu_python", "gelu"), ("swish", "silu")):

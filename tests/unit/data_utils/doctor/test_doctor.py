@@ -19,6 +19,7 @@ from data_utils.text.instances import Settings, make_features
 from data_utils.text.tokens import TokenizedText
 from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary
 from tests import ROOT
+from tests.support.command_errors import assert_refused
 from tests.support.doctor_datasets import MASK, PREDICTIONS, RECORDS, SEQUENCE, UNK, WORDS, features, packs, write
 
 Examine = Callable[..., tuple[int, list[str]]]
@@ -271,6 +272,11 @@ def test_nothing_to_examine(
     errors = capsys.readouterr().err.splitlines()
     assert errors[-1].startswith("error: ")
     assert message in errors[-1]
+
+
+def test_a_file_is_no_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.tfrecord").write_text("x")
+    assert_refused(main([str(tmp_path / "a.tfrecord"), "--workers", "1"]), capsys.readouterr(), "a.tfrecord")
 
 
 def test_random_damage_never_ends_the_examination(tmp_path: Path, examine: Examine) -> None:

@@ -21,7 +21,7 @@ from data_utils.records.features import packed_pretraining_features
 from data_utils.records.files import list_record_files
 from data_utils.records.manifest import write_manifest
 from data_utils.records.reader import RecordReader
-from data_utils.shards import open_workers
+from data_utils.workers import open_workers
 from tests import ROOT
 from tests.support.pack_samples import LENGTH, PREDICTIONS, VOCABULARY, comparable, sequence, split_pack, write
 from tests.support.record_samples import write_samples

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from data_utils.shards import open_workers
 from data_utils.text import examples
 from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import describe, write_examples
 from data_utils.text.held_out import choose_held_out, select
 from data_utils.text.instances import Settings
 from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary, read_vocabulary
+from data_utils.workers import open_workers
 from tests.support.runs import content
 
 SENTENCES, WORDS = 3_000, 9
@@ -108,7 +108,7 @@ def test_parts_are_the_same_for_all_lengths_and_workers_and_after_a_kill(
         return real(job, shard)
 
     write_examples(corpus, vocabulary, tmp_path / "out", SETTINGS, unit_bytes=50_000)
-    with open_workers(2, None, tmp_path / "two") as workers:
+    with open_workers(2, tmp_path / "two") as workers:
         write_examples(corpus, vocabulary, tmp_path / "two", SETTINGS, workers, unit_bytes=50_000)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(examples, "_write_shard", killed)

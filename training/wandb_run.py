@@ -7,6 +7,7 @@ A failure after the start never ends the training; it is logged as a warning.
 from __future__ import annotations
 
 import importlib
+import json
 import logging
 import os
 import re
@@ -15,7 +16,10 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from keras_extensions.listeners.reporting import Evaluation, Listener, Period
+from settings.schema import TrainingConfig
+from utilities.environment import environment_facts
 from utilities.errors import UserError
+from utilities.secrets import mask_value
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +28,21 @@ START_SECONDS = 60.0  # timeout for the server, after which the run is kept offl
 FINISH_SECONDS = 900.0  # timeout for uploads at the end; the rest stays on disk for `wandb sync`
 FINAL = "final"  # of the scores of the evaluation in the summary
 ARTIFACT_TYPES = {"checkpoint": "model", "report": "report"}
+
+
+def wandb_runs(config: TrainingConfig, folder: Path) -> List[Listener]:
+    """Return the listener that a config asks for, or none; what W&B gets of the config has no secrets."""
+    if not config.enable_wandb:
+        return []
+    settings = (folder.name, config.wandb_project_name, config.wandb_entity_name, config.wandb_tags)
+    name, project, entity, tags = map(mask_value, settings)
+    return [WandbRun(folder, name, _shown_config(config), project, entity, tags)]
+
+
+def _shown_config(config: TrainingConfig) -> Dict[str, Any]:
+    """Return the resolved config and the machine."""
+    settings = config.model_dump(mode="json", exclude={"extends", "about"})
+    return json.loads(json.dumps(mask_value({**settings, "environment": environment_facts()})))
 
 
 class WandbRun(Listener):

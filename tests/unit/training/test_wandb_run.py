@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from keras_extensions.listeners.reporting import Period
-from keras_extensions.listeners.wandb_run import ID_FILE, WandbRun, run_id
+from training.wandb_run import ID_FILE, WandbRun, run_id
 from utilities.errors import UserError
 
 

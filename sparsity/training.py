@@ -6,7 +6,7 @@ import collections
 import json
 import logging
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from checkpoints.state import Parts
 from data_utils.records.order import samples_at, select_batch
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
+from keras_extensions.listeners.reporting import Listener, Period
+from model.architecture import Architecture
+from settings.derived import starts_from_checkpoint
 from settings.schema import TrainingConfig
+from settings.sizes import weights_key
+from sparsity.charts import PATTERNS
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
 from sparsity.patterns import (
     Change,
@@ -27,14 +32,30 @@ from sparsity.patterns import (
     set_change,
 )
 from sparsity.products import AUTO, INSTALL, NATIVE, choose, missing_package
+from sparsity.rules import RIGL, STATIC, fitting_block_size
+from training.resume import Position
 from training.run_context import RunContext, TrainingData
 from training.task import BuiltModel
+from utilities.errors import UserError
 from utilities.files import append_json_line, read_steps, write_atomically
 
 logger = logging.getLogger(__name__)
 
-PATTERNS = "sparsity.jsonl"  # in the run folder, one line per pattern
-STATIC, RIGL = "static", "rigl"
+
+def check_sizes(config: TrainingConfig, architecture: Architecture) -> None:
+    """Refuse blocks that do not divide the matrices of weights whose sizes were not known before."""
+    size, widths = config.sparsity.block_size, (architecture.hidden_size, architecture.intermediate_size)
+    source = weights_key(config)
+    if source is not None and config.sparsity.ratio and any(width % size for width in widths):
+        raise UserError(
+            f"sparsity.block_size is {size}, which does not divide hidden_size {widths[0]} and intermediate_size"
+            f" {widths[1]} of {getattr(config, source)}; set it to {fitting_block_size(*widths)}"
+        )
+
+
+def execution_changes(config: TrainingConfig) -> Dict[str, Any]:
+    """Return the options of execution that a sparse model changes."""
+    return {"xla": sparse_xla(config), "has_fused_parts": False} if config.sparsity.ratio else {}
 
 
 def sparse_xla(config: TrainingConfig) -> Optional[bool]:
@@ -47,19 +68,21 @@ def sparse_xla(config: TrainingConfig) -> Optional[bool]:
     return False if choice.kernel == NATIVE else None
 
 
-def choose_patterns(config: TrainingConfig, blocks: Sequence[keras.layers.Layer]) -> None:
+def prepare_layers(config: TrainingConfig, blocks: Sequence[keras.layers.Layer]) -> None:
     """Choose random patterns for a model that starts from random weights; the conversion then fills them."""
-    for number, layer in enumerate(sparse_layers(blocks)):
+    layers = sparse_layers(blocks)
+    for number, layer in enumerate(() if starts_from_checkpoint(config) else layers):
         layer.choose_pattern(random_pattern(layer.size, layer.count, pattern_seed(config), 0, number))
+    for line in sparse_lines(layers):
+        logger.info(line)
 
 
 def pattern_seed(config: TrainingConfig) -> int:
     return config.seed if config.sparsity.seed is None else config.sparsity.seed
 
 
-def sparse_lines(blocks: Sequence[keras.layers.Layer]) -> List[str]:
+def sparse_lines(layers: Sequence[BlockSparseDense]) -> List[str]:
     """Describe the sparse layers for the log: sizes, density, kernel and the reason for it, or what it lacks."""
-    layers = sparse_layers(blocks)
     counts = collections.Counter(layer.describe() for layer in layers)
     lines = [f"{count} sparse matrices of {line}" for line, count in counts.items()]
     on_gpu = bool(tf.config.get_visible_devices("GPU"))
@@ -70,18 +93,17 @@ def sparse_lines(blocks: Sequence[keras.layers.Layer]) -> List[str]:
     return lines
 
 
-def pattern_updates(
+def change_patterns(
     context: RunContext,
     data: TrainingData,
     built: BuiltModel,
     optimizer: keras.optimizers.Optimizer,
-    first_step: int,
-    skipped: Sequence[int],
-) -> Optional[PatternUpdates]:
-    """Return what changes the patterns during training; None for a dense model."""
+    position: Position,
+) -> List[PatternUpdates]:
+    """Return what changes the patterns during training; nothing for a dense model."""
     layers = sparse_layers(built.blocks)
     if not layers:
-        return None
+        return []
     config, updates = context.config, data.plan.updates
     changes = 0 if config.sparsity.method == STATIC else config.sparsity.pattern_updates
     due = pattern_steps(updates, changes)
@@ -97,10 +119,10 @@ def pattern_updates(
     gradients = None
     if config.sparsity.method == RIGL and due:
         dense = DenseGradients(built.model, context.task.objective, layers)
-        gradients = gradient_norms(config, data, dense, skipped)
+        gradients = gradient_norms(config, data, dense, position.skipped)
     parts = context.platform.parts(optimizer)
     rule = PatternRule(config, updates, optimizer.moments, gradients, context.processes, parts)
-    return PatternUpdates(layers, change_steps, rule, context.run.path / PATTERNS, first_step)
+    return [PatternUpdates(layers, change_steps, rule, context.run.path / PATTERNS)]
 
 
 def gradient_norms(
@@ -203,7 +225,7 @@ def change_pattern(
     layer.mark_explored(change.pattern)
 
 
-class PatternUpdates:
+class PatternUpdates(Listener):
     """Changes the patterns on schedule and records each of them in a file.
 
     A change that is due within a logging period happens at its end.
@@ -213,25 +235,23 @@ class PatternUpdates:
         due: numbers of the updates after which the pattern changes, ascending.
         rule: the rule for the changes.
         path: path of the file, which has one line per pattern.
-        first_step: number of updates done before.
     """
 
-    def __init__(
-        self, layers: Sequence[BlockSparseDense], due: Sequence[int], rule: PatternRule, path: Path, first_step: int
-    ):
-        self._step = first_step
+    def __init__(self, layers: Sequence[BlockSparseDense], due: Sequence[int], rule: PatternRule, path: Path) -> None:
         self._layers, self._due, self._rule, self._path = layers, due, rule, path
 
-    def begin(self) -> None:
+    def begin(self, first_step: int, total_steps: int) -> None:
         """Discard the lines of later updates, which will be trained again."""
+        self._step = first_step
         rows = [row for row in read_steps(self._path) if row["step"] <= self._step]
         write_atomically(self._path, "".join(json.dumps(row) + "\n" for row in rows))
         if not rows:
             self._write(self._step, 0.0, 0)
 
-    def change_if_due(self, step: int) -> None:
+    def period(self, period: Period) -> None:
         """Change the patterns if that was due in the period that ends now."""
-        before, self._step = self._step, step
+        before, step = self._step, period.step
+        self._step = step
         if any(before < due <= step for due in self._due):
             grown = self._rule.apply(self._layers, step)
             self._write(step, self._rule.fraction(step), grown)

@@ -1,0 +1,107 @@
+"""Takes a room out of a copy of the tree and checks what is left: ``make without ROOM=doctor``.
+
+A room is a feature that a BERT can be trained without. ``[tool.rooms]`` in pyproject.toml lists its files and folders,
+and ``"room: NAME"`` for a room that goes with it. A line elsewhere that names it ends in ``# room: NAME``; a line of
+Markdown has ``<!-- room: NAME -->``, and a heading with it stands for its section.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MARK, MARKDOWN = re.compile(r"# room: (\w+)$"), re.compile(r"<!-- room: (\w+) -->")
+
+
+def read_rooms(root: Path) -> dict[str, list[str]]:
+    """Return the paths of each room, those of rooms that go with it included."""
+    lists = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["rooms"]
+
+    def paths(name: str) -> list[str]:
+        parts = ([entry] if ":" not in entry else paths(entry.removeprefix("room: ")) for entry in lists[name])
+        return [path for part in parts for path in part]
+
+    return {name: paths(name) for name in lists}
+
+
+def tracked_files(root: Path) -> list[Path]:
+    """Return what git knows or would add."""
+    command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.check_output(command, text=True).split("\0")
+    return [root / name for name in names if name and (root / name).is_file()]
+
+
+def marks(line: str, markdown: bool) -> list[str]:
+    """Return the rooms that a line goes with."""
+    return (MARKDOWN if markdown else MARK).findall(line.rstrip("\n"))
+
+
+def unmarked(text: str, rooms: list[str], markdown: bool) -> str:
+    """Return a text without the lines that name a room, and without the sections of Markdown whose heading does."""
+    kept, section, fenced = [], 0, False
+    for line in text.splitlines(keepends=True):
+        fenced ^= markdown and line.startswith("```")
+        level = 0 if fenced or not markdown else len(line) - len(line.lstrip("#"))
+        named = any(name in rooms for name in marks(line, markdown))
+        if level and (not section or level <= section):
+            section = level if named else 0
+        if not named and not section:
+            kept.append(line)
+    return "".join(kept)
+
+
+def take_out(name: str, root: Path, copy: Path) -> None:
+    """Copy the tree without a room."""
+    rooms = read_rooms(root)
+    gone = [root / path for path in rooms[name]]
+    names = [other for other, paths in rooms.items() if set(paths) <= set(rooms[name])]
+    for file in tracked_files(root):
+        if not any(path == file or path in file.parents for path in gone):
+            target = copy / file.relative_to(root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, target)
+            content = file.read_bytes()
+            if b" room: " in content:
+                target.write_text(unmarked(content.decode(), names, file.suffix == ".md"), "utf-8")
+    table = (copy / "pyproject.toml").read_text("utf-8")
+    for other in names:
+        table = re.sub(rf"^{other} = \[.*?\]\n", "", table, flags=re.DOTALL | re.MULTILINE)
+    (copy / "pyproject.toml").write_text(table, "utf-8")
+
+
+def main(name: str, pytest_arguments: list[str]) -> int:
+    python, failed = sys.executable, []
+    with tempfile.TemporaryDirectory(prefix=f"without-{name}-") as folder:
+        take_out(name, ROOT, Path(folder))
+        before, after = len(tracked_files(ROOT)), sum(1 for path in Path(folder).rglob("*") if path.is_file())
+        print(f"without {name}: {before - after} of {before} files less", flush=True)
+        for command in (
+            ["git", "init", "--quiet"],
+            [python, "-m", "ruff", "check", "--quiet", "--select", "I", "--fix", "."],  # a list that became shorter
+            [python, "-m", "ruff", "format", "--quiet", "."],
+            [python, "-m", "ruff", "check", "."],
+            [str(Path(python).with_name("lint-imports"))],
+            [python, "-m", "mypy"],
+            [python, "-m", "pytest", "-m", "not slow and not long", *pytest_arguments],
+        ):
+            if subprocess.run(command, cwd=folder).returncode:
+                failed.append(" ".join(command[2:4]) or command[0])
+    print(f"without {name}: " + (f"failed: {', '.join(failed)}" if failed else "all checks passed"))
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1] not in read_rooms(ROOT):
+        sys.exit(f"error: name a room, make without ROOM=NAME: {', '.join(read_rooms(ROOT))}")
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
