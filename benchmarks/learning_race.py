@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks import measuring
 from benchmarks.real_tasks import write_json
 from data_utils.records.features import pretraining_features
-from settings.derived import derive_architecture
+from settings.architecture import known_architecture
 from settings.loading import load_config
 from utilities.errors import UserError
 from utilities.files import PROJECT
@@ -57,7 +57,7 @@ def read_part(length: int, dataset: Path, rows: Path, scale: float) -> Part:
         scale: factor of the number of samples.
     """
     config = load_config("pretraining", ["--config", str(config_file(length)), "--dataset-dir", str(dataset)]).config
-    architecture, optimizer = derive_architecture(config), config.optimizer_opts
+    architecture, optimizer = known_architecture(config, "pretraining"), config.optimizer_opts
     assert architecture is not None and config.total_num_train_samples is not None
     batch = config.samples_per_update
     assert optimizer.name == "Muon" and optimizer.muon_scale is not None

@@ -17,7 +17,8 @@ from model.architecture import (
     total_parameters,
 )
 from model.tasks import expected_blocks
-from settings.derived import derive_architecture, derive_blocks, masked_positions, number_of_labels
+from settings.architecture import known_architecture
+from settings.derived import derive_blocks, masked_positions, number_of_labels
 from settings.rooms import FIGURES
 from settings.schema import LOW_PRECISION, TrainingConfig
 
@@ -137,7 +138,7 @@ class Planned(NamedTuple):
 
 def planned(config: TrainingConfig, task: str) -> Optional[Planned]:
     """Return the config with its stages, or with one stage of all blocks; None if the sizes are unknown."""
-    architecture, blocks = derive_architecture(config), derive_blocks(config, task)
+    architecture, blocks = known_architecture(config, task), derive_blocks(config, task)
     if architecture is None or blocks is None:
         return None
     ipu = config.ipu_config

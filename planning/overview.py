@@ -10,15 +10,14 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, hidden_matrix_parameters
 from model.tasks import SQUAD
 from planning.estimates import Planned, flops_per_row, planned, room_figures
+from settings.architecture import known_architecture, options_come_from_checkpoint, weights_key
 from settings.derived import (
     betas,
-    derive_architecture,
     derive_blocks,
     is_packed,
     manifest_records,
     max_learning_rate,
     number_of_ipus,
-    options_come_from_checkpoint,
     own_files,
     packing_factor,
     training_samples,
@@ -30,7 +29,6 @@ from settings.loading import LoadedConfig
 from settings.problems import DEFAULT, TYPED, with_origin
 from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig, leaves
-from settings.sizes import weights_key
 from utilities.environment import fast_bfloat16, nvidia_gpus, usable_cores
 from utilities.secrets import mask_value
 from utilities.tables import aligned
@@ -164,7 +162,7 @@ def _run_rows(config: TrainingConfig, task: str, processes: int, everything: boo
     ipus = number_of_ipus(config)
     if everything or runs_on_ipus(config):
         yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
-    architecture = derive_architecture(config)
+    architecture = known_architecture(config, task)
     if architecture is not None and derive_blocks(config, task) is not None:
         yield from _flops_rows(config, task, architecture, steps)
 

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from model.architecture import (
     EMB,
     HEADS,
     HID,
-    LAYER_OPTIONS,
     POOL,
     Architecture,
 )
 from model.tasks import PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
+from settings.architecture import known_architecture, weights_key
 from settings.data_sections import OwnFiles
-from settings.fields import OfModel, value_at
+from settings.fields import value_at
 from settings.metadata import manifest_count
 from settings.problems import DERIVED, TYPED, with_origin
 from settings.published import PUBLISHED_SAMPLES, published_notes, published_values, runs_on_ipus
-from settings.schema import TrainingConfig, leaves
-from settings.sections import BertConfig
-from settings.sizes import bert_sizes, named_architecture, weights_key
+from settings.schema import TrainingConfig
 
 # Classes of each benchmark task: 1 for a regression, 2 for all others.
 _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
-
-_FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
 
 PADDED_TO = 128  # rows; vocabularies are padded to a multiple of 8, 64 or 128 for speed
 
@@ -68,7 +64,7 @@ def derive(
 
 def _shorter_default(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dict[str, Any]:
     """Return the length of a fine-tuning that sets none if the model has fewer positions than the default."""
-    name, sizes = "max_seq_length", bert_sizes(config)
+    name, sizes = "max_seq_length", known_architecture(config, task)
     if task == PRETRAINING or name in origins or sizes is None:
         return {}
     return {name: min(config.max_seq_length, sizes.max_position_embeddings)}
@@ -106,7 +102,7 @@ def _unused_rows(config: TrainingConfig, task: str) -> List[str]:
 
     Padding is up to the next multiple of 128 × ``embedding_serialization_factor``.
     """
-    sizes, pieces = bert_sizes(config), _manifest_count(config, "vocabulary", "size")
+    sizes, pieces = known_architecture(config, task), _manifest_count(config, "vocabulary", "size")
     unit = PADDED_TO * config.embedding_serialization_factor
     if task != PRETRAINING or sizes is None or not pieces or sizes.vocab_size <= -(-pieces // unit) * unit:
         return []
@@ -141,7 +137,8 @@ def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dic
     one device, where stages run in sequence anyway, the model then becomes one stage; elsewhere the rules refuse it.
     """
     derived: Dict[str, Any] = {}
-    stages, sizes, source = config.ipu_config.pipeline_stages, bert_sizes(config), weights_key(config)
+    stages, source = config.ipu_config.pipeline_stages, weights_key(config)
+    sizes = known_architecture(config, task)
     if stages is not None and sizes is not None and source is not None and not fits_stages(config, sizes):
         theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
         foreign = theirs and origins[source] != origins[STAGES]
@@ -162,10 +159,10 @@ def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dic
     return derived
 
 
-def fits_stages(config: TrainingConfig, sizes: Union[BertConfig, Architecture]) -> bool:
+def fits_stages(config: TrainingConfig, architecture: Architecture) -> bool:
     """Return whether ``pipeline_stages``, if given, have as many encoder layers as the model."""
     stages = config.ipu_config.pipeline_stages
-    return stages is None or sum(stage.count(HID) for stage in stages) == sizes.num_hidden_layers
+    return stages is None or sum(stage.count(HID) for stage in stages) == architecture.num_hidden_layers
 
 
 def head_layout(stages: Sequence[Sequence[str]]) -> List[str]:
@@ -198,52 +195,9 @@ def number_of_labels(config: TrainingConfig) -> int:
     return 1 if own.regression else len(own.classes or ()) or 2
 
 
-def options_come_from_checkpoint(config: TrainingConfig) -> bool:
-    """Return whether a layer option is unknown until the checkpoint is loaded."""
-    saved = named_architecture(config)
-    unset = any(getattr(config, name) is None and name not in saved for name in LAYER_OPTIONS)
-    return unset and config.pretrained_ckpt_path is not None
-
-
 def starts_from_checkpoint(config: TrainingConfig) -> bool:
     """Return whether the initial weights come from a checkpoint."""
     return weights_key(config) is not None
-
-
-def derive_architecture(config: TrainingConfig, sizes: Optional[BertConfig] = None) -> Optional[Architecture]:
-    """Return the architecture, with the published defaults for options that are unset.
-
-    A Hugging Face model has every bias and the transform layer, so these are the defaults if ``bert_model_name`` is
-    given or its own layers are kept. With ``pretrained_ckpt_path`` the checkpoint decides; if no file in its folder
-    states them, the defaults of training from scratch are assumed until it is loaded.
-
-    Args:
-        config: the config.
-        sizes: the model's sizes; None: as far as they are known before it is loaded.
-    """
-    sizes = bert_sizes(config) if sizes is None else sizes
-    if sizes is None:
-        return None
-    like_hugging_face = config.bert_model_name is not None or not config.replace_layers
-    unset: Dict[str, bool] = dict.fromkeys(LAYER_OPTIONS, True) if like_hugging_face else _FROM_SCRATCH
-    if config.replace_layers:
-        unset = {**unset, **{name: value for name, value in named_architecture(config).items() if name in unset}}
-    given = {name: getattr(config, name) for name in LAYER_OPTIONS}
-    options: Dict[str, Any] = {name: unset[name] if value is None else value for name, value in given.items()}
-    shape: Dict[str, Any] = sizes.model_dump(exclude={"position_embedding_type"})
-    factor = config.embedding_serialization_factor
-    return Architecture(
-        embedding_serialization_factor=factor,
-        **shape,
-        **options,
-        **run_options(config),
-    )
-
-
-def run_options(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the fields of the architecture that the config alone decides."""
-    options = {leaf.annotation(OfModel): value_at(config, leaf.path) for leaf in leaves().values()}
-    return {field.name: tuple(v) if isinstance(v, list) else v for field, v in options.items() if field is not None}
 
 
 def derive_blocks(config: TrainingConfig, task: str) -> Optional[List[str]]:
@@ -251,8 +205,8 @@ def derive_blocks(config: TrainingConfig, task: str) -> Optional[List[str]]:
     stages = config.ipu_config.pipeline_stages
     if stages is not None:
         return [block for stage in stages for block in stage]
-    sizes = bert_sizes(config)
-    return expected_blocks(task, sizes.num_hidden_layers, config.use_next_sentence) if sizes else None
+    model = known_architecture(config, task)
+    return expected_blocks(task, model.num_hidden_layers, config.use_next_sentence) if model else None
 
 
 def number_of_ipus(config: TrainingConfig) -> int:

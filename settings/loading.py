@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 from pydantic import ValidationError
 
 from model.tasks import TASKS
+from settings.architecture import follow_weights
 from settings.config_files import Source, Tree, merge_into, plain_values, read_config
 from settings.derived import derive, with_values
 from settings.fields import Leaf, Misplaced, value_at
@@ -30,7 +31,6 @@ from settings.problems import (
 )
 from settings.rules import broken_rules
 from settings.schema import TrainingConfig, leaves
-from settings.sizes import follow_weights
 from utilities.errors import UserError
 
 # Returns values that a task's data determine, by dotted name, given the config and the name of the task.

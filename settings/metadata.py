@@ -30,7 +30,7 @@ def manifest_count(folder: Path, section: str, key: str) -> Optional[int]:
     return count if type(count) is int and 0 <= count < 2**63 else None
 
 
-def saved_architecture(path: Path) -> Dict[str, Any]:
+def stated_in(path: Path) -> Dict[str, Any]:
     """Return the sizes and layer options of saved weights, as far as a file in their folder states them.
 
     Args:

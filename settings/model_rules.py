@@ -6,11 +6,11 @@ from typing import Iterator
 
 from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, LAYER_OPTIONS
 from model.tasks import PRETRAINING, accepted_blocks
+from settings.architecture import known_architecture, weights_key
 from settings.derived import DEVICES, PROPORTIONS, STAGES, fits_stages, number_of_ipus
 from settings.problems import SettingError, nearest, show
 from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
-from settings.sizes import bert_sizes, weights_key
 
 SCHEDULE = "ipu_config.pipeline_schedule"
 ACCUMULATION = "global_batch.grad_acc_steps_per_replica"
@@ -18,7 +18,7 @@ ACCUMULATION = "global_batch.grad_acc_steps_per_replica"
 
 def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     own, factor = config.bert_config, config.embedding_serialization_factor
-    known = bert_sizes(config)
+    known = known_architecture(config, task)
     if own is None and known is not None and known.hidden_size % known.num_attention_heads:
         reason = f"its {known.num_attention_heads} heads do not divide its hidden_size, {known.hidden_size}"
         yield SettingError([str(weights_key(config))], reason, "name a BERT with the file of its weights")
@@ -59,7 +59,8 @@ def _nearest_divisor(number: int, target: int) -> int:
 def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the problems of the blocks: an unknown one, their number, their order, a stage without any."""
     given = config.ipu_config.pipeline_stages or []
-    blocks, sizes, own = [block for stage in given for block in stage], bert_sizes(config), config.bert_config
+    blocks, own = [block for stage in given for block in stage], config.bert_config
+    sizes = known_architecture(config, task)
     unknown = [(number, block) for number, stage in enumerate(given) for block in stage if block not in BLOCK_NAMES]
     for number, block in unknown[:1]:
         guess = "the separate texts " + show(block.split()) if " " in block else nearest(block, BLOCK_NAMES)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 from model.tasks import CLASSIFICATION, SQUAD
+from settings.architecture import known_architecture
 from settings.fields import value_at
 from settings.schema import TrainingConfig
-from settings.sizes import bert_sizes
 from utilities.environment import is_graphcore
 
 # Samples, by sequence length, on which the program pre-trains if its config gives no length. The recipes for base and
@@ -31,8 +31,8 @@ def published_values(config: TrainingConfig, task: str, origins: Dict[str, str])
     if task == CLASSIFICATION and config.classification_data is None and config.glue_task is None:
         values.update({"glue_task": _TASK} if _describes_ipus(config, origins) else {})
     if task in (SQUAD, CLASSIFICATION) and _is_published(config) and "max_seq_length" not in origins:
-        sizes = bert_sizes(config)
-        values["max_seq_length"] = _LENGTH if sizes is None else sizes.max_position_embeddings
+        known = known_architecture(config, task)
+        values["max_seq_length"] = _LENGTH if known is None else known.max_position_embeddings
     name, on_ipus = config.optimizer_opts.name, runs_on_ipus(config)
     is_open = config.optimizer_opts.decay_rule is None and name != "Muon"
     if is_open and not (name == "LAMB" and on_ipus):  # whose decay was always the published one, unset in older runs

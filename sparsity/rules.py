@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Iterator, Set
 
 from model.architecture import ENCODER_PARTS
+from settings.architecture import known_architecture, weights_key
 from settings.problems import SettingError
 from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
-from settings.sizes import bert_sizes, weights_key
 
 STATIC, RIGL = "static", "rigl"  # values of ``method``
 
@@ -21,7 +21,7 @@ def fitting_block_size(*widths: int) -> int:
 
 
 def sparse_matrices(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    size, sizes = config.sparsity.block_size, bert_sizes(config)
+    size, sizes = config.sparsity.block_size, known_architecture(config, task)
     if size not in BLOCK_SIZES:
         yield SettingError(["sparsity.block_size"], "blocks have 1, 4, 8 or 16 rows and columns", "set it to 16")
     elif config.sparsity.ratio and sizes is not None:

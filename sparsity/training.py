@@ -16,9 +16,9 @@ from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.reporting import Listener, Period
 from model.architecture import Architecture
+from settings.architecture import weights_key
 from settings.derived import starts_from_checkpoint
 from settings.schema import TrainingConfig
-from settings.sizes import weights_key
 from sparsity.charts import PATTERNS
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
 from sparsity.patterns import (

@@ -31,15 +31,15 @@ from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences
 from data_utils.tokenizer import find_vocabulary, make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
 from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING, TOKEN_CLASSIFICATION
+from settings.architecture import known_architecture, weights_key
 from settings.data_sections import ClassificationData, Embedding
 from settings.derived import with_values
 from settings.fields import value_at
 from settings.loading import LoadedConfig
-from settings.metadata import saved_architecture
+from settings.metadata import stated_in
 from settings.problems import DATA, DEFAULT
 from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
-from settings.sizes import bert_sizes, weights_key
 from utilities.errors import UserError
 from utilities.files import read_json_object
 from utilities.run_names import RESOLVED
@@ -92,7 +92,7 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
         if begun is not None:
             return begun
     folder = _weights_folder(config, fetch)
-    tokenizer, positions = _tokenizer(config, folder), _positions(config, folder)
+    tokenizer, positions = _tokenizer(config, folder), _positions(config, task, folder)
     with _quiet():
         measured = None if tokenizer is None else _measured(config, task, tokenizer, fetch)
     if positions is None or measured is None:
@@ -207,12 +207,12 @@ def _weights_folder(config: TrainingConfig, fetch: bool) -> Optional[Path]:
     return next((each for each in (folder, *inner) if find_vocabulary(each) is not None), folder)
 
 
-def _positions(config: TrainingConfig, folder: Optional[Path]) -> Optional[int]:
+def _positions(config: TrainingConfig, task: str, folder: Optional[Path]) -> Optional[int]:
     """Return the number of the model's positions; None if the weights must be opened to know it."""
-    sizes = bert_sizes(config)
-    if sizes is not None:
-        return sizes.max_position_embeddings
-    stated = saved_architecture(folder).get("max_position_embeddings") if folder is not None else None
+    known = known_architecture(config, task)
+    if known is not None:
+        return known.max_position_embeddings
+    stated = stated_in(folder).get("max_position_embeddings") if folder is not None else None
     return stated if type(stated) is int else None
 
 

@@ -17,9 +17,9 @@ from data_utils.squad.examples import read_squad
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences, sentences_file
 from data_utils.tokenizer import vocabulary_file
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION
+from settings.architecture import weights_key
 from settings.derived import own_files
 from settings.schema import TrainingConfig
-from settings.sizes import weights_key
 
 
 def check_paths(config: TrainingConfig, task: str) -> None:

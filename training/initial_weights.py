@@ -27,16 +27,21 @@ from data_utils.tokenizer import Vocabulary, read_vocabulary
 from data_utils.word_vectors import original_tokens, word_vectors
 from execution.interface import Platform
 from keras_extensions.backend import keras
-from model.architecture import LAYER_OPTIONS, Architecture
+from model.architecture import Architecture
 from model.tasks import PRETRAINING
-from settings.derived import PADDED_TO, derive_architecture, fits_stages, is_packed, run_options
+from settings.architecture import (
+    FIXED_SIZES,
+    OF_WEIGHTS,
+    decided_architecture,
+    dividing_factor,
+    run_options,
+    weights_key,
+)
+from settings.derived import PADDED_TO, fits_stages, is_packed
 from settings.schema import TrainingConfig
-from settings.sizes import FIXED_SIZES, weights_key, with_sizes_of_weights
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
-
-_DEFAULTS = ("hidden_act", "layer_norm_eps")  # values of the weights, unless the config sets them
 
 
 class InitialWeights(Protocol):
@@ -186,11 +191,11 @@ def cast_note(start: InitialWeights, precision: str) -> str:
 # Architecture
 
 
-def saved_architecture(config: TrainingConfig, saved: SavedState) -> Architecture:
+def resumed_architecture(config: TrainingConfig, saved: SavedState) -> Architecture:
     """Return the architecture of a resumed run; options of its computation come from the config."""
     trained = Architecture(**saved.architecture)
-    factor = _serialization_factor(config, trained.vocab_size)
-    return dataclasses.replace(trained, embedding_serialization_factor=factor, **run_options(config))
+    factor = dividing_factor(config, trained.vocab_size)
+    return _said(dataclasses.replace(trained, embedding_serialization_factor=factor, **run_options(config)), config)
 
 
 def resolved_architecture(
@@ -205,24 +210,22 @@ def resolved_architecture(
     Raises:
         UserError: the weights have other sizes than the config, or fewer positions than its sequences.
     """
-    if start is None:
-        architecture = derive_architecture(config)
-        assert architecture is not None, "the rules require bert_config if no weights are named"
-        return dataclasses.replace(architecture, **_activation(config, activation))
-    if config.bert_config is None:
-        architecture = _derive_architecture(config, start)
-    else:
-        configured = derive_architecture(config, with_sizes_of_weights(config, start.architecture).bert_config)
-        assert configured is not None
-        _check_sizes(configured, start)
-        configured = dataclasses.replace(configured, **_activation(config, activation))
-        architecture = dataclasses.replace(configured, **_read_defaults(config, start))
-    if config.max_seq_length > architecture.max_position_embeddings:
-        raise UserError(
-            f"max_seq_length is {config.max_seq_length}, but {start.origin} has {architecture.max_position_embeddings}"
-            " positions; set max_seq_length to at most that"
-        )
-    return dataclasses.replace(architecture, **_layer_options(config, start, architecture))
+    stated = {} if start is None else start.architecture
+    missing = [name for name in FIXED_SIZES if config.bert_config is None and name not in stated]
+    if missing:
+        assert start is not None, "the rules require bert_config if no weights are named"
+        raise UserError(f"{start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")
+    architecture = _said(decided_architecture(config, stated, activation), config)
+    if start is not None:
+        _check_sizes(config, architecture, start)
+    return architecture
+
+
+def _said(architecture: Architecture, config: TrainingConfig) -> Architecture:
+    factor = config.embedding_serialization_factor
+    if architecture.embedding_serialization_factor != factor:
+        logger.info("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
+    return architecture
 
 
 def check_stages(config: TrainingConfig, architecture: Architecture, platform: Platform) -> None:
@@ -241,44 +244,28 @@ def check_stages(config: TrainingConfig, architecture: Architecture, platform: P
     logger.info("ipu_config.pipeline_stages: the weights have %d encoder layers; the model is one stage", layers)
 
 
-def _layer_options(config: TrainingConfig, start: InitialWeights, architecture: Architecture) -> Dict[str, Any]:
-    """Return the layers' options: the config's, else those of the weights, else those of ``architecture``."""
-    if not config.replace_layers:  # Hugging Face's own layers have all of these parts
-        return dict.fromkeys(LAYER_OPTIONS, True)
-    options = {name: start.architecture.get(name, getattr(architecture, name)) for name in LAYER_OPTIONS}
-    options.update({name: getattr(config, name) for name in LAYER_OPTIONS if getattr(config, name) is not None})
-    if not options["use_qkv_split"]:  # the joint matrix has no biases
-        options["use_qkv_bias"] = False
-    return options
-
-
-def _derive_architecture(config: TrainingConfig, start: InitialWeights) -> Architecture:
-    """Return the architecture of the weights, for a config without ``bert_config``."""
-    missing = [name for name in FIXED_SIZES if name not in start.architecture]
-    if missing:
-        raise UserError(f"{start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")
-    factor = _serialization_factor(config, start.architecture["vocab_size"])
-    own = {"embedding_serialization_factor": factor, **run_options(config)}
-    return Architecture(**{**start.architecture, **own})
-
-
-def _serialization_factor(config: TrainingConfig, vocab_size: int) -> int:
-    factor = config.embedding_serialization_factor
-    if vocab_size % factor == 0:
-        return factor
-    logger.info("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
-    return 1
-
-
-def _check_sizes(configured: Architecture, start: InitialWeights) -> None:
+def _check_sizes(config: TrainingConfig, architecture: Architecture, start: InitialWeights) -> None:
+    """Refuse other sizes than those of the weights, and longer sequences; warn of values that change results."""
+    stated = start.architecture
     for size in FIXED_SIZES:
-        value = start.architecture.get(size, getattr(configured, size))
-        if getattr(configured, size) != value:
+        given, trained = getattr(architecture, size), stated.get(size)
+        if trained is not None and given != trained:
             raise UserError(
-                f"bert_config.{size} is {getattr(configured, size)}, but {start.origin} was trained with"
-                f" {value}; set it to that, leave all sizes to the weights (--bert-config none), or name another"
-                " checkpoint"
+                f"bert_config.{size} is {given}, but {start.origin} was trained with {trained}; set it to that, leave"
+                " all sizes to the weights (--bert-config none), or name another checkpoint"
             )
+    if config.max_seq_length > architecture.max_position_embeddings:
+        raise UserError(
+            f"max_seq_length is {config.max_seq_length}, but {start.origin} has {architecture.max_position_embeddings}"
+            " positions; set max_seq_length to at most that"
+        )
+    for name in OF_WEIGHTS:
+        given = getattr(architecture, name)
+        if given != stated.get(name, given):
+            logger.warning(
+                "bert_config.%s is %s, but %s was trained with %s: its results will differ",
+                name, given, start.origin, stated[name],
+            )  # fmt: skip
 
 
 def _check_rows(
@@ -301,28 +288,6 @@ def _warn_of_other_pieces(vocabulary: Vocabulary, start: Optional[InitialWeights
     if theirs is None or theirs == vocabulary.path:
         return
     warn_of_other_pieces(vocabulary, read_vocabulary(theirs), theirs)
-
-
-def _activation(config: TrainingConfig, activation: str) -> Dict[str, Any]:
-    """Return the activation if the config does not set it."""
-    is_set = config.bert_config is not None and "hidden_act" in config.bert_config.model_fields_set
-    return {} if is_set else {"hidden_act": activation}
-
-
-def _read_defaults(config: TrainingConfig, start: InitialWeights) -> Dict[str, Any]:
-    """Return the values that the weights determine; warn if the config sets another one."""
-    configured, trained = config.bert_config, start.architecture
-    assert configured is not None
-    values: Dict[str, Any] = {}
-    for name in _DEFAULTS:
-        if name not in configured.model_fields_set:
-            values.update({name: trained[name]} if name in trained else {})
-        elif getattr(configured, name) != trained.get(name, getattr(configured, name)):
-            logger.warning(
-                "bert_config.%s is %s, but %s was trained with %s: its results will differ",
-                name, getattr(configured, name), start.origin, trained[name],
-            )  # fmt: skip
-    return values
 
 
 # Vocabulary

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Mapping, Set
 
+from settings.architecture import open_sizes
 from settings.fields import Equivalent, ResumePolicy, value_at
 from settings.rooms import KEPT_FIELDS
 from settings.schema import TrainingConfig, leaves
-from settings.sizes import open_sizes
 from training.run_folder import config_for_files
 from utilities.errors import UserError
 

@@ -20,10 +20,10 @@ from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
 from planning.estimates import model_figures, room_figures
 from reports.page import write_report
+from settings.architecture import with_sizes
 from settings.loading import LoadedConfig
 from settings.problems import DATA
 from settings.schema import TrainingConfig
-from settings.sizes import with_sizes
 from training.chief import check_processes, on_chief, process_log, shared_position, shared_run_folder
 from training.continuing import check_length, continued_position
 from training.evaluation import evaluate
@@ -38,7 +38,7 @@ from training.initial_weights import (
     configured_weights,
     refuse_random_weights,
     resolved_architecture,
-    saved_architecture,
+    resumed_architecture,
     trained_positions,
 )
 from training.loop import TrainingLoop
@@ -132,7 +132,7 @@ def train_run(
             with waiting("reading the weights"):
                 start, architecture = starting_weights(loaded, position, platform)
                 position = continued_position(config, start, position)
-            config = with_sizes(config, dataclasses.asdict(architecture))
+            config = with_sizes(config, architecture)
             loaded = dataclasses.replace(loaded, config=config)
 
             # Task and data
@@ -215,7 +215,7 @@ def starting_weights(
     start: Optional[InitialWeights]
     if position.checkpoint is not None:
         start = SavedState(position.checkpoint)
-        architecture = saved_architecture(config, start)
+        architecture = resumed_architecture(config, start)
     else:
         start = configured_weights(config, loaded.task)
         architecture = resolved_architecture(config, start, platform.activation)

@@ -13,7 +13,7 @@ import pytest
 
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
 from planning.overview import plan_lines, plan_warnings
-from settings.derived import derive_architecture
+from settings.architecture import known_architecture
 from settings.loading import LoadedConfig, load_config
 from tasks.cli import main
 from tests import ROOT
@@ -156,7 +156,7 @@ def test_plan_of_an_unknown_model(tmp_path: Path, capsys: pytest.CaptureFixture)
 )
 def test_plan_knows_the_vocabularies_of_released_models(name: str, rows: int, tmp_path: Path) -> None:
     loaded = load_config("squad", ["--config", str(write(tmp_path, changed(FINE_TUNING, {"bert_model_name": name})))])
-    architecture = derive_architecture(loaded.config)
+    architecture = known_architecture(loaded.config, "squad")
     assert architecture is not None and architecture.vocab_size == rows
 
 

@@ -20,7 +20,7 @@ from planning.estimates import (
     streaming_memory,
 )
 from planning.lines import host_memory_lines, planner_lines
-from settings.derived import derive_architecture
+from settings.architecture import known_architecture
 from settings.loading import load_config
 from tests import ROOT
 
@@ -65,7 +65,8 @@ def test_a_model_that_is_too_large_for_an_ipu_is_named(flags, fits):
 
 def test_memory_of_the_host_is_checked(monkeypatch):
     config = load_config("pretraining", ["--config", str(LARGE), "--generated-dataset", "true"])
-    needed = 16 * pretraining_parameters(derive_architecture(config.config))  # weights, gradients, two moments
+    architecture = known_architecture(config.config, "pretraining")
+    needed = 16 * pretraining_parameters(architecture)  # weights, gradients, two moments
     for memory, warned in ((needed - 1, True), (needed, False), (None, False)):
         monkeypatch.setattr("planning.lines.memory_bytes", lambda memory=memory: memory)
         shown = [line for line in host_memory_lines(config) if line.startswith("warning: on a CPU this run needs")]

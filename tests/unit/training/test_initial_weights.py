@@ -25,7 +25,7 @@ from training.initial_weights import (
     check_stages,
     refuse_random_weights,
     resolved_architecture,
-    saved_architecture,
+    resumed_architecture,
     trained_positions,
 )
 from training.trainer import set_initial_weights
@@ -79,7 +79,7 @@ def test_factor_that_does_not_divide_the_vocabulary_is_ignored(tmp_path):
     saved = SimpleNamespace(architecture=dataclasses.asdict(a))
     for factor, used in (("2", 1), ("3", 3)):
         flags = ["--config", str(write(tmp_path, FINE_TUNING)), "--embedding-serialization-factor", factor]
-        assert saved_architecture(load_config("squad", flags).config, saved).embedding_serialization_factor == used
+        assert resumed_architecture(load_config("squad", flags).config, saved).embedding_serialization_factor == used
 
 
 SIZE_NAMES = (

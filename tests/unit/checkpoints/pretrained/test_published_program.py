@@ -10,7 +10,7 @@ import pytest
 
 from checkpoints.export.__main__ import main as export
 from checkpoints.pretrained.opening import open_pretrained
-from settings.metadata import saved_architecture
+from settings.metadata import stated_in
 from tests.support.published_checkpoints import (
     Options,
     Sizes,
@@ -89,7 +89,7 @@ def test_the_config_of_the_run_beside_it_completes_it(tmp_path: Path, capsys: py
         1e-3,
         "gelu_new",
     )
-    stated = saved_architecture(prefix)  # for --plan
+    stated = stated_in(prefix)  # for --plan
     assert stated["num_attention_heads"] == 4 and "use_cls_layer" not in stated
     beside.write_text(run_config(hidden_act="gelu"))
     assert open_pretrained(str(prefix), "k").architecture["hidden_act"] == "gelu"
