@@ -30,6 +30,7 @@ FIXED_SIZES = (
 SIZES = (*FIXED_SIZES, "vocab_size")
 
 _SHAPE = tuple(name for name in BertConfig.model_fields if name != "position_embedding_type")
+OF_EMBEDDING = ("pooling", "normalize")  # fields of ``embedding`` that the weights decide, unless they are set
 OF_WEIGHTS = ("hidden_act", "layer_norm_eps")  # with sizes in the config, too, unless it sets them
 _FROM_SCRATCH = dict(zip(LAYER_OPTIONS, (False, False, False, False, True)))
 _HUGGING_FACE = dict.fromkeys(LAYER_OPTIONS, True)  # whose layers have all of these parts
@@ -111,7 +112,8 @@ def dividing_factor(config: TrainingConfig, vocab_size: int) -> int:
 def run_options(config: TrainingConfig) -> Dict[str, Any]:
     """Return the fields of the architecture that the config alone decides."""
     options = {leaf.annotation(OfModel): value_at(config, leaf.path) for leaf in leaves().values()}
-    return {field.name: tuple(v) if isinstance(v, list) else v for field, v in options.items() if field is not None}
+    given = {field.name: value for field, value in options.items() if field is not None and value is not None}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
 def _layer_options(config: TrainingConfig, stated: Mapping[str, Any]) -> Dict[str, bool]:

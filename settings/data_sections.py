@@ -205,8 +205,15 @@ class Embedding(OwnFiles):
         description="Column of the pair's similarity, -1 to 1, the target of the cosine. Unset: the second text is "
         "the right answer to the first, and the other answers of the micro batch are wrong (in-batch negatives).",
     )
-    pooling: Annotated[Literal["mean", "cls"], OfModel("pooling")] = Field(
-        "mean", description="Embedding of a text: the mean of its tokens' hidden states, or the hidden state of [CLS]."
+    pooling: Annotated[Optional[Literal["mean", "cls"]], OfModel("pooling")] = Field(
+        None,
+        description="Embedding of a text: the mean of its tokens' hidden states, or the hidden state of [CLS]. Unset: "
+        "as the weights were trained, else the mean.",
+    )
+    normalize: Optional[bool] = Field(
+        None,
+        description="Whether the model that is trained scales embeddings to length 1; training compares directions. "
+        "Unset: as the weights that it starts from do.",
     )
     scale: Positive = Field(20.0, description="Factor on the cosines before the softmax over the answers.")
 

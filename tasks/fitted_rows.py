@@ -32,7 +32,7 @@ from data_utils.tokenizer import find_vocabulary, make_tokenizer, read_vocabular
 from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
 from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING, TOKEN_CLASSIFICATION
 from settings.architecture import known_architecture, weights_key
-from settings.data_sections import ClassificationData, Embedding
+from settings.data_sections import ClassificationData, Embedding, OwnFiles
 from settings.derived import with_values
 from settings.fields import value_at
 from settings.loading import LoadedConfig
@@ -170,7 +170,7 @@ def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Op
 
 def described_files(section: Embedding) -> BenchmarkTask:
     """Return the description of the files of a config's section ``embedding``."""
-    files = section.model_dump(exclude={"pooling", "scale", "label"})
+    files = section.model_dump(include={*OwnFiles.model_fields, "text"})
     described = own_task(**files, label=section.label or "", test_file=None, classes=None, regression=True)
     return dataclasses.replace(described, section="embedding", score_range=(-1.0, 1.0))
 

@@ -20,6 +20,7 @@ from checkpoints.pretrained.pretrained import (
     with_repeated_positions,
     without_other_head,
 )
+from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_settings
 from checkpoints.pretrained.weights import WORD_BIAS, WORD_TABLE, from_tensorflow
 from data_utils.records.manifest import Manifest, check_vocabulary, load_manifest
 from data_utils.records.pipeline import SampleReader
@@ -31,6 +32,7 @@ from model.architecture import Architecture
 from model.tasks import PRETRAINING
 from settings.architecture import (
     FIXED_SIZES,
+    OF_EMBEDDING,
     OF_WEIGHTS,
     decided_architecture,
     dividing_factor,
@@ -79,6 +81,7 @@ class SavedState:
         self.vocabulary: Optional[Path] = checkpoint.vocabulary
         self.lower_case: Optional[bool] = checkpoint.facts.get("lower_case")
         self.trained_positions: Optional[int] = checkpoint.facts.get("trained_positions")
+        self.embedding: Dict[str, Any] = checkpoint.facts["config"].get("embedding") or {}
 
     def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Do nothing: these are weights of converted blocks, which are restored with all other state."""
@@ -118,6 +121,20 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
     start = without_other_head(open_pretrained(getattr(config, key), key, config.allow_missing_weights), task)
     start = _extend_vocabulary(config, start) if task == PRETRAINING else start
     return with_repeated_positions(start, _longest_sequence(config))
+
+
+def with_embedding_of_weights(config: TrainingConfig, start: Optional[InitialWeights]) -> TrainingConfig:
+    """Return the config of an embedding with the pooling and scaling of the weights, unless it sets them."""
+    if isinstance(start, SavedState):
+        trained = start.embedding
+    else:
+        known = embedding_settings(start) if isinstance(start, Pretrained) else None
+        trained = (known or EmbeddingSettings())._asdict()
+    given = config.embedding
+    values = {name: trained.get(name) for name in OF_EMBEDDING if getattr(given, name) is None}
+    if any(values.values()) and start is not None:
+        logger.info("embeddings as those of %s: %s", start.origin, ", ".join(f"{k} {v}" for k, v in values.items()))
+    return config.model_copy(update={"embedding": given.model_copy(update=values)})
 
 
 def trained_positions(config: TrainingConfig, start: Optional[InitialWeights], architecture: Architecture) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, List, Mapping, Set
 
-from settings.architecture import open_sizes
+from settings.architecture import OF_EMBEDDING, open_sizes
 from settings.fields import Equivalent, ResumePolicy, value_at
 from settings.rooms import KEPT_FIELDS
 from settings.schema import TrainingConfig, leaves
@@ -36,6 +36,7 @@ def differences_by_field(config: TrainingConfig, recorded: Mapping[str, Any]) ->
     described: Dict[str, str] = {}
     kept = {name for fields in KEPT_FIELDS for name in fields(config)}
     of_weights = {f"bert_config.{size}" for size in open_sizes(config)}
+    of_weights |= {f"embedding.{name}" for name in OF_EMBEDDING if getattr(config.embedding, name) is None}
     for name, leaf in leaves().items():
         is_fixed = leaf.resume_policy is ResumePolicy.FIXED or name in kept
         if not is_fixed or leaf.path[0] == "global_batch" or name in of_weights:

@@ -17,7 +17,7 @@ from keras_extensions.listeners.progress import EarlyRecords, early_log, run_log
 from keras_extensions.listeners.reporting import Period, closing
 from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
-from model.tasks import CLASSIFICATION, SQUAD, TOKEN_CLASSIFICATION
+from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
 from planning.estimates import model_figures, room_figures
 from reports.page import write_report
 from settings.architecture import with_sizes
@@ -40,6 +40,7 @@ from training.initial_weights import (
     resolved_architecture,
     resumed_architecture,
     trained_positions,
+    with_embedding_of_weights,
 )
 from training.loop import TrainingLoop
 from training.machine import configured_platform, configured_processes, warn_of_ignored_settings
@@ -130,10 +131,9 @@ def train_run(
         position = shared_position(processes, lambda: resumed.position if resumed else Position())
         with processes.together():
             with waiting("reading the weights"):
-                start, architecture = starting_weights(loaded, position, platform)
+                start, loaded, architecture = starting_weights(loaded, position, platform)
+                config = loaded.config
                 position = continued_position(config, start, position)
-            config = with_sizes(config, architecture)
-            loaded = dataclasses.replace(loaded, config=config)
 
             # Task and data
             with waiting("reading the data"):
@@ -209,21 +209,22 @@ def fit_and_evaluate(context: RunContext, data: Optional[TrainingData], start: O
 
 def starting_weights(
     loaded: LoadedConfig, position: Position, platform: Platform
-) -> Tuple[Optional[InitialWeights], Architecture]:
-    """Return the weights to start from (None: random ones), and the architecture that they and the config determine."""
+) -> Tuple[Optional[InitialWeights], LoadedConfig, Architecture]:
+    """Return the weights to start from (None: random ones), the config with what they decide, and the architecture."""
+    saved = SavedState(position.checkpoint) if position.checkpoint is not None else None
+    start = configured_weights(loaded.config, loaded.task) if saved is None else saved
     config = loaded.config
-    start: Optional[InitialWeights]
-    if position.checkpoint is not None:
-        start = SavedState(position.checkpoint)
-        architecture = resumed_architecture(config, start)
+    if loaded.task == SENTENCE_EMBEDDING:
+        config = with_embedding_of_weights(config, start)
+    if saved is not None:
+        architecture = resumed_architecture(config, saved)
     else:
-        start = configured_weights(config, loaded.task)
         architecture = resolved_architecture(config, start, platform.activation)
     check_same_precision(position, platform.precision)
     check_stages(config, architecture, platform)
     for check in CHECKS:
         check(config, architecture)
-    return start, architecture
+    return start, dataclasses.replace(loaded, config=with_sizes(config, architecture)), architecture
 
 
 def open_log(run: RunFolder, config: TrainingConfig, processes: Processes, early: EarlyRecords) -> ContextManager[None]:

@@ -103,8 +103,9 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
         if start.settings.get("task") != SENTENCE_EMBEDDING:
             return None
         config = start.settings.get("config") or {}
-        pooling = (config.get("embedding") or {}).get("pooling", EmbeddingSettings().pooling)
-        return EmbeddingSettings(pooling, length=start.settings.get(USUAL_LENGTH) or config.get("max_seq_length"))
+        section, usual = config.get("embedding") or {}, start.settings.get(USUAL_LENGTH)
+        pooling, normalize = section.get("pooling") or "mean", bool(section.get("normalize"))
+        return EmbeddingSettings(pooling, normalize, usual or config.get("max_seq_length"))
     if start.folder is None or not (start.folder / MODULES).is_file() or is_cross_encoder(start):
         return None
     cut = _prompts(start).truncate_dim

@@ -307,13 +307,13 @@ def _check(options: argparse.Namespace) -> None:
     lengths = options.lengths
     if len(lengths) > 2 or sorted(set(lengths)) != lengths or not 16 <= lengths[0] <= lengths[-1] <= 512:
         raise UserError("--lengths: give one or two numbers from 16 to 512, the smaller one first")
-    PURPOSES[options.purpose].check(lengths, options.start_from)
     if any(STANDARD_INPUT in paths for paths in (options.text or (), options.jsonl or ())):
         raise UserError("standard input is read once, and this command repeats; write it to a file first")
     if options.start_from is not None and not Path(options.start_from).is_dir():
         raise UserError(f"--start-from {options.start_from}: is no folder; name a Hugging Face folder of a BERT")
     if options.start_from is not None:
         options.start_from = str(model_folder(Path(options.start_from), "--start-from"))
+    PURPOSES[options.purpose].check(lengths, options.start_from)
 
 
 def _name(options: argparse.Namespace) -> str:

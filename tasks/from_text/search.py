@@ -50,11 +50,16 @@ Pair = Tuple[str, str]
 
 
 def check(lengths: Sequence[int], start_from: Optional[str]) -> None:
-    """Refuse several lengths, and random weights."""
+    """Refuse several lengths, random weights, and those of a model that puts a prompt before each text."""
     if start_from is None:
         raise UserError("--for search: continues released weights; give --start-from FOLDER")
     if len(lengths) > 1:
         raise UserError("--lengths: with --for search, give one number, for the tokens of a pair")
+    from checkpoints.pretrained.sentence_transformers import embedding_prompt
+
+    if embedding_prompt(_released(start_from)).text:
+        what = "puts a prompt before each text, which pairs do not have; name a model without a default prompt"
+        raise UserError(f"--start-from {start_from}: {what}")
 
 
 def adapt(recipe: Recipe, text: TextFacts) -> Recipe:
@@ -85,7 +90,7 @@ def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int)
         "pretrained_ckpt_path": recipe.start_from,
         "max_seq_length": length,
         "num_epochs": None,  # the time decides
-        "embedding": {"train_file": PAIRS, "validation_file": HELD_OUT, "pooling": _pooling(recipe)},
+        "embedding": {"train_file": PAIRS, "validation_file": HELD_OUT},
         "global_batch": {"micro_batch_size": PAIRS_OF_UPDATE, "replicas": 1, "grad_acc_steps_per_replica": 1},
         "optimizer_opts": {"learning_rate": {"max_learning_rate": RATE}},
         "execution": {"device": "gpu" if recipe.on_gpu else "cpu", "precision": recipe.precision},
@@ -96,21 +101,10 @@ def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int)
     return [Part(str(length), merged(config, given), SENTENCE_EMBEDDING)]
 
 
-def _released(recipe: Recipe) -> Pretrained:
+def _released(folder: str) -> Pretrained:
     from checkpoints.pretrained.opening import open_pretrained
 
-    return open_pretrained(str(recipe.start_from), "--start-from")
-
-
-def _pooling(recipe: Recipe) -> str:
-    """Return how the released model pools; a BERT that was not made for embeddings gets the mean."""
-    from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
-
-    released = _released(recipe)
-    if embedding_prompt(released).text:
-        what = "puts a prompt before each text, which pairs do not have; name a model without a default prompt"
-        raise UserError(f"--start-from {recipe.start_from}: {what}")
-    return (embedding_settings(released) or EmbeddingSettings()).pooling
+    return open_pretrained(folder, "--start-from")
 
 
 def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainings: Sequence[Part]) -> Prepared:
@@ -183,7 +177,7 @@ def export(folder: Folder, recipe: Recipe, run: Path) -> Path:
     """Write the trained model as a folder of sentence-transformers that pools and scales as the released one does."""
     from checkpoints.pretrained.sentence_transformers import embedding_settings, write_modules
 
-    model, released = export_model(folder, run), _released(recipe)
+    model, released = export_model(folder, run), _released(str(recipe.start_from))
     settings = embedding_settings(released)
     if settings is not None:
         write_modules(model, released, settings, released.architecture["hidden_size"])

@@ -24,8 +24,10 @@ from model.architecture import Architecture
 from model.huggingface import build_hf_model
 from model.losses import ACCURACY, LOSS, SEQUENCES_PER_PACK
 from model.tasks import SENTENCE_EMBEDDING
+from tasks import train
 from tasks.embed import main as embed
 from tasks.sentence_embedding import RankingObjective, SimilarityObjective, recalls
+from tests import ROOT
 from tests.support.bert_pairs import (
     architecture,
     assert_same_gradients,
@@ -38,6 +40,7 @@ from tests.support.fine_tuning_runs import BAD, GOOD, PIECES, sentence, write_pi
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.real_data import real_data
 from tests.support.runs import read_json
+from utilities.errors import Stopped
 
 SAMPLES, LENGTH = 7, 32
 OBJECTIVES = {
@@ -93,6 +96,30 @@ def test_an_exported_folder_keeps_how_embeddings_are_made(root: Path, expected: 
     arguments = ["--file", str(root / "texts.txt"), "--output", str(tmp_path / "result.npy")]
     assert embed(["--checkpoint", str(tmp_path / "again"), *arguments]) == 0
     np.testing.assert_allclose(np.load(tmp_path / "result.npy"), unit(expected["cls/embeddings"]), atol=1e-5)
+
+
+@NEEDS_PYTORCH
+def test_a_run_pools_and_scales_as_the_weights_that_it_continues(root: Path, expected: dict, tmp_path: Path) -> None:
+    """Also where it is resumed, and exported. The rate is 0, so that the embeddings stay."""
+    texts = (root / "texts.txt").read_text("utf-8").splitlines()
+    rows = [f"{first},{second}\n" for first, second in zip(texts[::2], texts[1::2])]
+    (tmp_path / "pairs.csv").write_text("anchor,positive\n" + "".join(rows), encoding="utf-8")
+    still = {"learning_rate": {"max_learning_rate": 1e-12}, "weight_decay_rate": 0.0}
+    config = {
+        "extends": str(ROOT / "configs" / "fine_tuning.json"), "pretrained_ckpt_path": str(root / "cls"),
+        "embedding": {"train_file": str(tmp_path / "pairs.csv")}, "do_validation": False, "optimizer_opts": still,
+        "global_batch": {"micro_batch_size": 2}, "output_dir": str(tmp_path),
+    }  # fmt: skip
+    with pytest.raises(Stopped):
+        train(SENTENCE_EMBEDDING, config, name="still", until=lambda period: True, global_batches_per_log=2)
+    run = train(SENTENCE_EMBEDDING, config, name="still", resume=True, global_batches_per_log=2).folder
+    export(str(run), tmp_path / "exported")
+    assert "2_Normalize" in (tmp_path / "exported" / "modules.json").read_text("utf-8")
+    for checkpoint in (run, tmp_path / "exported"):
+        output = tmp_path / f"{checkpoint.name}.npy"
+        texts_of = ["--file", str(root / "texts.txt"), "--max-seq-length", "32"]
+        assert embed(["--checkpoint", str(checkpoint), *texts_of, "--output", str(output)]) == 0
+        np.testing.assert_allclose(np.load(output), unit(expected["cls/embeddings"]), atol=1e-5)
 
 
 def batch_of(root: Path, texts: int, samples_in_a_row: int) -> dict[str, np.ndarray]:
