@@ -101,7 +101,7 @@ def test_a_data_set_of_the_packing_command_needs_no_more_than_its_sequences(root
     """The manifest gives the room for masked tokens and the sequences in a pack. The model is sparse and uses RigL."""
     folder = root / "packed-by-command"
     command = ["--input", str(sequences), "--output", str(folder), "--max-seq-length", str(LENGTH), "--workers", "1"]
-    assert pack([*command, "--max-sequences-per-pack", str(PLACES), "--no-picture"]) in (0, None)
+    assert pack([*command, "--max-sequences-per-pack", str(PLACES)]) in (0, None)
     sparse = {"ratio": 0.5, "block_size": 4, "method": "rigl", "pattern_updates": 3}
     config = packed_config(root / "command.json", packing={"max_sequences_per_pack": PLACES}, sparsity=sparse)
     run = trained(config, root / "runs", "--dataset-dir", str(folder), "--total-num-train-samples", "1000")
