@@ -17,12 +17,10 @@ from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.layers import MASKED_SCORE
 from utilities.metric_names import (
-    LABEL_LOSS,
     LOSS,
     MLM_LOSS,
     NSP_LOSS,
     SEQUENCES_PER_PACK,
-    TEACHER_LOSS,
     TOKENS_PER_PACK,
 )
 
@@ -30,7 +28,7 @@ MLM_ACCURACY, NSP_ACCURACY = "mlm_accuracy", "nsp_accuracy"
 ACCURACY = "accuracy"
 START_ACCURACY, END_ACCURACY = "start_accuracy", "end_accuracy"
 SEQUENCE_WEIGHTS = ("sequence_weights", "next_sentence_weights")  # the latter in the records of pre-training
-TEACHER_LOGITS, LABELLED = "teacher_logits", "labelled"  # with a teacher; LABELLED is 0 for samples without a label
+LABELLED = "labelled"  # 0 for samples without a label; without this feature all have one
 
 CrossEntropy = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
@@ -176,11 +174,6 @@ class ClassificationObjective(PackObjective):
             loss = (1 - self._smoothing) * loss + self._smoothing * tf.reduce_mean(surprise, axis=-1)
         return {LOSS: tf.reduce_sum(real * loss), ACCURACY: tf.reduce_sum(real * correct(scores, labels))}
 
-    def divergence(self, scores: tf.Tensor, teacher: tf.Tensor, temperature: float) -> tf.Tensor:
-        """Return T² times the Kullback-Leibler divergence from the teacher's classes, softened by T, (…)."""
-        wanted, given = (tf.nn.log_softmax(logits / temperature, axis=-1) for logits in (teacher, scores))
-        return temperature**2 * tf.reduce_sum(tf.exp(wanted) * (wanted - given), axis=-1)
-
     def _weights_of(self, labels: tf.Tensor) -> tf.Tensor:
         return tf.gather(tf.constant(self._class_weights, tf.float32), labels)
 
@@ -195,14 +188,6 @@ class MultiLabelObjective(PackObjective):
         loss = tf.nn.sigmoid_cross_entropy_with_logits(labels, scores)
         return {LOSS: tf.reduce_sum(real * tf.reduce_mean(loss, axis=-1))}
 
-    def divergence(self, scores: tf.Tensor, teacher: tf.Tensor, temperature: float) -> tf.Tensor:
-        """Return T² times the labels' mean Kullback-Leibler divergence from the teacher's, softened by T, (…)."""
-        wanted = tf.nn.sigmoid(teacher / temperature)
-        loss, least = (
-            tf.nn.sigmoid_cross_entropy_with_logits(wanted, logits / temperature) for logits in (scores, teacher)
-        )
-        return temperature**2 * tf.reduce_mean(loss - least, axis=-1)
-
 
 class RegressionObjective(PackObjective):
     """Mean squared error over the samples, for a model with one output."""
@@ -212,53 +197,8 @@ class RegressionObjective(PackObjective):
         difference = tf.cast(outputs["logits"][..., 0], tf.float32) - scores
         return {LOSS: tf.reduce_sum(real * tf.square(difference))}
 
-    def divergence(self, scores: tf.Tensor, teacher: tf.Tensor, temperature: float) -> tf.Tensor:
-        """Return the squared difference from the teacher's number, (…), whatever the temperature."""
-        return tf.square(scores - teacher)[..., 0]
-
 
 LabelObjective = Union[ClassificationObjective, MultiLabelObjective, RegressionObjective]
-
-
-class DistillationObjective(PackObjective):
-    """The mean loss of the labels, and the mean divergence from a teacher's outputs (Hinton et al. 2015, section 2).
-
-    The update minimises (1 - w) · loss of the labels + w · divergence. Samples without a label are in the second mean
-    only. The factor T² keeps the gradient of the divergence at one scale for all temperatures T.
-    """
-
-    losses: Tuple[str, ...] = (LABEL_LOSS, TEACHER_LOSS)
-
-    def __init__(self, labels: LabelObjective, weight: float, temperature: float):
-        """
-        Args:
-            labels: the objective without a teacher.
-            weight: w.
-            temperature: T.
-        """
-        self.terms = (*self.losses, *(name for name in labels.terms if name != LOSS))
-        self._labels, self._weight, self._temperature = labels, weight, temperature
-
-    def term_counts(self, batch: Tensors) -> Tensors:
-        counts = self._labels.term_counts(batch)
-        return {**counts, LABEL_LOSS: counts[LOSS], TEACHER_LOSS: tf.reduce_sum(_taught(batch))}
-
-    def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
-        sums = self._labels.term_sums(outputs, batch)
-        scores = tf.cast(outputs["logits"], tf.float32)  # (B, C) or (B, N, C)
-        teacher = tf.reshape(batch[TEACHER_LOGITS], tf.shape(scores))
-        divergence = self._labels.divergence(scores, teacher, self._temperature)  # (B,) or (B, N)
-        return {
-            **sums,
-            LABEL_LOSS: (1 - self._weight) * sums[LOSS],
-            TEACHER_LOSS: self._weight * tf.reduce_sum(_taught(batch) * divergence),
-        }
-
-
-def _taught(batch: Tensors) -> tf.Tensor:
-    """Return the weights of a batch's sequences, with or without a label: (B, N) in packs, (B,) otherwise."""
-    weights = pack_weights(batch)
-    return tf.ones_like(batch[TEACHER_LOGITS][..., 0]) if weights is None else weights
 
 
 def pack_weights(batch: Tensors) -> Optional[tf.Tensor]:

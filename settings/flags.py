@@ -57,7 +57,11 @@ _OF_TASKS = {
         "bert_config.vocab_size",
     ),
     SQUAD: ("squad", *_OF_FINE_TUNING),
-    CLASSIFICATION: ("glue_task", "classification_data", "distillation", "do_test", *_OF_FINE_TUNING),
+    CLASSIFICATION: (
+        *("glue_task", "classification_data"),
+        "distillation",  # room: teacher
+        *("do_test", *_OF_FINE_TUNING),
+    ),
     TOKEN_CLASSIFICATION: ("token_data", "do_test", *_OF_FINE_TUNING),
     SENTENCE_EMBEDDING: ("embedding", *_OF_FINE_TUNING),
 }  # fmt: skip

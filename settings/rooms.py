@@ -12,10 +12,12 @@ from settings.problems import SettingError
 from settings.schema import TrainingConfig
 from sparsity.figures import compared_with_dense  # room: sparsity
 from sparsity.rules import fields_to_keep, sparse_matrices  # room: sparsity
+from teacher.rules import distillation  # room: teacher
 
 # Rules of their sections, as those in ``rules.py``.
 RULES: List[Callable[[TrainingConfig, str], Iterator[SettingError]]] = [
     sparse_matrices,  # room: sparsity
+    distillation,  # room: teacher
 ]
 
 # Names of fields that may otherwise change when a run is resumed, and not with this config.

@@ -7,17 +7,16 @@ from typing import Callable, Iterator, List, Tuple
 
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS
 from settings import model_rules, rooms
-from settings.data_sections import ClassificationData, Distillation
+from settings.data_sections import ClassificationData
 from settings.derived import (
     is_packed,
     manifest_setting,
-    number_of_labels,
     own_files,
     packing_factor,
     starts_from_checkpoint,
 )
 from settings.problems import SettingError
-from settings.published import PUBLISHED_SAMPLES, runs_on_ipus
+from settings.published import PUBLISHED_SAMPLES
 from settings.schema import TrainingConfig
 from utilities.secrets import mask
 
@@ -267,27 +266,6 @@ def _texts_to_embed(config: TrainingConfig) -> Iterator[SettingError]:
         )
 
 
-def distillation(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    own, unset = config.distillation, Distillation()
-    teacher = "distillation.teacher"
-    if own.teacher is None:
-        changed = next((name for name, value in own if value != getattr(unset, name)), None)
-        if changed is not None:
-            fix = f"set {teacher} to a trained classifier, or remove {changed}"
-            yield SettingError([f"distillation.{changed}", teacher], "there is no teacher", fix)
-    elif task != CLASSIFICATION:
-        fix = f"remove {teacher}, or use run_seq_classification.py"
-        yield SettingError([teacher], f"{task} learns from no teacher, only classification does", fix)
-    elif config.generated_dataset:
-        yield SettingError([teacher, "generated_dataset"], "random data has no texts to teach", f"remove {teacher}")
-    elif runs_on_ipus(config):
-        fix = "train on a CPU or a GPU (execution.platform software)"
-        yield SettingError([teacher, "execution.platform"], "the teacher answers on stock TensorFlow only", fix)
-    elif number_of_labels(config) == 1 and own.temperature != unset.temperature:
-        fix = "remove it"
-        yield SettingError(["distillation.temperature"], "a regression has no probabilities to soften", fix)
-
-
 def run_name(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     name = config.name or ""
     if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 for c in name):
@@ -310,7 +288,6 @@ RULES: Tuple[Rule, ...] = (
     parallel_micro_batches,
     phases,
     own_data,
-    distillation,
     run_name,
 )
 

@@ -14,7 +14,6 @@ from typing_extensions import Annotated, Literal
 from settings.data_sections import (
     ClassificationData,
     Data,
-    Distillation,
     Embedding,
     Evaluation,
     Packing,
@@ -45,6 +44,7 @@ from settings.fields import (
 from settings.sections import BertConfig, Execution, GlobalBatch, IpuConfig, OptimizerOptions, Section
 from settings.wandb import EnableWandb, WandbEntity, WandbProject, WandbTags  # room: wandb
 from sparsity.section import Sparsity  # room: sparsity
+from teacher.section import DISTILLATION, Distillation  # room: teacher
 
 LOW_PRECISION = ("float16", "bfloat16")  # precisions whose weights are rounded
 
@@ -183,9 +183,7 @@ class TrainingConfig(Section):
     classification_data: Optional[ClassificationData] = Field(
         None, description="Your own files to classify, instead of glue_task: CSV, TSV or JSON Lines."
     )
-    distillation: Distillation = Field(
-        default_factory=Distillation, description="A teacher whose outputs the model learns (classification)."
-    )
+    distillation: Distillation = DISTILLATION  # room: teacher
 
     squad: Squad = Field(default_factory=Squad, description="Question answering.")
     token_data: TokenData = Field(default_factory=TokenData, description="Tagged words in column files.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -15,7 +15,7 @@ from checkpoints.pretrained.sentence_transformers import output_activation
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import Features, classification_features, report_truncation, text_features
 from data_utils.classification.own import own_task
-from data_utils.classification.reading import Examples, read_split, read_unlabelled, report_copies
+from data_utils.classification.reading import Examples, read_split, report_copies
 from data_utils.classification.scoring import (
     METRICS,
     constant_predictions,
@@ -25,16 +25,12 @@ from data_utils.classification.scoring import (
 )
 from data_utils.classification.tasks import OWN, BenchmarkTask, Split
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import FeatureSpec
+from data_utils.records.features import Feature, FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective
-from keras_extensions.backend import free_models
 from model.architecture import Architecture
 from model.losses import (
-    LABELLED,
-    TEACHER_LOGITS,
     ClassificationObjective,
-    DistillationObjective,
     LabelObjective,
     MultiLabelObjective,
     RegressionObjective,
@@ -47,7 +43,7 @@ from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_facts
 from tasks.mistakes import Mistakes, class_mistakes, label_mistakes, number_mistakes, write_mistakes
 from tasks.saved_classifier import CLASSIFIER, SIGMOID, class_rows, output_names
-from tasks.teacher import teacher_outputs
+from teacher.lesson import teacher_lesson  # room: teacher
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor, PredictorCall
 from utilities.metric_names import LOSS
@@ -63,6 +59,19 @@ class HeldOut(NamedTuple):
 
     split: Split
     examples: Examples
+
+
+class Lesson(Protocol):
+    """What is learned of samples besides their labels."""
+
+    def features(self, classes: int) -> Sequence[Feature]:
+        """Return the further features of a sample."""
+
+    def samples(self, examples: Examples) -> Tuple[List[Tuple[str, ...]], Dict[str, np.ndarray], Dict[str, Any]]:
+        """Return all texts to train on, their targets, and facts for the report."""
+
+    def objective(self, labels: LabelObjective) -> Objective:
+        """Return the losses, given those of the labels."""
 
 
 class Choice(NamedTuple):
@@ -94,6 +103,8 @@ class Classification(FineTuning):
             self.label_names = [label.name for label in self.benchmark.labels]
             self.text_columns = config.classification_data.text
         self.labels = self.benchmark.classes
+        self._lesson: Optional[Lesson] = None
+        self._lesson = teacher_lesson(config, self.benchmark)  # room: teacher
         self.objective = self._objective()
         if not config.generated_dataset:
             self.head_rows = class_rows(start, self.benchmark, config.do_training)
@@ -114,9 +125,9 @@ class Classification(FineTuning):
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
         """Return the features of a sample."""
-        is_multi_label, is_taught = self.benchmark.is_multi_label, self._config.distillation.teacher is not None
-        rows = self._architecture.vocab_size
-        return classification_features(length, rows, self.labels, labels, is_multi_label, is_taught)
+        more = () if self._lesson is None else self._lesson.features(self.labels)
+        rows, is_multi_label = self._architecture.vocab_size, self.benchmark.is_multi_label
+        return classification_features(length, rows, self.labels, labels, is_multi_label, more)
 
     def open_data(self) -> SampleReader:
         """Return the training samples, or generated ones."""
@@ -128,18 +139,18 @@ class Classification(FineTuning):
         self.objective = self._objective(examples.labels)
         self._report_copies(examples)
         texts, targets = examples.texts, {"labels": examples.labels}
-        taught: Dict[str, Any] = {}
-        if config.distillation.teacher is not None:
-            texts, targets, taught = self._taught(examples)
+        facts: Dict[str, Any] = {}
+        if self._lesson is not None:
+            texts, targets, facts = self._lesson.samples(examples)
         features = self.encoded(texts)
         report_truncation(examples.origin, len(texts), features, config.max_seq_length)
-        self._facts = {**self._describe(examples, features), **taught}
+        self._facts = {**self._describe(examples, features), **facts}
         samples = {**features.arrays, **targets}
         return self.rows(ArrayReader(self.features(config.max_seq_length), samples), features.lengths)
 
     def _objective(self, labels: Optional[np.ndarray] = None) -> Objective:
         """Return the losses, with the weights of the classes that follow from the ``labels`` to train on."""
-        config, own, teacher = self._config, self._config.classification_data, self._config.distillation
+        config, own = self._config, self._config.classification_data
         objective: LabelObjective = RegressionObjective()
         if self.benchmark.is_multi_label:
             objective = MultiLabelObjective()
@@ -148,33 +159,7 @@ class Classification(FineTuning):
             if own is not None and own.class_weights == "balanced" and labels is not None:
                 weights = balanced_weights(labels, self.labels)
             objective = ClassificationObjective(config.show_accuracy, weights, own.label_smoothing if own else 0.0)
-        if teacher.teacher is None:
-            return objective
-        return DistillationObjective(objective, teacher.weight, teacher.temperature)
-
-    def _taught(self, examples: Examples) -> Tuple[List[Tuple[str, ...]], Dict[str, np.ndarray], Dict[str, Any]]:
-        """Return all texts to train on, their targets, and facts for the report; the teacher labels further texts."""
-        texts, labels, path = examples.texts, examples.labels, self._config.distillation.unlabelled
-        assert labels is not None
-        if path is not None:
-            texts = texts + read_unlabelled(self.benchmark, Path(path)).texts
-        known, count = len(labels), len(texts)
-        taught = teacher_outputs(self._config, self.benchmark, texts)
-        free_models()
-        predictions = decode_predictions(self.benchmark, taught.logits[:known])
-        metric = self.benchmark.metrics[0]
-        score = METRICS[metric](predictions, labels)
-        own, others = self._config.distillation, f"; {count - known:,} texts have no label" * (count > known)
-        shown = f"weight {own.weight:g}, temperature {own.temperature:g}"
-        shown = f"({shown}): {metric} {score:.4f} on the {known:,} labels to train on{others}"
-        logger.info("the teacher is %s %s", taught.origin, shown)
-        targets = {
-            "labels": np.concatenate([labels, np.zeros((count - known, *labels.shape[1:]), labels.dtype)]),
-            TEACHER_LOGITS: taught.logits,
-            LABELLED: np.arange(count) < known,
-        }
-        facts = {"checkpoint": taught.origin, metric: score, "file": str(taught.path), "sha256": taught.identity}
-        return texts, targets, {"records": count, "records_without_label": count - known, "teacher": facts}
+        return objective if self._lesson is None else self._lesson.objective(objective)
 
     @staticmethod
     def metrics(config: TrainingConfig) -> Sequence[str]:
@@ -216,7 +201,7 @@ class Classification(FineTuning):
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:
         """Compare the loss with baselines: the labels' frequencies, and the uniform distribution."""
-        if self._config.distillation.teacher is not None:
+        if self._lesson is not None:
             return []  # the baselines are losses of labels alone
         lines = [f"{metrics[LOSS]:8.4f}: the loss of the last logging period, compared with"]
         if "label_variance" in dataset:

@@ -24,7 +24,7 @@ from checkpoints.pretrained.model_folder import find_lower_case
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.features import CHUNK
 from data_utils.classification.own import own_task
-from data_utils.classification.reading import read_split, read_unlabelled
+from data_utils.classification.reading import read_split
 from data_utils.classification.tasks import OWN, BenchmarkTask
 from data_utils.packing import plan_packing
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences
@@ -40,6 +40,7 @@ from settings.metadata import stated_in
 from settings.problems import DATA, DEFAULT
 from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
+from teacher.plan import unlabelled_texts  # room: teacher
 from utilities.errors import UserError
 from utilities.files import read_json_object
 from utilities.run_names import RESOLVED
@@ -268,8 +269,7 @@ def _measured(config: TrainingConfig, task: str, tokenizer: Tokenizer, fetch: bo
             labelled = split not in described.test and not (separate and config.embedding.label is None)
             examples = read_split(described, split, folder, labelled)
             read[name] += examples.texts if examples is not None else []
-    if config.distillation.unlabelled is not None and config.do_training:
-        read[TRAIN] += read_unlabelled(described, Path(config.distillation.unlabelled)).texts
+    read[TRAIN] += unlabelled_texts(config, described)  # room: teacher
     lengths = [_token_counts(tokenizer, texts, separate) for texts in read.values()]
     return Measured(*lengths) if any(map(len, lengths)) else None
 

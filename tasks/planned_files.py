@@ -20,6 +20,7 @@ from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION
 from settings.architecture import weights_key
 from settings.derived import own_files
 from settings.schema import TrainingConfig
+from teacher.plan import check_teacher_exists  # room: teacher
 
 
 def check_paths(config: TrainingConfig, task: str) -> None:
@@ -27,8 +28,7 @@ def check_paths(config: TrainingConfig, task: str) -> None:
     key, run = weights_key(config), Path(config.output_dir) / str(config.name)
     if key is not None and not run.exists():  # a run that is resumed does not read them again
         check_exists(getattr(config, key), key)
-    if config.distillation.teacher is not None:
-        check_exists(config.distillation.teacher, "distillation.teacher")
+    check_teacher_exists(config)  # room: teacher
     if config.generated_dataset:
         return
     if config.vocab_file and task != PRETRAINING:

@@ -21,6 +21,7 @@ from checkpoints.folder import (
 from settings.loading import LoadedConfig
 from settings.problems import TYPED
 from settings.schema import TrainingConfig
+from teacher.identity import check_same_teacher  # room: teacher
 from training.run_folder import CHECKPOINT_LIST, RESTORE, FolderLocks, RunFolder
 from training.same_config import changed_fields, check_same_config, differences
 from utilities.environment import start_facts
@@ -31,7 +32,6 @@ from utilities.run_names import METRICS
 logger = logging.getLogger(__name__)
 
 DAMAGED = "damaged"
-TAUGHT_BY = "+"  # between the identities of the data and of their teacher
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,11 +254,7 @@ def check_same_data(position: Position, identity: str, dataset_dir: Optional[str
     if position.checkpoint is None or position.checkpoint.facts is None:
         return
     begun = position.checkpoint.facts["data"]["identity"]
-    if begun.split(TAUGHT_BY)[0] == identity.split(TAUGHT_BY)[0] and begun != identity:
-        raise UserError(
-            "distillation.teacher: is not the teacher that the run was begun with, or was changed since; name that one,"
-            " or begin a new run under another --name"
-        )
+    check_same_teacher(begun, identity)  # room: teacher
     if begun != identity:
         raise UserError(
             f"dataset_dir: {dataset_dir} is not the data that the run was begun with; name that data, or"

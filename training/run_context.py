@@ -14,7 +14,8 @@ from keras_extensions.listeners.signals import StopRequest
 from model.architecture import Architecture
 from settings.derived import training_steps
 from settings.schema import TrainingConfig
-from training.resume import TAUGHT_BY, Position
+from teacher.identity import teacher_suffix  # room: teacher
+from training.resume import Position
 from training.run_folder import RunFolder
 from training.task import Task
 from utilities.errors import UserError
@@ -97,6 +98,6 @@ def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
         packing_factor=factor,
     )
     facts = task.dataset_facts(reader)
-    teacher = facts.get("teacher", {}).get("sha256")
-    identity = identify_samples(reader) + (f"{TAUGHT_BY}{teacher}" if teacher else "")
+    identity = identify_samples(reader)
+    identity += teacher_suffix(facts)  # room: teacher
     return TrainingData(reader, plan, facts, identity)

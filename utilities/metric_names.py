@@ -6,7 +6,6 @@ from typing import Iterable, List
 
 LOSS = "loss"  # the sum of all losses
 MLM_LOSS, NSP_LOSS = "mlm_loss", "nsp_loss"
-LABEL_LOSS, TEACHER_LOSS = "label_loss", "teacher_loss"  # with a teacher, each times its share of the sum
 F1, MACRO_F1 = "f1", "macro_f1"  # no task has both
 LEARNING_RATE = "learning_rate"  # of the last update; not every platform reports it
 THROUGHPUT = "throughput"  # samples per second

@@ -14,6 +14,7 @@ from model.huggingface import BertConfig
 from model.tasks import MASKED_WORDS_TITLE, PRETRAINING, TASKS
 from reports.run_files import RunData, read_run_folder
 from reports.templating import fill
+from teacher.identity import card_rows  # room: teacher
 from utilities.metric_names import MLM_LOSS
 from utilities.run_names import RESOLVED
 
@@ -21,9 +22,7 @@ _PATHS = (
     ("dataset_dir", "dataset_dir"),
     ("bert_model_name", "bert_model_name"),
     ("pretrained_ckpt_path", "pretrained_ckpt_path"),
-    ("distillation.teacher", "distilled from"),
 )
-_TEACHING = (("distillation.weight", "teacher's share of the loss"), ("distillation.temperature", "temperature"))
 _SETTINGS: Tuple[Tuple[str, str], ...] = (
     ("glue_task", "benchmark task"),
     ("max_seq_length", "tokens per sequence"),
@@ -96,8 +95,7 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     for key, text in _PATHS:
         if isinstance(config.get(key), str):  # without the folders of the training machine
             rows[text] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
-    if "distilled from" in rows:
-        rows.update({text: config.get(key) for key, text in _TEACHING})
+    rows.update(card_rows(config))  # room: teacher
     rows["updates"] = facts.get("step")
     samples = (facts.get("data") or {}).get("samples_per_update")
     rows["samples per update"] = samples

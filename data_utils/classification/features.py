@@ -12,7 +12,7 @@ from typing import Dict, List, NamedTuple, Sequence, Tuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_utils.records.features import LABEL, SCORE, TEACHER, Feature, FeatureSpec, fine_tuning_features
+from data_utils.records.features import LABEL, SCORE, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def classification_features(
     classes: int,
     labels: bool = True,
     multi_label: bool = False,
-    teacher: bool = False,
+    more: Sequence[Feature] = (),
 ) -> FeatureSpec:
     """Return the features of a task's samples.
 
@@ -54,13 +54,12 @@ def classification_features(
         classes: number of the classes or labels; 1 for a regression.
         labels: False for prediction.
         multi_label: whether a sample has any number of the labels.
-        teacher: whether samples with labels also have a teacher's outputs, and may lack a label.
+        more: further features of samples with labels.
     """
     label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
     if multi_label:
         label = Feature("labels", classes, LABEL, 2)
-    taught = (Feature("teacher_logits", classes, TEACHER), Feature("labelled", 1, LABEL, 2)) if teacher else ()
-    return fine_tuning_features(max_seq_length, vocab_size, *((label, *taught) if labels else ()))
+    return fine_tuning_features(max_seq_length, vocab_size, *((label, *more) if labels else ()))
 
 
 def text_features(

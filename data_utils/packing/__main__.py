@@ -1,8 +1,8 @@
 # PYTHON_ARGCOMPLETE_OK
 """Packs a data set: ``python -m data_utils.packing --input data/512 --output data/512-packed``.
 
-Reads pre-training TFRecords; writes packed TFRecords, index files, manifest, plan and a picture, and prints a table. A
-killed run resumes when it is started again.
+Reads pre-training TFRecords; writes packed TFRecords, index files, manifest and plan, and prints a table. A killed run
+resumes when it is started again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import List, Optional, Union
 
 from data_utils.command_line import natural, positive
-from data_utils.packing.dataset import DEFAULT_ALGORITHM, DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset
-from data_utils.packing.plan import ALGORITHMS, UNLIMITED, read_plan
-from data_utils.packing.report import PICTURE_NAME, before_and_after, check_picture, draw_packing
+from data_utils.packing.dataset import DEFAULT_SEED, DEFAULT_SEQUENCES, pack_dataset
+from data_utils.packing.picture import add_picture_options, check_picture, draw_picture  # room: planners
+from data_utils.packing.plan import ALGORITHMS, DEFAULT_ALGORITHM, UNLIMITED, read_plan
+from data_utils.packing.report import before_and_after
 from data_utils.workers import add_worker_options, with_absolute_paths, workers_from_options
 from utilities.commands import make_parser, run_main
-from utilities.errors import UserError
 
 
 def _limit(text: str) -> Union[int, str]:
@@ -33,11 +33,7 @@ def _limit(text: str) -> Union[int, str]:
 
 def _action(options: argparse.Namespace) -> None:
     with_absolute_paths(options)
-    picture = None if options.no_picture else options.picture or options.output / PICTURE_NAME
-    if picture is not None:
-        check_picture(picture)  # before the work, not after
-        if not picture.absolute().parent.is_dir() and picture.parent != options.output:  # which is made
-            raise UserError(f"--picture {picture}: there is no folder {picture.parent}; make it, or name another")
+    check_picture(options)  # room: planners
     with workers_from_options(options) as workers:
         manifest = pack_dataset(
             options.input,
@@ -55,9 +51,7 @@ def _action(options: argparse.Namespace) -> None:
     settings = content["settings"]
     unpacked = settings["packing"]["unpacked_max_seq_length"]
     print(before_and_after(plan, unpacked))
-    if picture is not None:
-        draw_packing(plan, unpacked, picture)
-        print(f"picture: {picture}")
+    draw_picture(options, plan, unpacked)  # room: planners
     print(
         f"{options.output}: {len(content['files']):,} files of packs of {settings['max_seq_length']} tokens,"
         f" up to {settings['max_sequences_per_pack']} sequences and"
@@ -81,7 +75,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         "--algorithm",
         choices=ALGORITHMS,
         default=DEFAULT_ALGORITHM,
-        help="spfhp, lpfhp and nnlshp are those of arXiv 2107.02027 (default %(default)s, which packs tightest)",
+        help="how packs are planned (default %(default)s, which packs tightest): see arXiv 2107.02027",
     )
     parser.add_argument(
         "--max-seq-length", type=positive, metavar="S", help="tokens of a pack (default: those of the input's records)"
@@ -99,8 +93,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         default=DEFAULT_SEED,
         help="decides which sequences share a pack, and the order of the packs (default %(default)s)",
     )
-    parser.add_argument("--picture", type=Path, metavar="FILE", help=f"png, svg or pdf (default: DIR/{PICTURE_NAME})")
-    parser.add_argument("--no-picture", action="store_true", help="draw no picture")
+    add_picture_options(parser)  # room: planners
     parser.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
     add_worker_options(parser)
     return run_main(parser, _action, arguments)

@@ -16,7 +16,7 @@ import numpy as np
 
 from data_utils.packing.assignment import Packs, fill_packs, histogram
 from data_utils.packing.merge import pack_arrays
-from data_utils.packing.plan import UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
+from data_utils.packing.plan import DEFAULT_ALGORITHM, UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
 from data_utils.packing.source import Shape, Source
 from data_utils.recipe import clear_work, identify_files, prepare_folder
 from data_utils.records.features import MAX_SEQ_LENGTH, PACKS_FORMAT, SHORTEST_SAMPLE
@@ -31,7 +31,6 @@ from utilities.files import json_digest, write_atomically
 from utilities.progress import progress_bar
 
 DEFAULT_SEQUENCES = 3
-DEFAULT_ALGORITHM = "optimal"
 DEFAULT_SEED = 42
 
 _MAX_PACKS_OF_FILE = 8192

@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple, Union
 
 from data_utils.packing.heuristics import Pack, longest_first
+from data_utils.packing.planners import PLANNERS  # room: planners
 from utilities.errors import UserError
 from utilities.files import write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
 
-ALGORITHMS = ("spfhp", "lpfhp", "nnlshp", "optimal")
+# Takes the numbers of sequences, the most of them in a pack, and a bound on the number of packs; returns how often each
+# pack is used, and the bound or a higher one.
+Planner = Callable[[Sequence[int], int, int], Tuple[Dict[Pack, int], int]]
+
+ALGORITHMS: Dict[str, Planner] = {
+    "spfhp": lambda counts, most, bound: (longest_first(counts, most, prefer_full=False), bound),
+    "lpfhp": lambda counts, most, bound: (longest_first(counts, most, prefer_full=True), bound),
+    **PLANNERS,  # room: planners
+}
+DEFAULT_ALGORITHM = list(ALGORITHMS)[-1]  # which packs tightest
 UNLIMITED = "max"
 PLAN_NAME = "packing_plan.json"
 
@@ -27,8 +37,8 @@ class PackingPlan:
         packs: different packs, the most used first; each is the lengths of its sequences, longest first.
         repeats: how often each pack is used.
         max_sequence_length: tokens in a pack, padding included.
-        fewest_packs: a lower bound on the number of packs of any plan for these sequences, which ``optimal`` proves and
-            the other algorithms estimate from the numbers of tokens and sequences.
+        fewest_packs: a lower bound on the number of packs of any plan for these sequences, from the numbers of tokens
+            and sequences, or as the algorithm has proven.
     """
 
     packs: Tuple[Pack, ...]
@@ -69,15 +79,14 @@ def plan_packing(
     counts: Union[Sequence[int], np.ndarray],
     max_sequence_length: int,
     max_sequences_per_pack: Union[int, str] = 3,
-    algorithm: str = "optimal",
+    algorithm: str = DEFAULT_ALGORITHM,
 ) -> PackingPlan:
     """Decide which lengths share a pack.
 
     Args:
         counts: ``counts[i]`` sequences of length i + 1; a sequence or an array of whole numbers.
         max_sequences_per_pack: ``"max"`` for as many as fit.
-        algorithm: one of ``ALGORITHMS``: ``spfhp``, ``lpfhp`` and ``nnlshp`` as published (arXiv 2107.02027);
-            ``optimal`` rounds the solution of a linear program.
+        algorithm: one of ``ALGORITHMS``: ``spfhp`` and ``lpfhp`` as published (arXiv 2107.02027).
 
     Returns:
         A plan in which every sequence has exactly one slot.
@@ -93,15 +102,7 @@ def plan_packing(
         return PackingPlan((), (), size, 0)
     tokens = sum(length * number for length, number in enumerate(numbers, 1))
     bound = max(-(-tokens // size), -(-sum(numbers) // limit))
-    if algorithm in ("spfhp", "lpfhp"):
-        uses = longest_first(numbers, limit, prefer_full=algorithm == "lpfhp")
-    else:
-        from data_utils.packing import solvers  # imported here because it loads SciPy
-
-        if algorithm == "nnlshp":
-            uses = solvers.nnlshp(numbers, limit)
-        else:
-            uses, bound = solvers.optimal(numbers, limit, bound)
+    uses, bound = ALGORITHMS[algorithm](numbers, limit, bound)
     _verify(uses, numbers, limit)
     order = sorted(uses, key=lambda pack: (-uses[pack], pack))
     return PackingPlan(tuple(order), tuple(uses[pack] for pack in order), size, bound)

@@ -21,7 +21,7 @@ WEIGHTS = "weights"  # real numbers of at least 0
 LABEL = "label"  # a class for each sequence, or 0 or 1 for each of several labels
 TOKEN_INDEX = "token index"  # a position in the row for each sequence, to be predicted
 SCORE = "score"  # a real number for each sequence, to be predicted
-TEACHER = "teacher"  # a teacher's outputs for each sequence, real numbers
+COMPUTED = "computed"  # real numbers for each sequence that another model has computed
 TAGS = "tags"  # a class for each token, counted from 1; 0 if none is to be predicted
 PER_TOKEN = (TOKENS, MASK, SEQUENCE_IDS, SEGMENTS, POSITION_IDS, TAGS)  # one number for each token of the row
 
@@ -53,7 +53,7 @@ class Feature:
     @property
     def dtype(self) -> str:
         """``float32`` for real numbers, ``int32`` for everything else."""
-        return "float32" if self.kind in (WEIGHTS, SCORE, TEACHER) else "int32"
+        return "float32" if self.kind in (WEIGHTS, SCORE, COMPUTED) else "int32"
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def fine_tuning_features(max_seq_length: int, vocab_size: int, *labels: Feature)
     """Return the features of fine-tuning samples, one per row: the tokens and the labels.
 
     Args:
-        labels: features of kind LABEL, TOKEN_INDEX, SCORE, TEACHER or TAGS; none for prediction.
+        labels: features of kind LABEL, TOKEN_INDEX, SCORE, COMPUTED or TAGS; none for prediction.
     """
     tokens = (
         Feature("input_ids", max_seq_length, TOKENS, vocab_size),

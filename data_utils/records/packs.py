@@ -13,6 +13,7 @@ import numpy as np
 
 from data_utils.packing.assignment import Packs, fill_packs, given_packs, histogram
 from data_utils.packing.merge import Layout, lay_out, merge, pack_arrays
+from data_utils.packing.plan import plan_packing
 from data_utils.records.arrays import POOL_SAMPLES, ArrayReader, GeneratedReader
 from data_utils.records.features import (
     SHORTEST_SAMPLE,
@@ -23,7 +24,6 @@ from data_utils.records.features import (
 )
 from data_utils.records.pipeline import SampleReader
 
-ALGORITHM = "optimal"
 _COUNTED = 4096  # packs that are read if no manifest has the number; the mean is accurate to about 1 %
 
 
@@ -92,10 +92,8 @@ class PackReader:
 
 def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pack: int, seed: int) -> Packs:
     """Choose samples of ``lengths`` ``(W,)`` for each pack; the seed decides among samples of equal length."""
-    from data_utils.packing import plan_packing  # imported here because it loads SciPy
-
     counts = histogram(lengths, max_seq_length)
-    return fill_packs(plan_packing(counts, max_seq_length, max_sequences_per_pack, ALGORITHM), lengths, seed)
+    return fill_packs(plan_packing(counts, max_seq_length, max_sequences_per_pack), lengths, seed)
 
 
 def make_rows(

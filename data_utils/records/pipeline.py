@@ -11,7 +11,7 @@ from typing import Callable, Dict, Iterator, List, Optional, Protocol, Sequence,
 
 import numpy as np
 
-from data_utils.records.features import TEACHER, FeatureSpec
+from data_utils.records.features import COMPUTED, FeatureSpec
 from data_utils.records.order import samples_at, select_batch
 from keras_extensions.backend import tf
 
@@ -107,15 +107,15 @@ def identify_samples(reader: SampleReader) -> str:
     """Return a SHA-256 of the number of samples, their features, and some samples spread over the data set.
 
     It does not depend on the location of the data. Data made with another seed, vocabulary or text has another
-    identity; data in which only single samples were changed may have the same one. A teacher's outputs do not count,
-    because another machine computes them with other rounding.
+    identity; data in which only single samples were changed may have the same one. What another model computed does
+    not count, because another machine computes it with other rounding.
     """
     features = [(feature.name, feature.length, feature.dtype) for feature in reader.spec.features]
     digest = hashlib.sha256(repr((reader.count, features)).encode("utf-8"))
     indices = np.unique(np.linspace(0, reader.count - 1, _IDENTIFYING_SAMPLES).astype(np.int64))
     batch = reader.read(indices)
     for feature in reader.spec.features:
-        if feature.kind == TEACHER:
+        if feature.kind == COMPUTED:
             continue
         values = np.ascontiguousarray(batch[feature.name])
         digest.update(values.astype(values.dtype.newbyteorder("<")).tobytes())

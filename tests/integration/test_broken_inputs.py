@@ -224,7 +224,7 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
         "",
     ),
     "packs into a file": (packing.main, output_is_a_file(records()), "out"),
-    "a picture in a missing folder": (packing.main, records("--picture", "/no/such/folder/p.png"), "--picture"),
+    "a picture nowhere": (packing.main, records("--picture", "/no/folder/p.png"), "--picture"),  # room: planners
     "predictions in UTF-16": (squad.main, answers('{"q": "Ann"}'.encode("utf-16")), "predictions.json"),
     "predictions nested too deep": (squad.main, answers(b"[" * 100_000), "predictions.json"),
     "an export of an archive": (export.main, a_zip, "model.zip"),

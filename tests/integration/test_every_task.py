@@ -132,8 +132,10 @@ OTHER_COMMANDS = sorted(
 def test_a_script_is_a_command_in_any_folder(script: Path, tmp_path: Path) -> None:
     helped = subprocess.run([sys.executable, script, "--help"], cwd=tmp_path, capture_output=True, text=True)
     assert helped.returncode == 0 and script.name in helped.stdout and not helped.stderr
-    missing, name = ["--config", "missing.json"], script.stem
-    missing = ["--hours", "1", "--text", "missing.json"] if name == "run_from_text" else missing  # room: from_text
+    options = {
+        "run_from_text": ["--hours", "1", "--text"],  # room: from_text
+    }
+    missing = [*options.get(script.stem, ["--config"]), "missing.json"]
     refused = subprocess.run([sys.executable, script, *missing], cwd=tmp_path, capture_output=True, text=True)
     assert refused.returncode == 2 and refused.stderr.startswith("error: ") and "missing.json" in refused.stderr
 

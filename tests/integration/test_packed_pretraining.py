@@ -101,7 +101,7 @@ def test_a_data_set_of_the_packing_command_needs_no_more_than_its_sequences(root
     """The manifest gives the room for masked tokens and the sequences in a pack."""
     folder = root / "packed-by-command"
     command = ["--input", str(sequences), "--output", str(folder), "--max-seq-length", str(LENGTH), "--workers", "1"]
-    assert pack([*command, "--max-sequences-per-pack", str(PLACES), "--no-picture"]) in (0, None)
+    assert pack([*command, "--max-sequences-per-pack", str(PLACES)]) in (0, None)
     changes = {"packing": {"max_sequences_per_pack": PLACES}}
     changes["sparsity"] = {"ratio": 0.5, "block_size": 4, "method": "rigl", "pattern_updates": 3}  # room: sparsity
     config = packed_config(root / "command.json", **changes)

@@ -1,4 +1,4 @@
-"""Takes a room out of a copy of the tree and checks what is left: ``make without ROOM=doctor``.
+"""Takes rooms out of a copy of the tree and checks what is left: ``make without ROOM=doctor``, or ``doctor,dask``.
 
 A room is a feature that a BERT can be trained without. ``[tool.rooms]`` in pyproject.toml lists its files and folders,
 and ``"room: NAME"`` for a room that goes with it. A line elsewhere that names it ends in ``# room: NAME``; a line of
@@ -61,11 +61,12 @@ def unmarked(text: str, rooms: list[str], markdown: bool) -> str:
     return "".join(kept)
 
 
-def take_out(name: str, root: Path, copy: Path) -> None:
-    """Copy the tree without a room."""
+def take_out(names: list[str], root: Path, copy: Path) -> None:
+    """Copy the tree without rooms, and those that go with them."""
     rooms = read_rooms(root)
-    gone = [root / path for path in rooms[name]]
-    names = [other for other, paths in rooms.items() if set(paths) <= set(rooms[name])]
+    out = {path for name in names for path in rooms[name]}
+    gone = [root / path for path in out]
+    names = [name for name, paths in rooms.items() if out.issuperset(paths)]
     for file in tracked_files(root):
         if not any(path == file or path in file.parents for path in gone):
             target = copy / file.relative_to(root)
@@ -75,15 +76,15 @@ def take_out(name: str, root: Path, copy: Path) -> None:
             if b" room: " in content:
                 target.write_text(unmarked(content.decode(), names, file.suffix == ".md"), "utf-8")
     table = (copy / "pyproject.toml").read_text("utf-8")
-    for other in names:
-        table = re.sub(rf"^{other} = \[.*?\]\n", "", table, flags=re.DOTALL | re.MULTILINE)
+    for name in names:
+        table = re.sub(rf"^{name} = \[.*?\]\n", "", table, flags=re.DOTALL | re.MULTILINE)
     (copy / "pyproject.toml").write_text(table, "utf-8")
 
 
-def main(name: str, pytest_arguments: list[str]) -> int:
-    python, failed = sys.executable, []
-    with tempfile.TemporaryDirectory(prefix=f"without-{name}-") as folder:
-        take_out(name, ROOT, Path(folder))
+def main(names: list[str], pytest_arguments: list[str]) -> int:
+    name, python, failed = ", ".join(names), sys.executable, []
+    with tempfile.TemporaryDirectory(prefix="without-") as folder:
+        take_out(names, ROOT, Path(folder))
         before, after = len(tracked_files(ROOT)), sum(1 for path in Path(folder).rglob("*") if path.is_file())
         print(f"without {name}: {before - after} of {before} files less", flush=True)
         for command in (
@@ -102,6 +103,7 @@ def main(name: str, pytest_arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in read_rooms(ROOT):
-        sys.exit(f"error: name a room, make without ROOM=NAME: {', '.join(read_rooms(ROOT))}")
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    known, given = read_rooms(ROOT), sys.argv[1].split(",")
+    if not set(given) <= set(known):
+        sys.exit(f"error: name rooms, make without ROOM=NAME or NAME,NAME: {', '.join(known)}")
+    sys.exit(main(given, sys.argv[2:]))

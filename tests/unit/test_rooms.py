@@ -40,7 +40,7 @@ def test_a_room_is_there_and_others_name_it_on_marked_lines(name: str) -> None:
 
 @pytest.mark.parametrize("name", ROOMS)
 def test_what_is_left_names_nothing_that_went(name: str, tmp_path: Path) -> None:
-    take_out(name, ROOT, tmp_path)
+    take_out([name], ROOT, tmp_path)
     command = [sys.executable, "-m", "ruff", "check", "--quiet", "--no-cache", "--select", "E9,F", "."]
     assert subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True).stdout == ""
 
@@ -85,9 +85,9 @@ def test_a_room_goes_with_what_stands_in_it(tmp_path: Path) -> None:
         '[tool.rooms]\nbox = ["attic/box.py"]\nattic = [\n    "attic",\n    "room: box",\n]\nhall = ["hall.py"]\n'
     )
     subprocess.run(["git", "init", "--quiet", str(tree)], check=True)
-    take_out("attic", tree, tmp_path / "copy")
+    take_out(["attic"], tree, tmp_path / "copy")
     assert {path.name for path in (tmp_path / "copy").iterdir()} == {"hall.py", "pyproject.toml"}
     assert (tmp_path / "copy" / "hall.py").read_text() == "import sys\n"
     assert read_rooms(tmp_path / "copy") == {"hall": ["hall.py"]}
-    take_out("box", tree, tmp_path / "other")
+    take_out(["box"], tree, tmp_path / "other")
     assert (tmp_path / "other" / "hall.py").read_text() == "import attic  # room: attic\nimport sys\n"

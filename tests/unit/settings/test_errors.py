@@ -194,7 +194,6 @@ BROKEN_SECTIONS = [
 ]
 
 SST2 = {"glue_task": "sst2"}
-TAUGHT = {**SST2, "distillation/teacher": "t"}
 BROKEN_FINE_TUNING = [
     case({"bert_model_name": ...}, "bert_model_name", "pretrained_ckpt_path", task="squad"),
     case({"num_epochs": ...}, "num_epochs", "set one", task="squad"),
@@ -208,17 +207,6 @@ BROKEN_FINE_TUNING = [
         {"bert_model_name": ..., "bert_config": {}, "do_training": False},
         *("pretrained_ckpt_path", "bert_model_name"),
         task="squad",
-    ),
-    case({"distillation/teacher": "t"}, "distillation.teacher", "squad learns from no teacher", task="squad"),
-    case({**SST2, "distillation/unlabelled": "a.csv"}, "unlabelled", "set distillation.teacher", task="classification"),
-    case({**SST2, "distillation/temperature": 3}, "temperature", "there is no teacher", task="classification"),
-    case({**TAUGHT, "distillation/weight": 1.5}, "distillation.weight", "from 0 to 1", task="classification"),
-    case({**TAUGHT, "generated_dataset": True}, "distillation.teacher", "random data", task="classification"),
-    case({**TAUGHT, **ON_IPU}, "distillation.teacher", "on stock TensorFlow only", task="classification"),
-    case(
-        {**TAUGHT, "glue_task": "stsb", "distillation/temperature": 3},
-        *("distillation.temperature", "a regression has no probabilities"),
-        task="classification",
     ),
 ]
 

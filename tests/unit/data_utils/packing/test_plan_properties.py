@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -54,49 +52,12 @@ def random_histogram(seed: int) -> tuple[list[int], int, int]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_plan_is_complete_and_the_optimal_one_is_best(seed: int) -> None:
+def test_every_plan_is_complete(seed: int) -> None:
     counts, size, limit = random_histogram(seed)
-    plans = {name: plan_packing(counts, size, limit, name) for name in ALGORITHMS}
-    for name, plan in plans.items():
+    for name in ALGORITHMS:
+        plan = plan_packing(counts, size, limit, name)
         check(plan, counts, size, limit)
         assert plan == plan_packing(np.array(counts), size, limit, name)
-    best = plans["optimal"]
-    assert best.number_of_packs == min(plan.number_of_packs for plan in plans.values())
-    assert best.number_of_packs - best.fewest_packs <= 1
-    # Two simple lower bounds on the number of packs.
-    tokens = sum(length * number for length, number in enumerate(counts, 1))
-    assert best.fewest_packs >= max(-(-tokens // size), -(-sum(counts) // limit))
-
-
-def fewest_packs(sequences: tuple[int, ...], size: int, limit: int) -> int:
-    """Find the minimum by trying everything: the longest sequence is in some pack, with some of the others."""
-
-    def others(left: tuple[int, ...], tokens: int, most: int) -> Iterator[tuple[int, ...]]:
-        yield left
-        if most:
-            for i, length in enumerate(left):
-                if length <= tokens and (i == 0 or left[i - 1] != length):
-                    yield from others(left[:i] + left[i + 1 :], tokens - length, most - 1)
-
-    @functools.cache
-    def fewest(left: tuple[int, ...]) -> int:
-        if not left:
-            return 0
-        return 1 + min(fewest(rest) for rest in set(others(left[1:], size - left[0], limit - 1)))
-
-    return fewest(tuple(sorted(sequences, reverse=True)))
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_small_sets_have_the_fewest_packs(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    size, limit = int(rng.integers(4, 13)), int(rng.integers(2, 5))
-    sequences = tuple(rng.integers(1, size + 1, int(rng.integers(1, 9))).tolist())
-    counts = np.bincount(sequences, minlength=size + 1)[1:]
-    plan = plan_packing(counts, size, limit, "optimal")
-    exact = fewest_packs(sequences, size, limit)
-    assert plan.fewest_packs <= exact
-    assert plan.number_of_packs == exact
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -11,7 +11,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import Features
-from tasks.teacher import check_teacher, read_logits, teacher_identity
+from teacher.outputs import check_teacher, read_logits, teacher_identity
 from utilities.errors import UserError
 
 

@@ -30,14 +30,13 @@ from model.tasks import CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks.answering import Model, restored_model, trained_task
 from tasks.saved_classifier import CLASSIFIER, check_kind, class_names, matched
+from teacher.identity import KEY
 from utilities.errors import UserError
 from utilities.files import replacing
 from utilities.progress import waiting
 from utilities.tables import listed
 
 logger = logging.getLogger(__name__)
-
-KEY = "distillation.teacher"
 
 
 class Taught(NamedTuple):

@@ -1,0 +1,1 @@
+"""Distillation: a classifier learns what a trained one, usually larger, answers."""

@@ -1,0 +1,39 @@
+"""Which teacher a run was begun with, and what the card of its model says of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Dict, Mapping
+
+from utilities.errors import UserError
+
+KEY = "distillation.teacher"
+TAUGHT_BY = "+"  # between the identities of the data and of their teacher
+
+
+def teacher_suffix(facts: Mapping[str, Any]) -> str:
+    """Return what a teacher adds to the identity of the data that facts describe."""
+    identity = facts.get("teacher", {}).get("sha256")
+    return f"{TAUGHT_BY}{identity}" if identity else ""
+
+
+def check_same_teacher(begun: str, identity: str) -> None:
+    """Refuse to resume with another teacher on the same data; both are identities of data."""
+    if begun.split(TAUGHT_BY)[0] == identity.split(TAUGHT_BY)[0] and begun != identity:
+        raise UserError(
+            f"{KEY}: is not the teacher that the run was begun with, or was changed since; name that one,"
+            " or begin a new run under another --name"
+        )
+
+
+def card_rows(config: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the rows of a model's card; ``config`` is that of its run, by dotted names."""
+    teacher = config.get(KEY)
+    if not isinstance(teacher, str):
+        return {}
+    return {
+        "distilled from": Path(teacher).name if os.path.isabs(teacher) else teacher,
+        "teacher's share of the loss": config.get("distillation.weight"),
+        "temperature": config.get("distillation.temperature"),
+    }
