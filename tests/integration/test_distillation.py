@@ -256,7 +256,7 @@ def test_another_teacher_cannot_continue_a_run(root: Path, teacher: Path, monkey
         moved.rename(teacher)
 
 
-def test_the_model_card_names_the_teacher(root: Path, teacher: Path) -> None:
+def test_the_model_card_names_the_teacher(root: Path, teacher: Path) -> None:  # room: model_card
     run(student(root, "carded", "right.csv", **small(root, teacher), total_num_train_samples=80))
     export(["--checkpoint", str(root / "runs" / "carded"), "--output", str(root / "carded-model")])
     card = (root / "carded-model" / "README.md").read_text(encoding="utf-8")
