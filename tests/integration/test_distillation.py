@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, rel_entr, softmax
 
-from checkpoints.export.__main__ import main as export
+from checkpoints.export.__main__ import main as export  # room: model_card
 from tasks import load
 from tests.support.fine_tuning_runs import BAD, GOOD, PIECES, run_folder, sentence, write_config, write_pieces
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints.export.hf_folder import export
+from checkpoints.export.hf_folder import export  # room: model_card
 from keras_extensions.listeners.outputs import MetricsFile
 from tests.support.record_samples import VOCABULARY, write_manifest
 from tests.support.runs import (
