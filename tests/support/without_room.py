@@ -90,7 +90,7 @@ def take_out(names: list[str], root: Path, copy: Path) -> None:
                 target.write_text(unmarked(content.decode(), names, file.suffix == ".md"), "utf-8")
     table = (copy / "pyproject.toml").read_text("utf-8")
     for name in names:
-        table = re.sub(rf"^{name} = \[.*?\]\n", "", table, flags=re.DOTALL | re.MULTILINE)
+        table = re.sub(rf'^{name} = \[.*?\]\n|"room: {name}", *', "", table, flags=re.DOTALL | re.MULTILINE)
     (copy / "pyproject.toml").write_text(table, "utf-8")
 
 

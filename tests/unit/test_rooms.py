@@ -98,4 +98,5 @@ def test_a_room_goes_with_what_stands_in_it(tmp_path: Path) -> None:
     assert (tmp_path / "copy" / "hall.py").read_text() == "import sys\n"
     assert read_rooms(tmp_path / "copy") == {"hall": ["hall.py"]}
     take_out(["box"], tree, tmp_path / "other")
+    assert read_rooms(tmp_path / "other") == {"attic": ["attic"], "hall": ["hall.py"]}
     assert (tmp_path / "other" / "hall.py").read_text() == "import attic  # room: attic\nimport sys\n"
