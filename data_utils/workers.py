@@ -36,7 +36,6 @@ def open_workers(
     Args:
         count: Number of processes on this machine; 1 runs everything in this process.
         folder: Output folder, created if absent.
-        elsewhere: Opens workers on other machines, which are used instead.
     """
     gc.set_threshold(NEW_OBJECTS)  # in this process, which may be the only worker, as in the others
     locked = only_command_in(folder) if folder is not None else contextlib.nullcontext()
@@ -75,8 +74,7 @@ def _end_with(lifeline: Connection) -> None:
 def _start_fork_server(context: ForkServerContext) -> None:
     """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes.
 
-    It loads the modules of a command that is a package, once for all workers and while this process does something
-    else. A command that is a single module is imported by each worker; Python warns if it has been loaded before.
+    It loads the modules of a command that is a package once for all; a single module is imported by each worker.
     """
     from multiprocessing import forkserver
 

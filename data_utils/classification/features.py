@@ -52,8 +52,6 @@ def classification_features(
 
     Args:
         classes: number of the classes or labels; 1 for a regression.
-        labels: False for prediction.
-        multi_label: whether a sample has any number of the labels.
         teacher: whether samples with labels also have a teacher's outputs, and may lack a label.
     """
     label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
@@ -69,7 +67,6 @@ def text_features(
     """Tokenise samples and truncate the longest text of a sample first (Devlin et al.'s ``run_classifier``).
 
     Args:
-        texts: the texts of each sample, one or two; any number if they are ``separate``.
         separate: whether each text is a row of its own, [CLS] a [SEP], so that there are N·K rows. All texts of a
             sample together still have at most S tokens.
     """
@@ -97,10 +94,8 @@ def _encoded(tokenizer: Tokenizer, texts: List[str]) -> List[List[int]]:
 
 
 def kept_lengths(lengths: np.ndarray, limit: int) -> np.ndarray:
-    """Return how many pieces of each text, of ``lengths`` (N, K), are kept: at most ``limit`` of a sample.
-
-    Pieces are removed one by one from the end of the longest text, until the sample fits. Of texts that are equally
-    long, the last one is shortened first.
+    """Return how many pieces of each text, of ``lengths`` (N, K), are kept: at most ``limit`` of a sample. They are
+    removed one by one from the end of its longest text, or the last of equally long ones.
 
     Example:
         >>> kept_lengths(np.array([[9, 2], [9, 8], [3, 9]]), limit=7).tolist()

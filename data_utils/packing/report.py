@@ -81,12 +81,7 @@ def check_picture(path: Path) -> str:
 
 
 def draw_packing(plan: PackingPlan, unpacked_max_seq_length: int, path: Path) -> None:
-    """Draw the lengths of sequences, the sizes of packs, and how full rows are before and after packing.
-
-    Args:
-        plan: it must not be empty.
-        path: its suffix decides the format (``.png``, ``.svg``, ``.pdf``).
-    """
+    """Draw lengths of sequences, sizes of packs, and how full rows are before and after; the plan must not be empty."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -19,7 +19,6 @@ class ExampleError(ValueError):
     Attributes:
         row: the message's index in the batch.
         reason: a clause that follows "record … ".
-        fix: what to change before training.
     """
 
     def __init__(self, row: int, reason: str, fix: str = _REMAKE) -> None:
@@ -31,9 +30,6 @@ class ExampleError(ValueError):
 
 class ExampleDecoder:
     """Decodes some features of messages and ignores the others. It may be used from several threads.
-
-    Args:
-        features: the features that each message must have.
 
     Example:
         >>> from data_utils.records.features import TOKENS
@@ -50,7 +46,6 @@ class ExampleDecoder:
         """Decode a batch.
 
         Args:
-            messages: N serialised messages.
             any_length: whether a feature's length is that in the first message instead of ``Feature.length``.
 
         Returns:
@@ -64,11 +59,7 @@ class ExampleDecoder:
 
 
 def record_sizes(message: bytes) -> Tuple[int, ...]:
-    """Return max_seq_length and masked positions of a pre-training record, and for a pack its most sequences.
-
-    Raises:
-        ExampleError: the message is not a pre-training record.
-    """
+    """Return max_seq_length and masked positions of a pre-training record, and for a pack its most sequences."""
     batch = ExampleDecoder(pretraining_features(1, 1, 1).features).decode([message], any_length=True)
     sizes = batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1]
     try:

@@ -43,10 +43,6 @@ class RecordFiles:
 
     Raises:
         UserError: there are no records, or files, indices and manifest contradict one another.
-
-    Attributes:
-        counts: number of records in each file of ``paths``.
-        count: total number of records.
     """
 
     def __init__(self, folder: Union[str, Path], verify_checksums: bool = False) -> None:
@@ -89,9 +85,6 @@ class RecordFiles:
 
         Args:
             positions: int64, in [0, self.count); may repeat.
-
-        Raises:
-            RecordError: a record is damaged or cut off.
         """
         payloads = self.fetch_each(positions)
         for payload in payloads:

@@ -144,13 +144,8 @@ def train_vocabulary(
 
     If accents are kept, a ``tokenizer_config.json`` beside it says so.
 
-    Args:
-        files: Sentence files.
-        output: ``vocab.txt`` to write.
-        size: Number of pieces, special tokens included; if a small corpus gives fewer, unused entries fill it up.
-        lower_case: Whether text is lower-cased and, unless they are kept, stripped of accents, as for BERT "uncased".
-        min_frequency: Minimum number of occurrences of a pair of pieces to be merged.
-        keep_accents: Whether accents are kept although text is lower-cased.
+    If a small corpus gives fewer than ``size`` pieces, unused entries fill it up. A pair of pieces is merged if it
+    occurs ``min_frequency`` times.
     """
     check_size(size)
     rules = TokenizerRules(strip_accents=False) if keep_accents else USUAL_RULES
