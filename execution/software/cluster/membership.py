@@ -55,9 +55,6 @@ class Membership:
 def read_membership(environment: Mapping[str, str] = os.environ) -> Membership:
     """Read the processes of the run from ``TF_CONFIG``, or else from Slurm's variables.
 
-    Raises:
-        UserError: ``TF_CONFIG`` is not valid, or this process is neither a chief nor a worker.
-
     Example:
         >>> read_membership({"TF_CONFIG": tf_config(Membership(("a:1", "b:1"), 1))})
         Membership(addresses=('a:1', 'b:1'), index=1)
@@ -174,9 +171,7 @@ def _slurm_number(environment: Mapping[str, str], name: str, default: str = "") 
 def host_names(text: str) -> List[str]:
     """Expand the host names of Slurm's short form.
 
-    Example:
-        >>> host_names("login,node[08-10,12]-ib")
-        ['login', 'node08-ib', 'node09-ib', 'node10-ib', 'node12-ib']
+    "node[08-09,12]-ib" becomes node08-ib, node09-ib and node12-ib.
     """
     names: List[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
@@ -189,12 +184,7 @@ def host_names(text: str) -> List[str]:
 
 
 def tasks_per_node(text: str) -> List[int]:
-    """Expand the number of tasks on each node.
-
-    Example:
-        >>> tasks_per_node("2(x3),1")
-        [2, 2, 2, 1]
-    """
+    """Expand the number of tasks on each node: "2(x3),1" becomes [2, 2, 2, 1]."""
     return [int(tasks) for tasks, times in _REPEATED.findall(text) for _ in range(int(times or 1))]
 
 
