@@ -31,8 +31,6 @@ class FineTuning:
     ``tasks/__init__.py`` describes how to add a task.
 
     Attributes:
-        name: name of the task.
-        outputs: names of the model's outputs.
         reads_cls: whether the model has one output for each sample, computed from its [CLS], not one for each token.
         texts: number of sequences of a sample.
         labels: number of the classifier's outputs, if the model has one.
@@ -40,11 +38,7 @@ class FineTuning:
         takes: these numbers in words, ``SQuAD takes 2 texts``.
         text_columns: names of the columns of texts to predict, unless a user names others.
         label_names: names of these outputs, stored in checkpoints, if the config does not determine them.
-        head_rows: see :class:`training.task.Task`.
         tokenizer_settings: the vocabulary and case that belong to the trained model; None with generated data.
-
-    Raises:
-        UserError: there is no vocabulary.
     """
 
     name: str
