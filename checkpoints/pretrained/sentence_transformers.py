@@ -35,7 +35,6 @@ class EmbeddingSettings(NamedTuple):
 
     Attributes:
         pooling: ``mean`` or ``cls``.
-        normalize: whether embeddings are scaled to length 1.
         length: tokens of a text at most; None if unknown.
     """
 
@@ -45,12 +44,7 @@ class EmbeddingSettings(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """What is put before each text.
-
-    Attributes:
-        text: the prompt; empty if there is none.
-        is_pooled: whether its tokens are pooled as those of the text are.
-    """
+    """What is put before each text; its tokens may be pooled as those of the text are."""
 
     text: str = ""
     is_pooled: bool = True
@@ -94,11 +88,7 @@ class _Prompts(_Part):
 
 
 def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
-    """Return the settings of a checkpoint; None if it was not trained for embeddings, as far as is known.
-
-    Raises:
-        UserError: the checkpoint is a folder of sentence-transformers with unknown modules, or an unknown pooling.
-    """
+    """Return the settings of a checkpoint; None if it was not trained for embeddings, as far as is known."""
     if start.own:
         if start.settings.get("task") != SENTENCE_EMBEDDING:
             return None
@@ -162,12 +152,7 @@ def _prompts(start: Pretrained) -> _Prompts:
 def embedding_prompt(start: Pretrained, name: Optional[str] = None) -> Prompt:
     """Return what a model of sentence-transformers puts before each text.
 
-    Args:
-        start: the checkpoint.
-        name: name of one of the model's prompts, or ``none``; None: its default prompt, if it has one.
-
-    Raises:
-        UserError: there is no such prompt.
+    By its name among the model's prompts, or ``none``; None: its default prompt, if it has one.
     """
     settings = _prompts(start)
     prompts = settings.prompts or {}
