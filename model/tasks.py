@@ -28,11 +28,7 @@ class TaskFacts:
     """The facts about a task that configs, plans, checkpoints and exports need before its model is built.
 
     Attributes:
-        program: script that runs the task.
-        description: description of the script, for ``--help``.
-        title: title of the task, for model cards.
         hugging_face: Hugging Face's class; TensorFlow's has the prefix ``TF``.
-        pipeline: Hugging Face's name of the kind of task, for model cards.
         head_layouts: the blocks that may follow the encoder layers. The first is used if a config specifies no stages;
             published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the head.
         has_test_set: whether there may be a test set, for which predictions are written.
@@ -107,14 +103,6 @@ TASK_OF_CLASS: Dict[str, str] = {
 
 def expected_blocks(task: str, num_layers: int, use_next_sentence: bool = True) -> List[str]:
     """Return the blocks of a task's model, in order.
-
-    Args:
-        task: one of ``TASKS``.
-        num_layers: number of encoder layers.
-        use_next_sentence: whether pre-training includes next-sentence prediction.
-
-    Raises:
-        KeyError: the task is unknown.
 
     Example:
         >>> expected_blocks("squad", 2)
