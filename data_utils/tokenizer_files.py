@@ -178,8 +178,7 @@ _SEGMENTS = "token_type_ids"  # tell the texts of a pair apart
 class TokenizerFiles(NamedTuple):
     """The tokenizer that the files beside a vocabulary describe, as Hugging Face reads them.
 
-    Attributes:
-        Settings are what it has beside; both are None if there are no such files.
+    Without such files, ``tokenizer`` and ``settings`` are None; ``prefix`` is the beginning of messages.
     """
 
     path: Path

@@ -43,7 +43,7 @@ GPUS, GPUS_OF_PROCESS = "/proc/driver/nvidia/gpus", "CUDA_VISIBLE_DEVICES"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Return the exit status of the first process that failed, 2 if a signal ended it; 0 if none failed."""
+    """Start the processes; return the status of the first that failed, 2 if a signal ended it, 0 if none failed."""
     parser = make_parser("execution.launch", (__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--processes", "--replicas", type=int, required=True, metavar="N", help="number of processes to start"

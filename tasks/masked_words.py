@@ -129,7 +129,7 @@ class MaskedWords:
     def log_likelihoods(self, predict: PredictorCall, sentences: Sequence[Sequence[int]]) -> np.ndarray:
         """Return the pseudo-log-likelihood of each sentence, (N,) float64, in nats.
 
-        They are the ids of its word pieces, without special tokens.
+        A sentence is the ids of its word pieces, without special tokens.
         """
         spec = self._features(max(map(len, sentences)) + 2, 1, Feature(PIECES, 1, TARGETS, self._rows))
         special = [self._settings.vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR, MASK)]
@@ -211,7 +211,7 @@ class MaskedPieces:
 
 
 def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None, precision: str = FLOAT32) -> MaskedWords:
-    """Return the model of a checkpoint that has a masked-LM head."""
+    """Return the model of a checkpoint, which must have a masked-LM head and a vocabulary."""
     transform = [f"{TRANSFORM}.{name}" for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")]
     missing = {WORD_BIAS, *([] if start.own else transform)} - {*start.weights, *start.neutral_weights}
     if missing:

@@ -94,8 +94,9 @@ def _encoded(tokenizer: Tokenizer, texts: List[str]) -> List[List[int]]:
 
 
 def kept_lengths(lengths: np.ndarray, limit: int) -> np.ndarray:
-    """Return how many pieces of each text, of ``lengths`` (N, K), are kept: at most ``limit`` of a sample. They are
-    removed one by one from the end of its longest text, or the last of equally long ones.
+    """Return how many pieces of each text, of ``lengths`` (N, K), are kept: at most ``limit`` of a sample.
+
+    They are removed one by one from the end of its longest text, or of the last one of equally long texts.
 
     Example:
         >>> kept_lengths(np.array([[9, 2], [9, 8], [3, 9]]), limit=7).tolist()

@@ -64,7 +64,7 @@ def use_threads(threads: Optional[int], parallel: int, devices: int) -> None:
 def pipeline_devices(count: Optional[int]) -> List[str]:
     """Return the names of the devices over which pipeline stages are spread.
 
-    None: all GPUs, or the one CPU, which is divided into ``count`` logical devices that share its cores and memory.
+    None: all GPUs, or the one CPU. A CPU is divided into ``count`` logical devices, which share its cores and memory.
     """
     gpus = tf.config.get_visible_devices("GPU")
     if gpus:

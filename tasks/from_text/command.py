@@ -81,7 +81,7 @@ INPUTS = ("dump", "text", "jsonl", "wikiextractor", "wikitext", "parquet", "hub_
 
 
 def main(arguments: Optional[Sequence[str]], started: float) -> int:
-    """Run the command, started at ``time.monotonic()``; return its exit status."""
+    """Run the command of a process that ``started`` by ``time.monotonic()``; return the exit status."""
     _, others, kept = split(sys.argv[1:] if arguments is None else arguments)
     return run_main(_parser(), lambda options: _run(options, others, started), kept)
 

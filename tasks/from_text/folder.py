@@ -42,7 +42,7 @@ class Folder:
         self._lap = started
 
     def planned(self, command: Mapping[str, Any], facts: Mapping[str, str]) -> Optional[Planned]:
-        """Return what an earlier start of the same command, with any hours, decided; None if there was none."""
+        """Return what an earlier start of the same command, with as many hours or fewer, decided; else None."""
         path = self.path / PLAN
         if not path.exists():
             if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):

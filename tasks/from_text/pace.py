@@ -120,7 +120,7 @@ class Change(NamedTuple):
 class Pace:
     """The number of updates of each training, which fill the time together.
 
-    It is made of all trainings in order, the seconds ``start`` before the first update of each, and the hours.
+    The ``parts`` are all trainings in order; ``start`` seconds pass before the first update of each.
     """
 
     def __init__(self, folder: Folder, recipe: Recipe, parts: Sequence[Part], start: float, hours: float) -> None:

@@ -53,10 +53,7 @@ def stage_tensors(
 ) -> List[StageTensors]:
     """Return the tensors that cross from stage to stage.
 
-    A stage also receives and sends the tensors that only a later stage reads.
-
-    It also receives and sends what only a later stage reads: if stage 2 reads what stage 0 writes, stage 1 passes it
-    on.
+    A stage also receives and sends what only a later stage reads.
     """
     tensors: List[StageTensors] = []
     needed = tuple(outputs)
