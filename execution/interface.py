@@ -24,7 +24,7 @@ Tensors = Dict[str, Any]
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """The config's settings of the machine; ``settings/schema.py`` describes those that are not listed here.
+    """The config's settings of the machine; its schema describes those that are not listed here.
 
     Attributes:
         xla: whether to compile with XLA; None: whichever was measured to be faster.

@@ -64,7 +64,7 @@ def dense_float32(gradient: tf.Tensor) -> tf.Tensor:
 def is_weight_matrix(variable: Union[tf.Variable, tf.Tensor]) -> bool:
     """Return whether weight decay and LAMB's trust ratio apply to a variable, or a tensor of its shape.
 
-    They are excluded by their rank below 2, as biases and gains are in BERT, whatever their names.
+    As published for BERT, biases, gains and offsets are excluded: by their rank below 2, whatever their names.
     """
     return variable.shape.rank >= 2
 

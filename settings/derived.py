@@ -121,7 +121,7 @@ def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> List[
 
 
 def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dict[str, Any]:
-    """Return the stages and IPUs if they are unset, or if, on one device, they belong to a model of another size."""
+    """Return the stages and their IPUs where they are unset, are another model's, or have a pooler for nothing."""
     derived: Dict[str, Any] = {}
     stages, source = config.ipu_config.pipeline_stages, weights_key(config)
     sizes = known_architecture(config, task)

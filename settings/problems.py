@@ -90,7 +90,7 @@ def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
 
 
 def expand_abbreviation(word: str, section: str = "") -> str:
-    """Return the field in a section that a word, such as "lr", abbreviates by beginnings of words, or ""."""
+    """Return the field that a word, such as "lr", abbreviates by the beginnings of words, or an empty text."""
     letters = re.sub("[-_]", "", word.lower())
     prefix = f"{section}." if section else ""
     matches = []

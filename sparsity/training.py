@@ -147,7 +147,7 @@ def gradient_norms(
 class PatternRule:
     """Changes patterns. If there are several processes, the chief decides and broadcasts the change.
 
-    They have bit-equal weights, but different processors may compute different gradient norms. ``moments`` returns the
+    The processes have bit-equal weights, but different processors may compute different gradient norms. ``moments`` returns the
     optimizer's variables for a weight; ``parts`` gives access to sharded ones.
     """
 

@@ -149,7 +149,7 @@ class PredictorByLength:
 class PredictorCall:
     """One call of a model, by one thread: what it has computed, and how many samples were cut.
 
-    The numbers are those of the samples that were encoded or cut, and of their words, if given as words.
+    ``samples`` were encoded, ``cut`` of them were longer than the model takes, and lost ``lost_words``, if known.
     """
 
     def __init__(self, predictor: PredictorByLength, progress: Optional[tqdm] = None) -> None:

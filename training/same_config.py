@@ -63,7 +63,7 @@ def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: 
 
 
 def changed_fields(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return all changed fields, name → (before, now), none of which :func:`check_same_config` has refused."""
+    """Return all changed fields, name → (before, now), which :func:`check_same_config` has let pass."""
     present = config_for_files(config)
     changes = {}
     for name, leaf in leaves().items():

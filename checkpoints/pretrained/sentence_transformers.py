@@ -152,7 +152,7 @@ def _prompts(start: Pretrained) -> _Prompts:
 def embedding_prompt(start: Pretrained, name: Optional[str] = None) -> Prompt:
     """Return what a model of sentence-transformers puts before each text.
 
-    By its name among the model's prompts, or ``none``; None: its default prompt, if it has one.
+    ``name`` is that of one of the model's prompts, or ``none``; None: its default prompt, if it has one.
     """
     settings = _prompts(start)
     prompts = settings.prompts or {}
