@@ -101,8 +101,8 @@ class Change(NamedTuple):
 def set_change(pattern: np.ndarray, block_norms: np.ndarray, fraction: float, size: int, *key: int) -> Change:
     """Drop the share ``fraction`` of blocks with the smallest norms, and draw the same number of absent ones.
 
-    The ``pattern`` (n,) is ascending, the norms (n,) are those of the weights, and ``size`` is R · C. The dropped blocks
-    are rounded down to whole ones, and are at most as many as the absent ones.
+    The ``pattern`` (n,) is ascending, the norms (n,) are those of the weights, and ``size`` is R · C. The dropped
+    blocks are rounded down to whole ones, and are at most as many as the absent ones.
     """
     absent = np.setdiff1d(np.arange(size, dtype=np.int64), pattern, assume_unique=True)
     count = min(int(fraction * len(pattern)), len(absent))

@@ -147,8 +147,8 @@ def gradient_norms(
 class PatternRule:
     """Changes patterns. If there are several processes, the chief decides and broadcasts the change.
 
-    The processes have bit-equal weights, but different processors may compute different gradient norms. ``moments`` returns the
-    optimizer's variables for a weight; ``parts`` gives access to sharded ones.
+    The processes have bit-equal weights, but different processors may compute different gradient norms. ``moments``
+    returns the optimizer's variables for a weight; ``parts`` gives access to sharded ones.
     """
 
     def __init__(
