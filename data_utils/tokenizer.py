@@ -98,7 +98,7 @@ class Vocabulary(NamedTuple):
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary, and the tokenizer's files that lie beside it.
+    """Read a vocabulary, which BERT must be able to use, and the tokenizer's files that lie beside it.
 
     Args:
         path: a ``vocab.txt``, which has a piece on each line, Hugging Face's ``tokenizer.json``, or a folder with one.

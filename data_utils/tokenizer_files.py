@@ -201,7 +201,7 @@ class TokenizerFiles(NamedTuple):
         return said if isinstance(said, bool) else None
 
     def pieces(self) -> List[str]:
-        """Return the pieces of words, in the order of their ids; an added token whose id lies among theirs is one."""
+        """Return the pieces of words by their ids, which must be 0, 1, 2, …; an added token among them is a piece."""
         assert self.tokenizer is not None, "the vocabulary is read from tokenizer.json"
         ids = dict(self.tokenizer.model.vocab)
         last = max(ids.values(), default=-1)

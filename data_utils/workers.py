@@ -72,13 +72,11 @@ def _end_with(lifeline: Connection) -> None:
 
 
 def _start_fork_server(context: ForkServerContext) -> None:
-    """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes.
-
-    It loads the modules of a command that is a package once for all; a single module is imported by each worker.
-    """
+    """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes."""
     from multiprocessing import forkserver
 
     command = sys.modules["__main__"].__spec__
+    # The modules of a package are loaded once for all workers; Python warns if a single module has been loaded before.
     if command is not None and command.name.endswith(".__main__"):
         context.set_forkserver_preload([command.name])
     if threading.current_thread() is not threading.main_thread():  # which alone may change how signals are handled

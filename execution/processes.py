@@ -75,6 +75,9 @@ class Processes:
 
         Args:
             make_decision: called by the chief only; returns something that JSON can represent.
+
+        Raises:
+            UserError: in all processes, if ``make_decision`` raises one.
         """
         if self.collectives is None:
             return make_decision()

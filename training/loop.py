@@ -61,7 +61,8 @@ class TrainingLoop:
     def run(self) -> Optional[Period]:
         """Train to the end of the run; with ``compile_only``, only compile.
 
-        When this method returns or raises ``Stopped``, the last state is on disk.
+        When this method returns the last logging period (None if nothing was trained), or raises ``Stopped`` because
+        the run was asked to stop, the last state is on disk.
         """
         context, plan, processes = self._context, self._data.plan, self._context.processes
         state = self._compile()

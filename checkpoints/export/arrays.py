@@ -49,10 +49,7 @@ _TRAINED = {facts.hugging_face: Head(facts.hugging_face, facts.pipeline) for fac
 
 
 def _choose_head(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
-    """Return the kind of model that weights with these PyTorch names belong to.
-
-    The weights' own ``architectures`` decide between heads whose weights have the same names.
-    """
+    """Return the kind of model with these PyTorch names; the config's classes decide between heads that look alike."""
     if f"{SPAN_HEAD}.weight" in names:
         return _TRAINED["BertForQuestionAnswering"]
     if f"{CLASSIFIER}.weight" in names:

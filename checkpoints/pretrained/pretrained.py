@@ -241,6 +241,9 @@ def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:
     Args:
         path: the vocabulary of the data; if it does not begin with theirs, a warning is logged, and they are returned
             unchanged.
+
+    Raises:
+        UserError: a vocabulary cannot be read, or that of the weights has more pieces than they have rows.
     """
     assert start.vocabulary is not None
     old, new = read_vocabulary(start.vocabulary), read_vocabulary(path)

@@ -88,7 +88,11 @@ class _Prompts(_Part):
 
 
 def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
-    """Return the settings of a checkpoint; None if it was not trained for embeddings, as far as is known."""
+    """Return the settings of a checkpoint; None if it was not trained for embeddings, as far as is known.
+
+    Raises:
+        UserError: the checkpoint is a folder of sentence-transformers with unknown modules, or an unknown pooling.
+    """
     if start.own:
         if start.settings.get("task") != SENTENCE_EMBEDDING:
             return None

@@ -59,7 +59,11 @@ class ExampleDecoder:
 
 
 def record_sizes(message: bytes) -> Tuple[int, ...]:
-    """Return max_seq_length and masked positions of a pre-training record, and for a pack its most sequences."""
+    """Return max_seq_length and masked positions of a pre-training record, and for a pack its most sequences.
+
+    Raises:
+        ExampleError: the message is not a pre-training record.
+    """
     batch = ExampleDecoder(pretraining_features(1, 1, 1).features).decode([message], any_length=True)
     sizes = batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1]
     try:

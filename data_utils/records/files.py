@@ -81,7 +81,7 @@ class RecordFiles:
         return np.array([start for start, count in zip(self._starts, self.counts) if count][:files], np.int64)
 
     def fetch(self, positions: np.ndarray) -> List[bytes]:
-        """Return the payloads at these positions, in this order, after verifying their lengths and checksums.
+        """Return the payloads at these positions, in this order, after verifying them (``RecordError``).
 
         Args:
             positions: int64, in [0, self.count); may repeat.

@@ -54,7 +54,7 @@ def masked_crc32c(data: Union[bytes, memoryview]) -> int:
 
 
 def unframe(framed: memoryview, path: Path, record: int) -> bytes:
-    """Return the payload of one framed record after verifying its length and both checksums."""
+    """Return the payload of one framed record after verifying its length and both checksums (``RecordError``)."""
     if len(framed) < FRAMING_BYTES:
         raise RecordError(path, record, "is cut off", _FRESH_COPY)
     length, length_crc = _HEADER.unpack_from(framed)

@@ -66,7 +66,7 @@ def read_corpus(folder: Path) -> Corpus:
 
 
 def read_documents(files: Sequence[Path]) -> Iterator[bytes]:
-    """Yield each document with the blank line after it; the end of a file also ends a document."""
+    """Yield each document of UTF-8 files with the blank line after it; the end of a file also ends a document."""
     for path in files:
         with open(path, "rb") as stream:
             text = bytearray()

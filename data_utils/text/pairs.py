@@ -124,11 +124,7 @@ class _PairMaker:
         return self.rng.random() < 0.5
 
     def _random_segment(self, document: int, first: int, a_end: int, tokens: int) -> tuple[int, int] | None:
-        """Return sentences of another document from a random one up to ``tokens`` tokens or its end.
-
-        In a shard of one document, they are other sentences of it than those of A and the next one; None if there are
-        no others.
-        """
+        """Return up to ``tokens`` tokens of another document or, if there is none, of sentences but A and the next."""
         count = len(self.documents) - 1
         if count > 1:
             other = _below(count - 1, self.rng)

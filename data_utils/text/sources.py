@@ -229,7 +229,7 @@ def refuse_options(options: argparse.Namespace, defaults: Mapping[str, Any], rea
 
 
 def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
-    """Return the source that the options of ``add_source_options`` describe.
+    """Return the source that the options of ``add_source_options`` describe, and refuse those of other kinds of input.
 
     Args:
         options: They also have ``output``, whose files are no input, and ``workers``.

@@ -180,7 +180,7 @@ class Job(NamedTuple):
 
 
 class GraphcorePlatform(Platform):
-    """The IPUs that this process uses alone or, under PopRun, together with other processes."""
+    """The IPUs of this process or, under PopRun, of several, which must have the config's replicas."""
 
     name = "graphcore"
     activation = "gelu_new"  # the only kind for which Poplar has a kernel

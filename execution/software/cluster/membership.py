@@ -55,6 +55,9 @@ class Membership:
 def read_membership(environment: Mapping[str, str] = os.environ) -> Membership:
     """Read the processes of the run from ``TF_CONFIG``, or else from Slurm's variables.
 
+    Raises:
+        UserError: ``TF_CONFIG`` is not valid, or this process is neither a chief nor a worker.
+
     Example:
         >>> read_membership({"TF_CONFIG": tf_config(Membership(("a:1", "b:1"), 1))})
         Membership(addresses=('a:1', 'b:1'), index=1)
