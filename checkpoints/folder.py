@@ -109,7 +109,6 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
     Args:
         path: a run folder or its checkpoints folder (see :func:`newest`), the folder of one checkpoint, or a file or
             prefix of a TensorFlow checkpoint.
-        key: config key or flag that named the path, for messages.
     """
     if path.is_dir():
         if (path / DESCRIPTION).is_file():
@@ -127,10 +126,7 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
 
 
 def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
-    """Return the best checkpoint of a run folder or checkpoints folder, or else the newest intact one.
-
-    Warns of damaged ones.
-    """
+    """Return the best checkpoint of a run or checkpoints folder, or the newest intact one; warn of damaged ones."""
     inner = folder / "checkpoints"
     folder = inner if inner.is_dir() else folder
     best = best_step(folder)
@@ -155,8 +151,7 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
 def newest_tensorflow(folder: Path, key: str) -> Optional[Path]:
     """Return the prefix of the newest plain TensorFlow checkpoint in a folder; None if there is none.
 
-    TensorFlow's file ``checkpoint`` names it. Without this file, it is the one whose name ends with the highest step.
-    Times of files do not matter, because copies have others.
+    TensorFlow's file ``checkpoint`` names it; otherwise its name has the highest step, as copies have other times.
     """
     prefixes = sorted(path.with_suffix("") for path in folder.glob("*.index") if path.is_file())
     named = _named_by_tensorflow(folder)
@@ -245,9 +240,6 @@ def set_aside(checkpoint: Path, reason: str) -> Path:
     """Rename a checkpoint, which is kept but never used again, and return its new path.
 
     The new name begins with ``reason``, such as ``damaged``.
-
-    Raises:
-        UserError: it cannot be renamed.
     """
     renamed = checkpoint.with_name(f"{reason}-{checkpoint.name}")
     number = 1

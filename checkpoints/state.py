@@ -41,8 +41,6 @@ class TrainingState:
     """All state that training changes.
 
     Args:
-        blocks: the model's blocks, whose names are used in the checkpoint.
-        optimizer: the optimizer, whose moments and counter are saved with the weights.
         variables: the variables with which the optimizer was built; its moments are saved in their order.
         others: other trackable objects that training changes, by name, such as an adaptive loss scale.
         parts: access to moments that are sharded over processes, all of which must then copy the state at the same
@@ -68,7 +66,7 @@ class TrainingState:
         return StateCopy(HostCopy(self._weights), HostCopy(self._optimizer, value), {ORDER: list(self._order)})
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Set all variables to the values of a checkpoint; the variables must exist.
+        """Set all variables, which must exist, to the values of a checkpoint.
 
         Raises:
             UserError: the checkpoint lacks a value, has one of another shape, or has moments in another order.
@@ -81,9 +79,6 @@ class TrainingState:
         """Set the variables of all processes to a checkpoint that only the chief reads; all processes must call this.
 
         Without a checkpoint, the others get the chief's present values.
-
-        Raises:
-            UserError: see :meth:`restore`.
         """
         if processes.is_single:
             if checkpoint is not None:
@@ -130,21 +125,13 @@ class StateCopy(NamedTuple):
     facts: Dict[str, Any]
 
     def write_files(self, folder: Path) -> None:
-        """Write the TensorFlow checkpoints of weights and optimizer.
-
-        Raises:
-            OSError: the file system refused.
-        """
+        """Write the TensorFlow checkpoints of weights and optimizer."""
         self.weights.write(folder / WEIGHTS)
         self.optimizer.write(folder / OPTIMIZER)
 
 
 def load_weights(checkpoint: Checkpoint, blocks: Sequence[keras.layers.Layer]) -> None:
-    """Set the weights of ``blocks`` from a checkpoint.
-
-    Raises:
-        UserError: the checkpoint lacks a weight, or has one of another shape.
-    """
+    """Set the weights of ``blocks`` from a checkpoint, which must have all of them in the same shapes."""
     _read(tf.train.Checkpoint(**by_name(blocks)), checkpoint, checkpoint.weights)
 
 
@@ -171,12 +158,7 @@ Children = Dict[str, int]  # name → number of the child in the list of all obj
 
 
 class HostCopy:
-    """A copy of the values of all variables below some objects, made at construction.
-
-    Args:
-        objects: name → layer, optimizer, variable or any other trackable object.
-        value: function that returns the value of a variable to copy; None: the variable's own.
-    """
+    """A copy of the values of all variables below some objects, made at construction."""
 
     def __init__(self, objects: Mapping[str, Any], value: Optional[Callable[[tf.Variable], np.ndarray]] = None) -> None:
         read = value or _value
@@ -185,11 +167,7 @@ class HostCopy:
         self._values = [np.asarray(read(thing)) if isinstance(thing, tf.Variable) else None for thing, _ in tracked]
 
     def write(self, prefix: Path) -> None:
-        """Write a TensorFlow checkpoint, from any thread.
-
-        Raises:
-            OSError: the file system refused.
-        """
+        """Write a TensorFlow checkpoint, from any thread."""
         try:
             with tf.device("CPU:0"):
                 self._as_checkpoint(self._new_objects()).write(str(prefix))
@@ -197,11 +175,7 @@ class HostCopy:
             raise disk_error(error.message) or OSError(" ".join(error.message.split())[:200]) from error
 
     def read_values(self, read: Callable[[tf.train.Checkpoint], None]) -> List[np.ndarray]:
-        """Return the values of a checkpoint with the same names, in the order of the copied variables.
-
-        Args:
-            read: function that reads a checkpoint into the given objects.
-        """
+        """Return the values of a checkpoint with the same names, in the order of the copied variables."""
         with tf.device("CPU:0"):
             objects = self._new_objects()
             read(self._as_checkpoint(objects))

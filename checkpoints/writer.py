@@ -38,13 +38,6 @@ def write_checkpoint(
 
     Its files are written to a temporary folder and flushed to disk before that gets its name, so a ``step-…`` folder is
     complete even after a power failure.
-
-    Args:
-        copy: the state to write.
-        folder: the run's checkpoints folder; created if absent.
-        step: weight updates done.
-        facts: the facts that are needed to build the model (task, architecture, seed, …).
-        vocabulary: the files of the vocabulary to store with the weights, by name.
     """
     final = folder / folder_name(step)
     temporary = folder / f"{UNFINISHED}{final.name}"
@@ -74,11 +67,7 @@ def write_checkpoint(
 
 
 def rewrite_facts(checkpoint: Path, changes: Dict[str, Any]) -> None:
-    """Change facts of an existing checkpoint; checkpoint.json is replaced atomically.
-
-    Raises:
-        UserError: the folder cannot be written to.
-    """
+    """Change facts of an existing checkpoint; checkpoint.json is replaced atomically."""
     facts = {key: value for key, value in read_facts(checkpoint).items() if key not in ("format", "version", "sha256")}
     try:
         write_atomically(checkpoint / DESCRIPTION, facts_as_json({**facts, **changes}))
@@ -91,7 +80,6 @@ class Rotation(NamedTuple):
     """Which checkpoints of a run are kept.
 
     Attributes:
-        keep_last: number of newest checkpoints to keep; None: all.
         keep_every: also keep, for good, the first checkpoint at or after each multiple of this number of updates; None:
             no others.
     """
@@ -101,12 +89,7 @@ class Rotation(NamedTuple):
 
 
 def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
-    """Return the ascending steps whose checkpoints are to be removed.
-
-    Example:
-        >>> steps_to_remove([100, 200, 300, 400, 500], Rotation(keep_last=2, keep_every=200))
-        [100, 300]
-    """
+    """Return the ascending steps whose checkpoints are to be removed."""
     if rotation.keep_last is None:
         return []
     older = list(steps[: -rotation.keep_last])
@@ -119,10 +102,7 @@ def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
 
 
 def rotate(folder: Path, run: str, rotation: Rotation, best: Optional[int] = None) -> None:
-    """Remove checkpoints of the run with the id ``run`` that are not kept; those of other runs and of ``best`` stay.
-
-    A failing removal only causes a warning, because the run does not depend on it.
-    """
+    """Remove checkpoints of the run that are not kept, except ``best``; a failure is only a warning."""
     own = {}
     for path in step_folders(folder):
         with contextlib.suppress(UserError):  # damaged checkpoints are not removed
@@ -153,10 +133,7 @@ class CheckpointWriter:
     raised by the next call of any method.
 
     Args:
-        folder: the run's checkpoints folder.
-        state: the state to save.
         facts: function that returns the facts for checkpoint.json, given the number of updates done.
-        run: the run's id, which is added to the facts; only checkpoints of this run are ever removed.
         rotation: which checkpoints to keep.
         vocabulary: the files of the vocabulary to store with the weights, by name; those may be in a checkpoint that
             goes.
@@ -189,11 +166,7 @@ class CheckpointWriter:
         self._pending: List[Future] = []
 
     def save(self, step: int) -> None:
-        """Copy the present state, after ``step`` updates, and write it in the background.
-
-        Raises:
-            UserError: the previous checkpoint could not be written.
-        """
+        """Copy the present state, after ``step`` updates, and write it in the background."""
         self.wait()
         self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._all_facts(step)))
 
@@ -203,9 +176,6 @@ class CheckpointWriter:
         A new thread writes it. Unlike this class's own thread, it has normal priority, and it is outside the scope of
         the strategy in which Keras calls this method; new variables would be placed on the machine there and, with
         several processes, shared by all.
-
-        Raises:
-            UserError: this checkpoint or the previous one could not be written.
         """
         self.wait()
         with ThreadPoolExecutor(max_workers=1) as thread:
@@ -213,20 +183,12 @@ class CheckpointWriter:
         self._on_written(written.result())
 
     def check(self) -> None:
-        """Report a finished write without waiting for an unfinished one.
-
-        Raises:
-            UserError: the checkpoint could not be written.
-        """
+        """Report a finished write without waiting for an unfinished one."""
         if self._pending and self._pending[0].done():
             self.wait()
 
     def wait(self) -> None:
-        """Wait until the last copy is on disk.
-
-        Raises:
-            UserError: the checkpoint could not be written.
-        """
+        """Wait until the last copy is on disk."""
         while self._pending:
             self._on_written(self._pending.pop().result())
 

@@ -36,9 +36,7 @@ def add_scheduler_option(group: argparse._ArgumentGroup) -> None:
 def open_dask_workers(address: str, folder: Optional[Path] = None) -> Iterator[Workers]:
     """Yield the workers of a Dask scheduler, such as ``tcp://10.0.0.1:8786``.
 
-    Args:
-        address: The scheduler's address.
-        folder: Output folder, created if absent. All workers must see it under the same path.
+    All of them must see the output folder, which is created if absent, under the same path.
     """
     with _connected(address) as client:
         if folder is not None:

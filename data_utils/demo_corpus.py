@@ -113,10 +113,7 @@ def _candidates(packages: tuple[str, ...]) -> Iterator[list[str]]:
 def collect_documents(
     words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES
 ) -> Iterator[tuple[list[str], int]]:
-    """Yield documents, as paragraphs, and their words, until there are enough or no more; no paragraph is repeated.
-
-    The docstrings of packages are read after Python's own; absent packages are skipped.
-    """
+    """Yield documents, as paragraphs, and their words, until there are enough or no more; no paragraph is repeated."""
     seen: set[str] = set()
     total = 0
     for texts in _candidates(packages):
@@ -134,11 +131,7 @@ def collect_documents(
 def write_demo_corpus(
     output: Path, words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES
 ) -> tuple[int, int]:
-    """Write the corpus; return the numbers of documents and words.
-
-    Raises:
-        UserError: This Python has no documentation at all.
-    """
+    """Write the corpus; return the numbers of documents and words."""
     make_parent(output)
     documents = total = 0
     with replacing(output) as stream:

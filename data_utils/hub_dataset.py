@@ -22,7 +22,7 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
     """Return a split of a data set of the hub, or of a local folder that the library understands.
 
     Args:
-        path, configuration, split: arguments of ``datasets.load_dataset``, which returns the result.
+        path, configuration, split: arguments of ``datasets.load_dataset``.
         instead: the value of ``dataset_dir`` to suggest in error messages.
     """
     try:
@@ -37,13 +37,7 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
 
 
 def hub_stream(path: str, configuration: Optional[str], split: str) -> HubStream:
-    """Return a split of a data set that is read while it is downloaded, if its format allows that.
-
-    Args:
-        path: name of a data set of the hub, or a local folder that the library understands.
-        configuration: which of its configurations; None: the only one, or the default.
-        split: which of its splits.
-    """
+    """Return a split of a data set that is read while it is downloaded, if its format allows that."""
     try:
         from datasets import load_dataset_builder
     except ImportError as error:

@@ -33,9 +33,7 @@ def check_folder(
     """Check that a folder may be used for a recipe.
 
     Args:
-        folder: Output folder; may be absent.
         recipe: Inputs and settings of this run; parts that are not known yet are left out and not compared.
-        overwrite: Whether something else in the folder may be replaced.
         last: Name of the file that is written last.
         products: Pattern of the files that are written before it.
     """

@@ -102,11 +102,8 @@ def run_shards(
     Only a few shards for each worker are taken at a time, to keep a long input out of memory.
 
     Args:
-        workers: Where the shards are made.
-        step: The step that they belong to.
         make: A module's function, or ``functools.partial`` of one.
         shards: All shards; the iterable itself runs in this process.
-        progress: The display, which each shard advances.
     """
     waiting = iter(shards)
     running: Dict[Future[Dict[str, Any]], Shard] = {}

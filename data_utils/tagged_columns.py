@@ -36,13 +36,8 @@ def column_sentences(path: Path, word_column: Optional[int] = None) -> Iterator[
     the first case. Lines above a sentence that begin with # are comments if they have another number of columns than
     its words, or set a value, ``# text = the sentence``.
 
-    Args:
-        path: the file.
-        word_column: the column of words, from 1, that the user has chosen; None: the first.
-
-    Raises:
-        UserError: the file cannot be read, lines of a sentence have different numbers of columns, there is no such
-            column, or all words are numbers, as in a file that numbers the words in its first column.
+    The ``word_column`` is counted from 1; None: the first. It is a ``UserError`` if lines of a sentence have different
+    numbers of columns, or all words are numbers, as in a file that numbers the words in its first column.
     """
     lines: List[Tuple[int, str]] = []
     words, are_numbers, has_tabs = 0, word_column is None, _has_tabs(path)

@@ -45,9 +45,7 @@ class Sentences(NamedTuple):
         words: words of each sentence; in CLUENER, its characters.
         tags: tag of each word; None if the file has none.
         ids: the sentences' ids in the file, or their positions.
-        origin: the file.
         notes: what was left out or changed, with counts.
-        form: the form of the file.
         texts: the sentences as texts, with begin and end of each word; None if the file has words.
     """
 
@@ -61,11 +59,7 @@ class Sentences(NamedTuple):
 
 
 def sentences_file(dataset_dir: Optional[str], split: str) -> Path:
-    """Return the file of a split.
-
-    Raises:
-        UserError: there is none, or no folder is named.
-    """
+    """Return the file of a split; there must be one."""
     if dataset_dir is None:
         raise UserError("dataset_dir is not set; set it to the folder of train.txt, valid.txt and test.txt")
     paths = [Path(dataset_dir) / name for name in FILES[split]]
@@ -82,9 +76,6 @@ def read_sentences(
 
     Args:
         word_column, tag_column: the columns of words and of tags, from 1; None: the first and the last.
-
-    Raises:
-        UserError: there is no such file, or one of its lines cannot be used; the message names file, line and fix.
     """
     path = sentences_file(dataset_dir, split)
     if path.suffix in (".json", ".jsonl"):
@@ -143,7 +134,7 @@ def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_col
 
 
 def usual_tags(names: Iterable[str]) -> Dict[str, str]:
-    """Return the usual form of tags of entities that are written as ``b-PER`` and ``o``, or as ``PER-B`` and ``O``.
+    """Return the usual form of entities' tags that are written as ``b-PER`` and ``o``, or as ``PER-B`` and ``O``.
 
     It is empty unless all are tags of entities then.
     """
@@ -184,10 +175,7 @@ def _check_tags(path: Path, placed: Iterable[Tuple[str, str]], names: Iterable[s
 
 
 def _from_table(path: Path) -> Sentences:
-    """Read a word from each row, as in Kaggle's table of entities, in whose first column a new value begins a sentence.
-
-    The others may be empty, or repeat it.
-    """
+    """Read a word from each row, as in Kaggle's table, where a new value in the first column begins a sentence."""
     first = next(iter(read_table(path)), None)
     names = {name.strip().lower(): name for name in (first.row if first is not None else None) or ()}
     word, tag, sentence = (

@@ -44,7 +44,6 @@ class Tagged(NamedTuple):
 
     Attributes:
         places: begin and end of each word.
-        tags: ``B-…``, ``I-…`` or ``O`` of each.
         overlapping: number of entities that are left out because they overlap an earlier one, or contain no word.
         widened: number of entities that begin or end within a word, which is taken as a whole.
     """
@@ -120,12 +119,7 @@ def _first(given: Mapping[str, Any], keys: Sequence[str]) -> Any:
 
 
 def bert_words(text: str) -> List[Place]:
-    """Return begin and end of each word of a text, as every BERT splits it.
-
-    Example:
-        >>> bert_words("Toyota (豊田)")
-        [(0, 6), (7, 8), (8, 9), (9, 10), (10, 11)]
-    """
+    """Return begin and end of each word of a text, as every BERT splits it: "Toyota", "(" and "豊" of "Toyota (豊"."""
     parts = PreTokenizedString(text)
     parts.normalize(bert_normalizer(lower_case=False).normalize)
     BertPreTokenizer().pre_tokenize(parts)

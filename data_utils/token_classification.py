@@ -78,10 +78,6 @@ def word_spans(tokenizer: Tokenizer, texts: Sequence[str]) -> List[List[Tuple[in
     """Return begin and end of each word of each text, in characters.
 
     BERT splits a text at white space and around punctuation and ideographs.
-
-    Example:
-        >>> word_spans(tokenizer, ["Toyota (豊田) opened"])  # doctest: +SKIP
-        [[(0, 6), (7, 8), (8, 9), (9, 10), (10, 11), (12, 18)]]
     """
     found = []
     for text, encoding in zip(texts, tokenizer.encode_batch(list(texts), add_special_tokens=False)):

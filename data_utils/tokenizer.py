@@ -40,8 +40,7 @@ class Vocabulary(NamedTuple):
     """A WordPiece vocabulary.
 
     Attributes:
-        pieces: the pieces in the order of their ids, with added tokens.
-        path: the file that they were read from.
+        pieces: in the order of their ids, with added tokens.
         content: the bytes of the ``vocab.txt``, which lacks the last ``rules.appended`` pieces.
         lower_case: whether its tokenizer lower-cases text; None if the files do not specify it.
         rules: how its tokenizer differs from the usual one otherwise.
@@ -80,11 +79,7 @@ class Vocabulary(NamedTuple):
         return np.setdiff1d(np.arange(len(self.pieces)), self.special_ids())
 
     def files(self, lower_case: Optional[bool]) -> Dict[str, bytes]:
-        """Return the files by which it is read again with its rules, by name: ``vocab.txt`` alone if they are usual.
-
-        Args:
-            lower_case: whether text is lower-cased; None if it is not known.
-        """
+        """Return the files by which it is read again with its rules, by name: ``vocab.txt`` alone if they are usual."""
         files = {VOCABULARY_NAME: self.content}
         if self.rules != USUAL_RULES:
             is_lower = self.looks_lower_cased() if lower_case is None else lower_case
@@ -93,10 +88,7 @@ class Vocabulary(NamedTuple):
         return files
 
     def looks_lower_cased(self) -> bool:
-        """Return whether the vocabulary was made from lower-cased text; one made from cased text has single capitals.
-
-        This is needed for checkpoints that do not specify how their text was prepared.
-        """
+        """Return whether it was made from lower-cased text; a vocabulary of cased text has single capitals."""
         return not any(len(piece) == 1 and "A" <= piece <= "Z" for piece in self.pieces)
 
     def looks_accented(self) -> bool:
@@ -106,13 +98,10 @@ class Vocabulary(NamedTuple):
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read a vocabulary, and the tokenizer's files that lie beside it.
+    """Read a vocabulary, which BERT must be able to use, and the tokenizer's files that lie beside it.
 
     Args:
         path: a ``vocab.txt``, which has a piece on each line, Hugging Face's ``tokenizer.json``, or a folder with one.
-
-    Raises:
-        UserError: there is no vocabulary, or BERT cannot use it.
     """
     path = vocabulary_file(path)
     files = read_tokenizer_files(path)
@@ -170,11 +159,7 @@ def find_vocabulary(folder: Path) -> Optional[Path]:
 
 
 def vocabulary_file(path: Path) -> Path:
-    """Return the file of a vocabulary that is given as a file or as a folder.
-
-    Raises:
-        UserError: there is no vocabulary.
-    """
+    """Return the file of a vocabulary that is given as a file or as a folder."""
     file = find_vocabulary(path) if path.is_dir() else path
     if file is None or not file.is_file():
         raise UserError(f"{path}: no such vocabulary file, nor a folder with {VOCABULARY_NAME} or {TOKENIZER_NAME}")
@@ -208,13 +193,7 @@ def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabula
 
 
 def load_tokenizer(path: str, lower_case: bool) -> Tokenizer:
-    """Return the tokenizer of a vocabulary that :func:`read_vocabulary` accepts; see :func:`make_tokenizer`.
-
-    Example:
-        >>> tokenizer = load_tokenizer("vocab.txt", lower_case=True)  # doctest: +SKIP
-        >>> tokenizer.encode("An example", add_special_tokens=False).offsets  # doctest: +SKIP
-        [(0, 2), (3, 10)]
-    """
+    """Return the tokenizer of a vocabulary that :func:`read_vocabulary` accepts; see :func:`make_tokenizer`."""
     return make_tokenizer(read_vocabulary(Path(path)), lower_case)
 
 
@@ -222,7 +201,6 @@ def make_tokenizer(vocabulary: Vocabulary, lower_case: bool, special_tokens: boo
     """Return BERT's tokenizer, cached by its pieces; it splits text like Hugging Face's ``BertTokenizerFast``.
 
     Args:
-        vocabulary: its pieces.
         lower_case: lower-case text and strip its accents, as BERT "uncased".
         special_tokens: whether ``[SEP]`` and the like in a text are the tokens, as for Hugging Face; they are split if
             not, as in the published preparation of corpora.

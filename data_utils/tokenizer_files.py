@@ -32,7 +32,6 @@ class AddedToken(NamedTuple):
     """A token that is looked for in a text before this is split into words.
 
     Attributes:
-        content: the token.
         special: whether it is no text, such as a mark.
         normalized: whether it is looked for after the text has been normalized, itself normalized too.
         lstrip, rstrip: whether it takes the white space before or after it.
@@ -179,11 +178,7 @@ _SEGMENTS = "token_type_ids"  # tell the texts of a pair apart
 class TokenizerFiles(NamedTuple):
     """The tokenizer that the files beside a vocabulary describe, as Hugging Face reads them.
 
-    Attributes:
-        path: the vocabulary.
-        prefix: beginning of messages.
-        tokenizer: None if there are no such files.
-        settings: what it has beside; None if there are no such files.
+    Without such files, ``tokenizer`` and ``settings`` are None; ``prefix`` is the beginning of messages.
     """
 
     path: Path
@@ -206,11 +201,7 @@ class TokenizerFiles(NamedTuple):
         return said if isinstance(said, bool) else None
 
     def pieces(self) -> List[str]:
-        """Return the pieces of words, in the order of their ids; an added token whose id lies among theirs is one.
-
-        Raises:
-            UserError: the ids are not 0, 1, 2, …
-        """
+        """Return the pieces of words by their ids, which must be 0, 1, 2, …; an added token among them is a piece."""
         assert self.tokenizer is not None, "the vocabulary is read from tokenizer.json"
         ids = dict(self.tokenizer.model.vocab)
         last = max(ids.values(), default=-1)
@@ -221,11 +212,7 @@ class TokenizerFiles(NamedTuple):
         return pieces
 
     def check_pieces(self, pieces: Sequence[str]) -> None:
-        """Check that ``tokenizer.json`` has the pieces of the ``vocab.txt``.
-
-        Raises:
-            UserError: it has others, so one of the two files is out of date.
-        """
+        """Check that ``tokenizer.json`` has the pieces of the ``vocab.txt``."""
         if self.path.name == TOKENIZER_NAME or not self.path.with_name(TOKENIZER_NAME).is_file():
             return
         theirs = self.pieces()
@@ -237,11 +224,7 @@ class TokenizerFiles(NamedTuple):
     def rules(self, pieces: Sequence[str]) -> TokenizerRules:
         """Return how the tokenizer differs from the usual one.
 
-        Args:
-            pieces: the pieces of words in the vocabulary, without added tokens.
-
-        Raises:
-            UserError: an added token has no id of its own, or cannot be found in texts.
+        An added token without an id of its own, or that cannot be found in texts, is a ``UserError``.
         """
         if self.tokenizer is None or self.settings is None:
             return USUAL_RULES
@@ -275,10 +258,6 @@ class TokenizerFiles(NamedTuple):
 
 def read_tokenizer_files(vocabulary: Path, prefix: str = "") -> TokenizerFiles:
     """Read the files beside a ``vocab.txt`` or ``tokenizer.json`` as Hugging Face does; other files have none.
-
-    Args:
-        vocabulary: the vocabulary, which may be one of these files itself.
-        prefix: beginning of messages.
 
     Raises:
         UserError: a file cannot be read, or the tokenizer is not one of BERT.

@@ -30,9 +30,6 @@ def word_vectors(rows: SampleReader, vocab_size: int, size: int, seed: int) -> n
     """Return a vector of each word piece, from random parts of a data set.
 
     Args:
-        rows: rows of pre-training.
-        vocab_size: V.
-        size: H.
         seed: seed of the choice of parts, of the decomposition, and of the vectors of pieces that do not occur.
 
     Returns:
@@ -78,12 +75,7 @@ def original_tokens(rows: SampleReader, seed: int) -> tuple[np.ndarray, np.ndarr
 def count_neighbours(tokens: np.ndarray, sequences: np.ndarray, contexts: np.ndarray, vocab_size: int) -> np.ndarray:
     """Return how often each piece has each context within ``WINDOW`` tokens of its sequence, near ones counting more.
 
-    Args:
-        tokens, sequences: (N, S), see :func:`original_tokens`.
-        contexts: (K,), word pieces.
-
-    Returns:
-        float32 (V, K).
+    Tokens and sequences are (N, S), contexts (K,) pieces; the result is float32 (V, K).
     """
     columns = np.full(vocab_size, -1)
     columns[contexts] = np.arange(len(contexts))
@@ -104,8 +96,7 @@ def positive_information(counts: np.ndarray) -> np.ndarray:
 
     P(context) is proportional to its count to the power ``SMOOTHING``.
 
-    Args:
-        counts: (V, K); overwritten with the result, which saves the memory of a second table.
+    The counts (V, K) are overwritten with the result, which saves the memory of a second table.
     """
     of_pieces = counts.sum(axis=1, keepdims=True)  # (V, 1)
     of_contexts = counts.sum(axis=0) ** SMOOTHING  # (K,)
@@ -122,11 +113,7 @@ def decompose(matrix: np.ndarray, rank: int, rng: np.random.Generator) -> np.nda
 
     Source: Halko, Martinsson and Tropp 2011 (SIAM Review 53), algorithms 4.4 and 5.1.
 
-    Args:
-        matrix: (V, K).
-
-    Returns:
-        (V, rank).
+    The matrix is (V, K), the result (V, rank).
     """
     columns = min(rank + OVERSAMPLING, *matrix.shape)
     basis = matrix @ rng.standard_normal((matrix.shape[1], columns), dtype=np.float32)  # (V, columns)

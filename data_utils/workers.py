@@ -36,7 +36,6 @@ def open_workers(
     Args:
         count: Number of processes on this machine; 1 runs everything in this process.
         folder: Output folder, created if absent.
-        elsewhere: Opens workers on other machines, which are used instead.
     """
     gc.set_threshold(NEW_OBJECTS)  # in this process, which may be the only worker, as in the others
     locked = only_command_in(folder) if folder is not None else contextlib.nullcontext()
@@ -73,14 +72,11 @@ def _end_with(lifeline: Connection) -> None:
 
 
 def _start_fork_server(context: ForkServerContext) -> None:
-    """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes.
-
-    It loads the modules of a command that is a package, once for all workers and while this process does something
-    else. A command that is a single module is imported by each worker; Python warns if it has been loaded before.
-    """
+    """Start the process that workers are forked from; it ignores Ctrl-C, which a terminal sends to all processes."""
     from multiprocessing import forkserver
 
     command = sys.modules["__main__"].__spec__
+    # The modules of a package are loaded once for all workers; Python warns if a single module has been loaded before.
     if command is not None and command.name.endswith(".__main__"):
         context.set_forkserver_preload([command.name])
     if threading.current_thread() is not threading.main_thread():  # which alone may change how signals are handled

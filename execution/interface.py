@@ -24,18 +24,14 @@ Tensors = Dict[str, Any]
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """The config's settings of the machine.
+    """The config's settings of the machine; its schema describes those that are not listed here.
 
     Attributes:
-        platform: ``auto``, ``software`` or ``graphcore``.
-        device: ``auto``, ``cpu`` or ``gpu``.
         xla: whether to compile with XLA; None: whichever was measured to be faster.
         threads: CPU threads to compute with; None: one per core.
         parallel_micro_batches: number of micro batches that a CPU computes at the same time.
         seed: seed of dropout and of stochastic rounding.
         micro_batch_size: B.
-        precision: number format of weights and computation; ``auto``: the platform's default.
-        recompute: whether the backward pass recomputes the activations of the encoder layers.
         device_mapping: IPU of each pipeline stage; empty for a model without stages.
         pipeline_devices: number of devices over which those IPUs are spread; None: all GPUs, or the one CPU.
         pipeline_schedule: ``grouped``, ``interleaved`` or ``sequential``.
@@ -43,13 +39,8 @@ class ExecutionOptions:
         matmul_proportions: share of its memory that each IPU may use for temporary values of matrix products; empty:
             the compiler's default.
         matmul_partials: number format of partial sums, ``half`` or ``float``.
-        optimizer_state_offchip: whether moments are kept outside the device's memory.
-        replicated_tensor_sharding: whether each replica keeps only 1/replicas of the moments.
-        stochastic_rounding: whether low-precision weights are updated with stochastic rounding.
         outlining: whether the code of the encoder layers is compiled once and reused.
-        fp_exceptions: whether training stops at the first floating-point exception.
         min_remote_tensor_size: size in bytes of the smallest tensor that is kept outside the device's memory.
-        compile_only: whether to compile without a device.
         executable_cache: folder in which compiled programs are kept for later runs; ``auto`` and None: they are not
             kept. Only IPUs keep them.
         has_fused_parts: whether the layers are those of this interface and dense, so that a machine may fuse parts of
@@ -86,7 +77,6 @@ class HiddenMatrix(NamedTuple):
     """A matrix from hidden states to hidden states.
 
     Attributes:
-        variable: the matrix.
         parts: number of equal parts of its columns that are matrices of their own, such as 3 for queries, keys and
             values.
     """
@@ -103,9 +93,6 @@ class OptimizerSettings(NamedTuple):
         learning_rate: schedule of the number of completed updates.
         weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
         published_decay: whether weights decay as in Graphcore's program: ``optimizer_opts.decay_rule``.
-        beta_1: decay of the first moment.
-        beta_2: decay of the second moment.
-        epsilon: added to the root of the second moment.
         max_gradient_norm: maximum global norm of the gradients; None: no clipping.
         matrices: those that Muon updates; AdamW updates all other variables.
         muon_scale: spectral norm of a matrix's update at learning rate 1; None: as large as AdamW's updates.
@@ -177,12 +164,8 @@ class Course(Protocol):
     def after_call(self, updates: int, means: Callable[[], Dict[str, float]]) -> bool:
         """Log, save, evaluate, whatever is due.
 
-        Args:
-            updates: number of updates that the call made.
-            means: returns the mean of each term of the objective, and other values, since it was called last.
-
-        Returns:
-            Whether training continues.
+        The ``means`` are those of each term of the objective, and other values, since the last call. The result is
+        whether training continues.
         """
 
 
@@ -194,7 +177,6 @@ class Platform(abc.ABC):
         precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``; or
             ``mixed_bfloat16``: bfloat16 computation with float32 weights.
         pipelined: whether pipeline stages are on different devices.
-        on_gpu: whether weights are on a GPU.
         activation: Hugging Face's name of the GeLU of new models if the config does not specify one.
         batch_size: number of rows of a batch that its models accept; None: any.
         all_processes_predict: whether all processes must take part in predictions.
@@ -271,11 +253,7 @@ class Platform(abc.ABC):
 
         Args:
             units: number of outputs, equal to that of the residual.
-            use_bias: whether the dense layer has a bias.
-            initializer: initializer of the matrix.
             rate: dropout rate.
-            epsilon: ε of the norm.
-            name: name of the layer.
             dense: a layer to use instead of a new dense one.
         """
         kind = LinearDropoutNorm
@@ -312,13 +290,7 @@ class Platform(abc.ABC):
     def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
         """Multiply ``x`` (…, H) by the transpose of ``table`` (V, H).
 
-        Args:
-            x: the left factor.
-            table: the right factor.
-            serialization_factor: number of slices of V that are computed one after the other to save memory.
-
-        Returns:
-            The product (…, V).
+        The result is (…, V). To save memory, ``serialization_factor`` slices of V are computed one after the other.
         """
 
     def softmax(self, scores: tf.Tensor) -> tf.Tensor:
@@ -351,10 +323,7 @@ class Platform(abc.ABC):
     def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
         """Create a functional Keras model of named blocks.
 
-        Args:
-            inputs: inputs by name.
-            outputs: outputs by name.
-            stages: names of the blocks of each pipeline stage.
+        The stages are the names of the blocks of each pipeline stage.
         """
 
     @abc.abstractmethod
@@ -369,10 +338,6 @@ class Platform(abc.ABC):
         """Prepare a model for :meth:`train`.
 
         Args:
-            model: a model of :meth:`model`.
-            optimizer: an optimizer of :meth:`optimizer`.
-            objective: losses and metrics.
-            update: how micro batches are combined.
             updates_per_call: largest number of updates of one call of the compiled program, on machines whose programs
                 make a fixed number.
         """
@@ -390,9 +355,7 @@ class Platform(abc.ABC):
         """Call the compiled program until the course ends.
 
         Args:
-            model: a model that :meth:`compile` has prepared.
             data: data set with one element of shape (A, B, …) for each update.
-            updates: number of elements of ``data``.
             course: decides after each call what follows.
         """
 

@@ -43,11 +43,7 @@ GPUS, GPUS_OF_PROCESS = "/proc/driver/nvidia/gpus", "CUDA_VISIBLE_DEVICES"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Start the processes and wait for them.
-
-    Returns:
-        The exit status of the first process that failed, 2 if a signal ended it; 0 if none failed.
-    """
+    """Start the processes; return the status of the first that failed, 2 if a signal ended it, 0 if none failed."""
     parser = make_parser("execution.launch", (__doc__ or "").partition("\n")[0])
     parser.add_argument(
         "--processes", "--replicas", type=int, required=True, metavar="N", help="number of processes to start"
@@ -169,9 +165,7 @@ def start(
 ) -> subprocess.Popen:
     """Start a process in its own session, in which only this process passes a terminal's Ctrl-C on.
 
-    Args:
-        inherited: file descriptors that the process inherits.
-        output: where it writes its output and its errors, as for ``subprocess``; None: where this process does.
+    ``output`` is as for ``subprocess``; None: where this process writes.
     """
     try:
         return subprocess.Popen(

@@ -13,15 +13,7 @@ from keras_extensions.backend import keras, tf
 
 
 class LinearDropoutNorm(keras.layers.Layer):
-    """norm(residual + dropout(dense(x))).
-
-    Args:
-        dense: I → H.
-        dropout: applied to the result of ``dense``.
-        norm: applied to the sum.
-        outlined: see :meth:`execution.interface.Platform.outlined`.
-        name: name of the layer.
-    """
+    """norm(residual + dropout(dense(x)))."""
 
     def __init__(
         self,
@@ -48,13 +40,7 @@ class LinearDropoutNorm(keras.layers.Layer):
 
 
 class Attention(keras.layers.Layer):
-    """dropout(softmax(Q·Kᵀ / √D + bias))·V (Vaswani et al. 2017, section 3.2.1).
-
-    Args:
-        dropout: applied to the attention's weights.
-        softmax: computes the softmax over the last axis.
-        name: name of the layer.
-    """
+    """dropout(softmax(Q·Kᵀ / √D + bias))·V (Vaswani et al. 2017, section 3.2.1)."""
 
     def __init__(self, dropout: keras.layers.Layer, softmax: Callable[[tf.Tensor], tf.Tensor], name: str):
         super().__init__(name=name)

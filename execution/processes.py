@@ -28,7 +28,6 @@ class Processes:
     Every process must call :meth:`decide`, :meth:`broadcast`, :meth:`barrier` and :meth:`maximum` in the same order.
 
     Args:
-        count: number of processes.
         index: number of this process; process 0 is the chief.
         collectives: exchanges tensors between the processes; None for a single process, or before :meth:`join`.
 
@@ -100,8 +99,7 @@ class Processes:
     def together(self) -> Iterator[None]:
         """Within the block, in which no process waits for another, an error in one process ends all of them.
 
-        Raises:
-            UserError: in the other processes; the message is that of the process with the error.
+        In the other processes it is a ``UserError`` with the message of that process.
         """
         failure: Optional[Exception] = None
         try:
@@ -129,9 +127,7 @@ class Processes:
     def broadcast(self, arrays: Sequence[np.ndarray], source: int = 0) -> List[np.ndarray]:
         """Return the arrays of one process in all processes, bit for bit.
 
-        Args:
-            arrays: arrays of the same shapes and dtypes in all processes; only the values of that process matter.
-            source: number of the process; by default the chief.
+        Shapes and dtypes must be the same in all processes; by default the chief's values count.
         """
         if self.collectives is None:
             return list(arrays)

@@ -15,14 +15,8 @@ from utilities.errors import UserError
 def select_platform(options: ExecutionOptions, processes: Optional[Processes] = None) -> Platform:
     """Return the platform that the config names, and join the processes.
 
-    Call it before anything else uses TensorFlow, because the first use fixes threads and devices.
-
-    Args:
-        options: the config's execution options.
-        processes: the processes that train together; None: only this one.
-
-    Raises:
-        UserError: the machine does not have what the options require.
+    Call it before anything else uses TensorFlow, because the first use fixes threads and devices. It is a ``UserError``
+    if the machine does not have what the options require.
     """
     if options.platform == "graphcore" and not graphcore_installed():
         raise UserError(
@@ -78,11 +72,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
 
 
 def processes_for(platform: str) -> Processes:
-    """Return the processes that train together, not yet joined: the environment's or, on IPUs, PopRun's.
-
-    Args:
-        platform: the config's ``execution.platform``.
-    """
+    """Return the processes that train together, not yet joined: the environment's or, on IPUs, PopRun's."""
     if not is_graphcore(platform):
         return ClusterProcesses(read_membership())
     if not graphcore_installed():

@@ -2,9 +2,6 @@
 
 Hugging Face's TensorFlow models need Keras 2, so ``tf.keras`` must be the legacy one. TensorFlow reads at import an
 environment variable that selects it. In Graphcore's TensorFlow 2.6 ``tf.keras`` is Keras 2 in any case.
-
-Example:
-    >>> from keras_extensions.backend import keras, tf
 """
 
 from __future__ import annotations

@@ -10,11 +10,7 @@ from keras_extensions.backend import keras
 
 @contextlib.contextmanager
 def layers_in(precision: str) -> Iterator[None]:
-    """Within the block, create layers that compute and keep their weights in this number format.
-
-    Args:
-        precision: ``float32``, ``float16``, ``bfloat16`` or ``mixed_bfloat16``.
-    """
+    """Within the block, create layers that compute and keep their weights in a format such as ``mixed_bfloat16``."""
     policy = keras.mixed_precision.global_policy()
     keras.mixed_precision.set_global_policy(precision)
     try:

@@ -17,11 +17,6 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         max · decay(r)          from there on, where r = (T - n) / (T - W) falls from 1 to 0, and stays 0 after T
 
     No update of the warm-up has a rate of 0, and update W has the maximum.
-
-    Args:
-        max_learning_rate: the peak.
-        total_steps: T, updates of the whole run, at least 1.
-        warmup_frac: W / T, from 0 to 1.
     """
 
     def __init__(self, max_learning_rate: float, total_steps: int, warmup_frac: float) -> None:
@@ -45,12 +40,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
 
 class Linear(WarmUp):
-    """Linear decay to 0.
-
-    Example:
-        >>> [float(Linear(1.0, total_steps=10, warmup_frac=0.4)(n)) for n in (0, 3, 4, 7, 10)]
-        [0.25, 1.0, 1.0, 0.5, 0.0]
-    """
+    """Linear decay to 0."""
 
     def decay(self, remaining: tf.Tensor) -> tf.Tensor:
         return remaining

@@ -120,14 +120,6 @@ def block_parameters(architecture: Architecture, block: str, num_labels: int = 2
     """Return the number of trainable parameters of one block.
 
     The masked-LM head multiplies by the word embedding; that table is counted once, in ``emb``.
-
-    Args:
-        architecture: the model.
-        block: one of ``BLOCK_NAMES``.
-        num_labels: classes of the classifier, if the block is one; 1 for a regression.
-
-    Raises:
-        ValueError: the block name is unknown.
     """
     h = architecture.hidden_size
     if block == EMB:
@@ -229,20 +221,12 @@ def model_flops_per_sample(
     Recomputation is not counted: these are the operations that the model needs, not those that a machine performs.
 
     Args:
-        blocks: the model's blocks.
         sequence_length: S, tokens.
         masked_positions: P, positions that the masked-LM head scores.
-        num_labels: classes of the classifier, if the model has one; 1 for a regression.
         sequences: number of sequences in a row; attention is counted over the whole row.
 
     Source: the counting of Narayanan et al. 2021 (arXiv 2104.04473), appendix, with the masked-LM head on
     the masked positions only.
-
-    Example:
-        >>> bert_base = Architecture(vocab_size=30528)
-        >>> blocks = [EMB] + [HID] * 12 + [ENC_OUT, POOL, HEADS]
-        >>> round(model_flops_per_sample(bert_base, blocks, 128, 20) / 1e9)
-        70
     """
     forward = sum(
         block_flops(architecture, b, sequence_length, masked_positions, num_labels, sequences) for b in blocks

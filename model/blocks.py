@@ -169,9 +169,7 @@ class SpanHeadBlock(Block):
 class ClassifierBlock(Block):
     """``glue_head`` and ``token_head``: scores of the classes of each sequence or token.
 
-    Args:
-        head: dropout and classifier.
-        source: the tensor to classify, ``pooled`` or ``hidden``.
+    The ``source`` is the tensor to classify, ``pooled`` or ``hidden``.
     """
 
     writes = ("logits",)
@@ -192,8 +190,7 @@ class ClassifierBlock(Block):
 class EmbeddingBlock(Block):
     """``embedding_head``: one vector for each sequence, computed in float32; it has no weights.
 
-    Args:
-        pooling: ``mean`` averages the hidden states of a sequence's tokens, ``cls`` takes that of its [CLS].
+    ``mean`` averages the hidden states of a sequence's tokens, ``cls`` takes that of its [CLS].
     """
 
     reads = ("hidden", "input_mask")
@@ -272,7 +269,6 @@ def assemble(
     """Return a functional model of ``blocks``.
 
     Args:
-        blocks: the blocks in order.
         shapes: shapes of the features of a row, by name. Rows are packs if they have features for the positions of
             their sequences.
         outputs: names of the tensors to return, as a dict.

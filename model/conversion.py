@@ -57,10 +57,7 @@ MERGED_QKV = tuple(
 
 
 def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
-    """Return the rules that map Hugging Face's classes and their weights to this project's layers.
-
-    ``Intermediate`` and ``HeadTransform`` apply the platform's GeLU instead of Hugging Face's.
-    """
+    """Return the rules from Hugging Face's classes and weights to our layers, with the platform's GeLU."""
     return [
         Rule(hf.TFBertEmbeddings, lambda _: Embeddings(a, platform), EMBEDDINGS + NORM),
         Rule(
@@ -140,10 +137,7 @@ class UnconvertedClassifier(keras.layers.Layer):
 
 
 class SourceLayers:
-    """Gives Hugging Face's own layers for the blocks; they share the weights of the source model.
-
-    They are slower. They are the reference: the converted layers must give the same results.
-    """
+    """Gives Hugging Face's own, slower layers for the blocks: the reference, which shares the source's weights."""
 
     conversion: Optional[Conversion] = None
 
@@ -227,11 +221,8 @@ def convert(
 
     Args:
         task: one of ``model.tasks.TASKS``.
-        source: a built Hugging Face model of the task's class.
         architecture: its sizes, and the options of the new layers.
-        platform: the platform of the new layers.
         tail: names of the blocks after the encoder layers; None: the task's default.
-        replace_layers: False keeps Hugging Face's own layers in the blocks.
 
     Returns:
         The ordered blocks, and the conversion, or None if layers are kept. Call its ``transfer_weights(source)`` once a

@@ -39,9 +39,7 @@ class HeadTransform(keras.layers.Layer):
 class MaskedLMHead(keras.layers.Layer):
     """Scores of every word piece at the masked positions, computed with the tied word embedding.
 
-    Args:
-        word_table: returns the tied word embedding (V, H).
-        transform: the layer before the product; None: no layer.
+    The tied word embedding is (V, H); without a ``transform``, hidden states are multiplied by it as they are.
     """
 
     def __init__(
@@ -94,11 +92,7 @@ class SpanHead(keras.layers.Layer):
 
 
 class Classifier(keras.layers.Layer):
-    """Scores of the classes from the pooled [CLS] or from each token; one class is a regression.
-
-    Args:
-        classes: C, number of classes.
-    """
+    """Scores of the classes from the pooled [CLS] or from each token; one class is a regression."""
 
     def __init__(self, architecture: Architecture, platform: Platform, classes: int, name: str = "classifier"):
         super().__init__(name=name)

@@ -22,14 +22,7 @@ def hugging_face_config(architecture: Architecture) -> BertConfig:
 
 
 def build_hf_model(task: str, architecture: Architecture, seed: int, labels: int = 2) -> TFPreTrainedModel:
-    """Return a BERT for a task with random weights that depend on ``seed`` alone.
-
-    Args:
-        task: one of ``model.tasks.TASKS``.
-        architecture: sizes of the model.
-        seed: seed of the random weights.
-        labels: number of outputs of a classifier.
-    """
+    """Return a BERT for a task with random weights that depend on ``seed`` alone."""
     set_random_seed(seed)
     config = hugging_face_config(architecture)
     config.num_labels = labels

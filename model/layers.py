@@ -64,13 +64,7 @@ def other_dense(
     name: str = "dense",
     activation: Optional[Callable[[tf.Tensor], tf.Tensor]] = None,
 ) -> Optional[keras.layers.Layer]:
-    """Return what stands in the place of a dense layer of the encoder; None if the layer is dense.
-
-    Args:
-        part: part of an encoder layer, one of ``model.architecture.ENCODER_PARTS``.
-        units: number of outputs.
-        activation: applied to the result.
-    """
+    """Return what stands in the place of a dense layer of the encoder; None if the layer is dense."""
     inputs = architecture.intermediate_size if part == OUTPUT else architecture.hidden_size
     layers = (make(architecture, platform, part, inputs, units, use_bias, name, activation) for make in OTHER_LAYERS)
     return next((layer for layer in layers if layer is not None), None)
@@ -127,14 +121,8 @@ class Embeddings(keras.layers.Layer):
 def attention_bias(input_mask: tf.Tensor, dtype: tf.DType, packed: bool) -> tf.Tensor:
     """Return the bias of attention scores: 0 where a token may attend, a large negative number elsewhere.
 
-    Args:
-        input_mask: (B, S), the number of the sequence in the row that a token belongs to, from 1; 0 for padding.
-        dtype: dtype of the scores.
-        packed: whether rows contain several sequences. In packs, padding attends to itself, so that no softmax is over
-            masked scores only.
-
-    Returns:
-        (B, 1, 1, S) for padded rows, (B, 1, S, S) for packs, broadcast over heads and queries.
+    The mask is (B, S), each token's sequence from 1, 0 for padding. The result is (B, 1, 1, S), or (B, 1, S, S) if
+    ``packed``, where padding attends to itself, so that no softmax is over masked scores only.
     """
     if not packed:
         return (1.0 - tf.cast(input_mask[:, None, None, :], dtype)) * MASKED_SCORE

@@ -37,10 +37,6 @@ class PackObjective:
     """What all objectives have in common: the terms that are reported, and how full packs are.
 
     Subclasses compute ``term_counts`` and ``term_sums``, the counts and sums of all their terms by name.
-
-    Attributes:
-        losses: names of the losses.
-        terms: names of losses and accuracies.
     """
 
     losses: Tuple[str, ...] = (LOSS,)
@@ -207,10 +203,7 @@ def pack_weights(batch: Tensors) -> Optional[tf.Tensor]:
 
 
 def sequence_weights_and_labels(batch: Tensors, labels: str) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Return the weights of a batch's sequences and their labels: (B, N) each in packs, (B,) each otherwise.
-
-    The weight of a sequence without a label is 0.
-    """
+    """Return weights and labels of sequences, (B, N) each in packs, else (B,); without a label the weight is 0."""
     weights, values = pack_weights(batch), batch[labels]
     if weights is None:
         values = values[..., 0]
@@ -238,10 +231,7 @@ def pack_sums(batch: Tensors) -> Tensors:
 
 
 def within_windows(logits: tf.Tensor, batch: Tensors) -> tf.Tensor:
-    """Return the scores (B, S) of a row's tokens as each of its windows sees them, in packs (B, N, S).
-
-    In packs, tokens of other windows are masked.
-    """
+    """Return the scores (B, S) of tokens or, in packs, (B, N, S), in which tokens of other windows are masked."""
     weights = pack_weights(batch)
     if weights is None:
         return logits

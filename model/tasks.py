@@ -108,14 +108,6 @@ TASK_OF_CLASS: Dict[str, str] = {
 def expected_blocks(task: str, num_layers: int, use_next_sentence: bool = True) -> List[str]:
     """Return the blocks of a task's model, in order.
 
-    Args:
-        task: one of ``TASKS``.
-        num_layers: number of encoder layers.
-        use_next_sentence: whether pre-training includes next-sentence prediction.
-
-    Raises:
-        KeyError: the task is unknown.
-
     Example:
         >>> expected_blocks("squad", 2)
         ['emb', 'hid', 'hid', 'qa_head']

@@ -41,8 +41,6 @@ def add(
     """Return the accumulators after one more micro batch.
 
     Args:
-        reduction: one of ``REDUCTIONS``.
-        accumulated: the accumulators before this micro batch.
         gradients: gradients of the micro batch, of any floating dtype, dense or ``IndexedSlices``.
         index: 0-based number of the micro batch, an int or an integer scalar tensor.
     """

@@ -16,11 +16,7 @@ INITIAL_SCALE, GROWTH_INTERVAL, LARGEST_SCALE = 2.0**15, 2000, 2.0**24
 
 
 class StaticLossScale:
-    """A constant loss scale.
-
-    Args:
-        factor: the loss scale, a positive number.
-    """
+    """A constant loss scale."""
 
     def __init__(self, factor: float = 1.0) -> None:
         self.factor = factor
@@ -43,10 +39,6 @@ class AutomaticLossScale(tf.Module):
     Args:
         initial: initial loss scale, a power of two.
         interval: finite updates in a row before the scale is doubled; None: ``GROWTH_INTERVAL``.
-
-    Attributes:
-        factor: the loss scale, a float32 variable.
-        good_updates: finite updates since the scale last changed, an int64 variable.
     """
 
     def __init__(self, initial: float = INITIAL_SCALE, interval: Optional[int] = None) -> None:
@@ -61,11 +53,7 @@ class AutomaticLossScale(tf.Module):
         return [dense_float32(gradient) * inverse for gradient in gradients]
 
     def adapt(self, finite: tf.Tensor) -> None:
-        """Adapt the scale after an update.
-
-        Args:
-            finite: whether all gradients of the update were finite, a bool scalar.
-        """
+        """Adapt the scale to whether all gradients of an update were finite, a bool scalar."""
         good = tf.where(finite, self.good_updates + 1, 0)
         grows = good >= self._interval
         grown = tf.where(grows, tf.minimum(self.factor * 2.0, LARGEST_SCALE), self.factor)

@@ -35,12 +35,7 @@ RMS = 0.2  # of an update at learning rate 1, before decay, if no scale is given
 def orthogonalized(x: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
     """Return a matrix with the singular vectors of ``x`` and singular values between about 0.7 and 1.2.
 
-    Args:
-        x: (rows, columns), float32.
-        dtype: format of the products.
-
-    Returns:
-        (rows, columns), float32.
+    They are (rows, columns), float32; ``dtype`` is the format of the products.
     """
     a, b, c = COEFFICIENTS  # applied in float32: in bfloat16 they would be 3.4375, -4.7812 and 2.0312
     tall = x.shape[0] > x.shape[1]
@@ -140,10 +135,7 @@ class Muon(AdamW):
 class _Matrices:
     """Muon's matrices, in an object whose attributes Keras does not save.
 
-    Attributes:
-        parts: number of parts of each matrix, by its reference.
-        rounds: with sharded state, the matrices that the processes own; see :meth:`Shards.rounds`.
-        owners: the process that owns a matrix, by its reference.
+    With sharded state, ``rounds`` are the matrices that the processes own, and ``owners`` these processes.
     """
 
     def __init__(self, parts: Dict[Any, int]) -> None:

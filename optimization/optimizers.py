@@ -33,14 +33,11 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         learning_rate: a float, or a ``LearningRateSchedule`` of the number of completed updates.
         weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
         published_decay: decay as Graphcore's program does, which decays more variables; see the subclasses.
-        beta_1: decay of the first moment, in [0, 1).
-        beta_2: decay of the second moment, in [0, 1).
         epsilon: added to the root of the bias-corrected second moment.
         global_clipnorm: maximum global norm of the gradients; None: no clipping.
         rounding_seed: seed of stochastic rounding of float16 and bfloat16 weights; None: round to nearest.
         shards: keep one shard of each variable's moments; None: keep all.
         state_device: name of the device of the moments; None: the device of each variable.
-        name: name of the optimizer; None: the name of its class.
 
     Attributes:
         traced_step: updates a float32 variable with unsharded moments on its device; see ``optimization.steps``. It is
@@ -123,9 +120,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
             grads_and_vars: pairs of gradient and variable. Gradients may be dense or ``IndexedSlices``, of any floating
                 dtype; a variable whose gradient is None stays unchanged.
             *args: passed on to the Keras optimizer, as are the keyword arguments.
-
-        Returns:
-            The counter of updates, an int64 variable.
         """
         pairs = [
             (gradient if gradient is None or self.compiles_steps else dense_float32(gradient), variable)
@@ -142,10 +136,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
 
         If the state is sharded, update the moments only: the weights follow when the directions of all variables are
         known, so that few large messages are exchanged.
-
-        Args:
-            gradient: float32, of the variable's shape.
-            variable: the variable to update.
         """
         if self.uses_step(variable):
             rate, updates = self._learning_rate_float32(), tf.identity(self.iterations)
@@ -281,10 +271,6 @@ class AdamW(DecoupledOptimizer):
     every variable in each update, whatever the learning rate, before the gradient's part.
 
     Args: see :class:`DecoupledOptimizer`.
-
-    Example:
-        >>> optimizer = AdamW(learning_rate=1e-4, weight_decay_rate=0.01)
-        >>> model.compile(optimizer=optimizer, loss="mse")
     """
 
     # One function for all optimizers: TensorFlow keeps what XLA has compiled until the process ends, so a run of
@@ -310,9 +296,6 @@ class LAMB(DecoupledOptimizer):
     decay includes the gains.
 
     Args: see :class:`DecoupledOptimizer`.
-
-    Example:
-        >>> optimizer = LAMB(learning_rate=Linear(0.006, total_steps=7000, warmup_frac=0.28))
     """
 
     traced_step = staticmethod(tf.function(lamb_step, autograph=False))
@@ -331,12 +314,9 @@ class LAMB(DecoupledOptimizer):
 class _CurrentUpdate:
     """Values that an optimizer must not save, as Keras would if these lists were attributes of the optimizer.
 
-    Attributes:
-        variables: the variables with which the optimizer was built.
-        steps: with sharded state, variable, own shard of its weights, and own shard of d, both (n,) float32, of every
-            variable that the current update has processed so far.
-        owned: with sharded state, the new weights of the variables whose moments this process owns, by reference.
-        last_moments: the operations that stored the previous variable's moments.
+    ``variables`` are those with which the optimizer was built, ``last_moments`` the operations that stored the previous
+    one's. With sharded state, ``steps`` are variable, own shard of its weights and of d, both (n,) float32, and
+    ``owned`` the new weights of the variables that this process owns.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,6 @@ class Shards:
 
     Attributes:
         count: R.
-        index: number of this process.
         all_reduce_sum: returns the sum of a flat float32 tensor over all processes.
         all_gather: concatenates a flat tensor (n,) of every process, in their order: (R·n,).
     """
@@ -75,9 +74,7 @@ class Shards:
     def whole(self, shards: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape]) -> List[tf.Tensor]:
         """Return whole tensors of the given shapes.
 
-        Args:
-            shards: this process' shard (n,) of each tensor, all of one dtype.
-            shapes: shape of each whole tensor.
+        They are made from this process' shard (n,) of each one, all of one dtype.
         """
         joined: List[tf.Tensor] = []
         for piece in pieces([shard.shape[0] for shard in shards]):
@@ -94,10 +91,7 @@ class ShardedMoments:
 
     Variables that are not sharded, such as the counter of updates, pass unchanged.
 
-    Args:
-        shards: the optimizer's shards.
-        parts: its sharded moments, with the unsharded shape of each, and the process that owns all of it (None: each
-            process has a shard).
+    A process has a shard of each sharded moment, or owns all of it.
     """
 
     def __init__(self, shards: Shards, parts: Sequence[Tuple[tf.Variable, tf.TensorShape, Optional[int]]]) -> None:

@@ -53,9 +53,6 @@ def dense_float32(gradient: tf.Tensor) -> tf.Tensor:
 
     An embedding lookup yields ``tf.IndexedSlices``. Their rows are summed here, because the usual de-duplication
     (``tf.unique``) has a shape that depends on the data, which XLA cannot compile.
-
-    Args:
-        gradient: tensor or ``tf.IndexedSlices`` of any floating dtype.
     """
     if isinstance(gradient, tf.IndexedSlices):
         gradient = tf.IndexedSlices(
@@ -67,8 +64,7 @@ def dense_float32(gradient: tf.Tensor) -> tf.Tensor:
 def is_weight_matrix(variable: Union[tf.Variable, tf.Tensor]) -> bool:
     """Return whether weight decay and LAMB's trust ratio apply to a variable, or a tensor of its shape.
 
-    As published for BERT, biases and LayerNorm gains and offsets are excluded. They are the variables of rank below 2;
-    the rank is tested instead of the name, so that renaming or converting a layer changes nothing.
+    As published for BERT, biases, gains and offsets are excluded: by their rank below 2, whatever their names.
     """
     return variable.shape.rank >= 2
 

@@ -79,13 +79,7 @@ def room_figures(config: TrainingConfig, task: str, architecture: Architecture) 
 
 
 class IpuMemory(NamedTuple):
-    """Bytes on one IPU, without activations, temporaries and code.
-
-    Attributes:
-        weights: the weights in float16.
-        gradients: the accumulators in float16.
-        optimizer: the moments, if they are on the chip.
-    """
+    """Bytes on one IPU of weights, accumulators (both float16) and moments on the chip; no activations or code."""
 
     weights: float
     gradients: float
@@ -100,12 +94,7 @@ class IpuMemory(NamedTuple):
 class Planned(NamedTuple):
     """A config whose sizes are known, and its pipeline.
 
-    Attributes:
-        config: the config.
-        task: a name in ``model.tasks.TASKS``.
-        architecture: the model's architecture.
-        stages: the blocks of each stage.
-        devices: the IPU of each stage.
+    ``stages`` are the blocks, and ``devices`` the IPU, of each pipeline stage.
     """
 
     config: TrainingConfig
@@ -179,10 +168,7 @@ def host_memory(run: Planned) -> float:
 class Communication(NamedTuple):
     """Bytes that one replica moves for one weight update.
 
-    Attributes:
-        between_stages: activations forward and their gradients backward.
-        between_replicas: the all-reduce of the gradients, as a ring.
-        streaming: optimizer state to and from the memory outside the chips.
+    They are activations and their gradients, an all-reduce as a ring, and optimizer state to and from off-chip memory.
     """
 
     between_stages: float

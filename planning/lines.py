@@ -37,8 +37,6 @@ def planner_lines(
     """Yield memory, balance and duration of a run, line by line.
 
     Args:
-        loaded: the config.
-        throughput: samples per second, from which the duration follows.
         everything: whether to show the figures of IPUs also if the run is not on IPUs.
     """
     run = planned(loaded.config, loaded.task)

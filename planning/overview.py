@@ -42,7 +42,6 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True
     """Yield the plan, line by line. Of the data, only the manifest is read.
 
     Args:
-        loaded: the config.
         processes: number of processes that share each update.
         everything: whether to show all fields and tables, not only what was set and what follows from it on this
             machine.
@@ -257,10 +256,7 @@ class Ignored(NamedTuple):
 def ignored_fields(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> List[Ignored]:
     """Return the fields whose values this machine ignores, in the schema's order.
 
-    Args:
-        config: the config.
-        origins: origin of every value, as in :class:`settings.loading.LoadedConfig`.
-        machine: the machine that the run uses.
+    The origins are those of :class:`settings.loading.LoadedConfig`.
     """
     ignored = []
     for name, leaf in leaves().items():

@@ -38,10 +38,7 @@ class Answered(NamedTuple):
     """A question and the model's answer.
 
     Attributes:
-        article: title of the article.
-        question, context: the texts.
         answer: the answer's span of characters of the context, [begin, end).
-        expected: the annotators' answers; may be empty.
         expected_at: span of the first of them, if known.
         confidence: 0 to 1.
         exact_match: 0 or 1; None without expected answers.
@@ -101,10 +98,7 @@ class Answered(NamedTuple):
 def answers_page(title: str, answered: Sequence[Answered], scores: Mapping[str, float]) -> str:
     """Return the page as HTML.
 
-    Args:
-        title: its heading.
-        answered: the questions in the order of the file; those of an article are adjacent.
-        scores: the scores of all questions, in percent.
+    The questions of an article are adjacent; scores are in percent.
     """
     is_marked = any(each.verdict != UNMARKED for each in answered)
     return fill(

@@ -61,15 +61,11 @@ def draw(
 
     Args:
         identifier: id of the SVG; curve number i becomes the group ``{identifier}-curve-{i}``.
-        title: heading, also for screen readers.
         unit: label of the vertical axis.
         curves: at most ``MOST_CURVES``; long ones are thinned.
         references: names and heights of at most two horizontal lines to compare with.
         from_zero: whether the vertical axis starts at 0, for values whose small changes do not matter.
         axis: label of the horizontal axis.
-
-    Returns:
-        The chart, an ``<svg>`` element without width, height or external references.
     """
 
     def plot(figure: Any, axes: Any) -> None:
@@ -104,10 +100,7 @@ def draw(
 def scatter(identifier: str, title: str, points: Sequence[Tuple[float, float]], axis: str, unit: str) -> Chart:
     """Draw points, and the line on which both numbers are equal.
 
-    Args:
-        identifier, title: as for :func:`draw`.
-        points: horizontal and vertical positions.
-        axis, unit: labels of the horizontal and the vertical axis.
+    The ``axis`` and the ``unit`` are labels of the horizontal and the vertical axis.
     """
 
     def plot(figure: Any, axes: Any) -> None:

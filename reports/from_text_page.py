@@ -45,13 +45,7 @@ def _updates(result: Mapping[str, Any]) -> Tuple[str, str, str]:
 
 
 def in_lines(command: str) -> str:
-    """Return a shell command on several lines, which a shell joins, with a flag and its values on each.
-
-    Example:
-        >>> print(in_lines("python -m tasks.fill_mask --checkpoint runs/a 'a text'"))
-        python -m tasks.fill_mask \\
-          --checkpoint runs/a 'a text'
-    """
+    """Return a shell command on several lines, which a shell joins, with a flag and its values on each."""
     lines: List[List[str]] = [[]]
     for word in shlex.split(command):
         if word.startswith("--"):

@@ -50,12 +50,7 @@ class Card(NamedTuple):
 def write_report(run_folder: Path, live: bool = False) -> Path:
     """Write ``report.html`` into the folder of a run, finished or not, and return its path.
 
-    Args:
-        run_folder: the folder.
-        live: whether a browser that shows the page should reload it regularly.
-
-    Raises:
-        UserError: there is no such folder.
+    The page is reloaded regularly by a browser that shows it if it is ``live``.
     """
     run = read_run_folder(run_folder)
     return write_atomically(run.folder / REPORT_NAME, render(run, live))

@@ -31,18 +31,13 @@ class RunData:
     """The files of a run folder, with secrets masked.
 
     Attributes:
-        folder: the run folder.
         periods: logging periods in the order of their steps, each with ``step``, ``metrics`` and the other fields of
             metrics.jsonl. If a resumed run repeated steps, the later ones are kept.
         evaluations: evaluations while training, each with ``step`` and ``evaluation``, the scores by name.
         config, origins, derived: the parts of resolved_config.json; config and origins by dotted key.
         environment: facts of the machine, by dotted key.
-        dataset: facts of the data set.
-        scores: scores of the evaluation.
         baseline: what predictions without reading the texts score, for some or none of these names.
         mistakes: errors of the evaluation, see ``tasks.mistakes.Mistakes``.
-        conversion: rows of the conversion table.
-        checkpoints: rows of the checkpoint list.
         start: how the run was last started: ``command``, ``folder`` and ``variables`` of the environment.
         history: rows of events: resumes, rewinds after a divergence, interruptions.
         notes: the problems of files that could not be read.
@@ -68,9 +63,7 @@ class RunData:
     def series(self, name: str, axis: str = "step") -> Points:
         """Return positions and values of a metric or field of the periods that have it.
 
-        Args:
-            name: the metric or field.
-            axis: the field with the positions, ``step`` or ``samples``.
+        The ``axis`` is the field with the positions, ``step`` or ``samples``.
         """
         return _points((period.get(axis), period["metrics"].get(name, period.get(name))) for period in self.periods)
 

@@ -66,10 +66,6 @@ def known_architecture(config: TrainingConfig, task: str) -> Optional[Architectu
     """Return the architecture before the weights are opened; None if they must be opened to know it.
 
     Layer options that nothing states are those of training from scratch, or of Hugging Face for one of its names.
-
-    Args:
-        config: the config.
-        task: a name in ``model.tasks.TASKS``.
     """
     stated = stated_architecture(config)
     if not _are_sizes(stated):  # the loader of checkpoints reports the folder's problem
@@ -85,7 +81,6 @@ def decided_architecture(config: TrainingConfig, stated: Mapping[str, Any], acti
     """Return the architecture of a config and of what the weights state.
 
     Args:
-        config: the config.
         stated: sizes and layer options of the weights; empty: they are random.
         activation: ``hidden_act``, if the config has a section of sizes, and neither it nor the weights set it.
     """
@@ -155,13 +150,8 @@ def follow_weights(
 ) -> Tuple[TrainingConfig, List[str], List[str]]:
     """Fill in the sizes of the weights, as far as a file in their folder states them.
 
-    Args:
-        config: the config as files and flags give it.
-        task: a name in ``model.tasks.TASKS``.
-        origins: origin of every given value, by dotted name.
-
-    Returns:
-        The config, the dotted names of the sizes that the weights decide, and a note about a recipe's that gave way.
+    The result has the config, the dotted names of the sizes that the weights decide, and a note about a recipe's that
+    gave way.
     """
     own, source = config.bert_config, weights_key(config)
     if own is None or source is None:

@@ -51,9 +51,6 @@ def read_config(sources: Sequence[Source]) -> Tree:
     Args:
         sources: config files, their values, or objects; values of later ones replace those of earlier ones. A dict's
             ``extends`` is relative to the current folder.
-
-    Returns:
-        The merged values with their origins.
     """
     tree = Tree()
     for number, source in enumerate(sources):

@@ -36,14 +36,7 @@ def derive(
 ) -> Tuple[TrainingConfig, List[str], List[str]]:
     """Fill in unset values of a config that follow from others.
 
-    Args:
-        config: the config as files and flags give it.
-        task: a name in ``model.tasks.TASKS``.
-        origins: origin of every given value, by dotted name.
-        file_stem: name of the first config file, the default name of the run.
-
-    Returns:
-        The config, the dotted names that were derived, and a note for each setting that was overruled.
+    The result has the config, the dotted names that were derived, and a note for each setting that was overruled.
     """
     derived: Dict[str, Any] = {}
     if config.name is None:
@@ -98,10 +91,7 @@ def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple
 
 
 def _unused_rows(config: TrainingConfig, task: str) -> List[str]:
-    """Return a note if the model's vocabulary is larger than the data set's by more than padding.
-
-    Padding is up to the next multiple of 128 × ``embedding_serialization_factor``.
-    """
+    """Note a model's vocabulary that exceeds the data set's by more than padding, to 128 × serialization factor."""
     sizes, pieces = known_architecture(config, task), _manifest_count(config, "vocabulary", "size")
     unit = PADDED_TO * config.embedding_serialization_factor
     if task != PRETRAINING or sizes is None or not pieces or sizes.vocab_size <= -(-pieces // unit) * unit:
@@ -131,11 +121,7 @@ def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> List[
 
 
 def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dict[str, Any]:
-    """Return the stages and their IPUs if they are unset, or if the given stages belong to another model.
-
-    A flag or an overlay may name weights of another size than the model for which a recipe's stages were written. On
-    one device, where stages run in sequence anyway, the model then becomes one stage; elsewhere the rules refuse it.
-    """
+    """Return the stages and their IPUs where they are unset, are another model's, or have a pooler for nothing."""
     derived: Dict[str, Any] = {}
     stages, source = config.ipu_config.pipeline_stages, weights_key(config)
     sizes = known_architecture(config, task)
@@ -246,10 +232,9 @@ def packing_factor(config: TrainingConfig) -> Optional[float]:
 
 
 def predictions_per_pack(config: TrainingConfig) -> int:
-    """Return the maximum number of masked positions in a pack if the config does not set it.
+    """Return the most masked positions of a pack: the manifest's, or those of a sequence plus one for each.
 
-    The data set's manifest gives the number. Without a manifest, it is that of one full sequence plus one for each
-    sequence, because the number of masked tokens is rounded in each (arXiv 2107.02027, section 3.2).
+    The number of masked tokens is rounded in each sequence (arXiv 2107.02027, section 3.2).
     """
     assert config.packing.max_sequences_per_pack is not None
     known = _manifest_count(config, "settings", "max_predictions_per_pack")
@@ -259,8 +244,7 @@ def predictions_per_pack(config: TrainingConfig) -> int:
 def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
     """Return the number of samples to train on; None if unknown.
 
-    It is ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``. A record may be a pack
-    of several samples.
+    It is ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``, which may be packs.
     """
     if config.total_num_train_samples is not None:
         return config.total_num_train_samples
@@ -275,10 +259,7 @@ def training_steps(
 ) -> Optional[int]:
     """Return the number of weight updates: samples / samples of a global batch, rounded down; None if unknown.
 
-    Args:
-        config: the length of training and the global batch, which counts packs if sequences are packed.
-        records: number of records in the data set.
-        factor: mean number of samples in a record; None: that of :func:`packing_factor`.
+    ``factor`` is the mean number of samples in a record; None: that of :func:`packing_factor`.
     """
     rows = config.samples_per_update
     if config.total_num_train_samples is None:

@@ -39,8 +39,6 @@ class Machine(NamedTuple):
     Attributes:
         precision: number format of weights and computation.
         pipelined: whether pipeline stages lie on several devices.
-        on_gpu: whether it computes on GPUs.
-        processes: processes that share each update.
     """
 
     precision: str
@@ -209,17 +207,7 @@ _KINDS = {bool: Kind("bool", "true or false"), str: Kind("str", "a text")}
 
 @dataclass(frozen=True)
 class Leaf:
-    """One value of the config.
-
-    Args:
-        path: keys from the top, ``("global_batch", "replicas")``.
-        kind: value type, which determines how flags are read and messages are worded.
-        default: value if none is given.
-        description: help text.
-        choices: allowed values, if they are enumerated.
-        optional: whether null is allowed.
-        annotations: further properties of the field.
-    """
+    """One value of the config."""
 
     path: Tuple[str, ...]
     kind: Kind

@@ -77,9 +77,7 @@ class _Parser(argparse.ArgumentParser):
 def build_parser(task: str, shows_all: bool = True) -> argparse.ArgumentParser:
     """Return the parser of a task's command, with one flag for every field of the schema.
 
-    Args:
-        task: a name in ``model.tasks.TASKS``.
-        shows_all: whether its help lists all flags; if not, the task's own and the most used ones.
+    Its help lists all flags, or only the task's own and the most used ones.
     """
     program, description = TASKS[task].program, TASKS[task].description
     usage = "%(prog)s --config FILE [OVERLAY ...] [--plan] [--FIELD VALUE ...]"

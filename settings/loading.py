@@ -44,8 +44,6 @@ class LoadedConfig:
     """A validated config and where it came from.
 
     Args:
-        config: the config; immutable.
-        task: a name in ``model.tasks.TASKS``.
         origins: for every leaf's dotted name, "default", a config file, "config" (a dict or an object), "command line",
             "argument of train" or "derived".
         notes: warnings, one line for each setting that has no effect or is in the wrong section.
@@ -63,12 +61,10 @@ def load_config(task: str, argv: Sequence[str], complete: Optional[Complete] = N
     """Return the config that a command line specifies.
 
     Args:
-        task: a name in ``model.tasks.TASKS``.
         argv: arguments without the program's name; ``--config FILE [OVERLAY ...]`` is required.
         complete: see :func:`resolve`.
 
     Raises:
-        UserError: a flag, file or value is wrong; the message is one line.
         SystemExit: after ``--help``.
 
     Example:
@@ -86,16 +82,7 @@ def resolve_call(
     overrides: Mapping[str, Any],
     complete: Optional[Complete] = None,
 ) -> LoadedConfig:
-    """Return the config that the arguments of :func:`tasks.train` specify; for ``complete`` see :func:`resolve`.
-
-    Raises:
-        UserError: there is no such task, or a file or value is wrong; the message is one line.
-
-    Example:
-        >>> recipe = "configs/pretraining/pretrain_tiny_128_speedrun.json"
-        >>> resolve_call("pretraining", recipe, {"data.shuffle": False}).config.data.shuffle
-        False
-    """
+    """Return the config that the arguments of :func:`tasks.train` specify; for ``complete`` see :func:`resolve`."""
     if task not in TASKS:
         raise UserError(f"task {show(task)}: there is no such task; name one of {', '.join(TASKS)}")
     sources = config if isinstance(config, (list, tuple)) else [cast(Source, config)]
@@ -113,14 +100,10 @@ def resolve(
     """Return the config that sources and overrides specify.
 
     Args:
-        task: a name in ``model.tasks.TASKS``.
         sources: a recipe, and overlays to merge over it in order.
         overrides: values by dotted name, which take precedence over the sources; sections are objects as in a file.
         origin: where the overrides come from.
         complete: reads values that are unset from the task's data; None: they stay unset.
-
-    Raises:
-        UserError: a file or value is wrong; the message is one line.
     """
     if not sources:
         raise UserError(
@@ -146,11 +129,7 @@ def resolve(
 
 
 def check_values(values: Mapping[str, Any], origin: str = COMMAND_LINE) -> None:
-    """Check the types of values by dotted name, before there is a whole config.
-
-    Raises:
-        UserError: a value is of another type; the message is one line.
-    """
+    """Check the types of values by dotted name, before there is a whole config."""
     tree = read_config([{}])
     for name, value in values.items():
         merge_into(tree, _nested(name, value), Path(), origin, ())
@@ -158,12 +137,7 @@ def check_values(values: Mapping[str, Any], origin: str = COMMAND_LINE) -> None:
 
 
 def _nested(name: str, value: Any) -> Dict[str, Any]:
-    """Return the nested sections of a config file that contain one value, given its dotted name.
-
-    Example:
-        >>> _nested("global_batch.replicas", 2)
-        {'global_batch': {'replicas': 2}}
-    """
+    """Return the nested sections of a config file that contain one value, given its dotted name."""
     *sections, key = name.split(".")
     return functools.reduce(lambda inner, section: {section: inner}, reversed(sections), {key: value})
 

@@ -39,8 +39,6 @@ class SettingError(UserError):
 
     Args:
         fields: dotted names; the first one is the field to change.
-        reason: the problem.
-        fix: the remedy.
     """
 
     def __init__(self, fields: Sequence[str], reason: str, fix: str):
@@ -92,12 +90,7 @@ def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
 
 
 def expand_abbreviation(word: str, section: str = "") -> str:
-    """Return the field within a section that a word abbreviates by the beginnings of words, or an empty text.
-
-    Example:
-        >>> expand_abbreviation("lr")
-        'optimizer_opts.learning_rate.max_learning_rate'
-    """
+    """Return the field that a word, such as "lr", abbreviates by the beginnings of words, or an empty text."""
     letters = re.sub("[-_]", "", word.lower())
     prefix = f"{section}." if section else ""
     matches = []

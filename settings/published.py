@@ -20,13 +20,7 @@ _DECAY = "optimizer_opts.decay_rule"
 
 
 def published_values(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dict[str, Any]:
-    """Return the values, by dotted name, that a config leaves open and the program decides.
-
-    Args:
-        config: the config as files and flags give it.
-        task: a name in ``model.tasks.TASKS``.
-        origins: origin of every given value, by dotted name.
-    """
+    """Return the values, by dotted name, that a config leaves open and the program decides."""
     values: Dict[str, Any] = {}
     if task == CLASSIFICATION and config.classification_data is None and config.glue_task is None:
         values.update({"glue_task": _TASK} if _describes_ipus(config, origins) else {})

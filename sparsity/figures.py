@@ -38,7 +38,7 @@ def compared_with_dense(
 ) -> Tuple[Dict[str, Any], List[Tuple[str, str]]]:
     """Return the figures of a model, with their ratio to those of the dense model, and rows for the plan.
 
-    None if the model is dense.
+    Both are empty if the model is dense.
 
     Args:
         parameters: counts the parameters of an architecture.

@@ -34,16 +34,6 @@ class BlockSparseDense(keras.layers.Layer):
     Attributes:
         shape: (I, O), known when the layer is built.
         size: R · C, the number of blocks of the dense matrix.
-
-    Args:
-        units: O.
-        block_size: b, a divisor of I and O.
-        count: n.
-        use_bias: whether there is a bias.
-        kernel: one of :data:`sparsity.products.KERNELS`.
-        on_host: whether the training step may call code that was compiled for this processor.
-        name: name of the layer.
-        activation: applied to the result; None: no activation.
     """
 
     def __init__(
@@ -144,11 +134,7 @@ class BlockSparseDense(keras.layers.Layer):
 
 
 class DenseView:
-    """The whole matrix of a layer, which the conversion can assign like a weight.
-
-    Attributes:
-        parts: the variables that an assignment sets.
-    """
+    """The whole matrix of a layer, which the conversion can assign like a weight."""
 
     def __init__(self, layer: BlockSparseDense):
         self._assign = layer.assign_dense
@@ -193,11 +179,6 @@ class DenseGradients:
     "gradient" of a variable of that many zeros. It must be a variable, because recomputation passes on only the
     gradients of arguments and variables. In float16 the loss scale is as large as possible without overflow, because
     most gradients would be zero otherwise.
-
-    Args:
-        model: the model, called with the tensors of a batch by the names of its inputs.
-        objective: the losses; see :class:`execution.interface.Objective`.
-        layers: the sparse layers of the model.
     """
 
     def __init__(self, model: keras.Model, objective: Any, layers: Sequence[BlockSparseDense]):

@@ -36,10 +36,7 @@ def module_text(block_size: int, tokens: int, side: int) -> str:
     ``xs`` has room for inputs·b·side numbers, ``ys`` for outputs·b·side. Numbers are float32, indices int32, sizes
     int64; widths are counted in blocks.
 
-    Args:
-        block_size: b.
-        tokens: tokens of a tile of ``product``.
-        side: tokens whose numbers ``outer`` copies side by side before it loops over the blocks.
+    Tiles of ``product`` have ``tokens`` tokens; ``outer`` copies ``side`` tokens' numbers side by side first.
     """
     module = ir.Module()
     _write_product(_FunctionWriter(module, "product", pointers=6, sizes=4), block_size, tokens)

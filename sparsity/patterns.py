@@ -32,13 +32,7 @@ def all_blocks(matrix: np.ndarray, block_size: int) -> np.ndarray:
 
 
 def dense_matrix(blocks: np.ndarray, positions: np.ndarray, shape: Tuple[int, int]) -> np.ndarray:
-    """Return the matrix (I, O), with zeros for absent blocks.
-
-    Args:
-        blocks: (n, b, b).
-        positions: (n,) numbers of the blocks.
-        shape: (I, O).
-    """
+    """Return the matrix (I, O), zero in absent blocks, of ``blocks`` (n, b, b) at ``positions`` (n,)."""
     b = blocks.shape[-1]
     rows, columns = shape[0] // b, shape[1] // b
     whole = np.zeros((rows * columns, b, b), blocks.dtype)
@@ -107,12 +101,8 @@ class Change(NamedTuple):
 def set_change(pattern: np.ndarray, block_norms: np.ndarray, fraction: float, size: int, *key: int) -> Change:
     """Drop the share ``fraction`` of blocks with the smallest norms, and draw the same number of absent ones.
 
-    Args:
-        pattern: (n,) ascending.
-        block_norms: (n,) of the weights.
-        fraction: share of the blocks to drop, rounded down to whole blocks and limited by the number of absent ones.
-        size: R · C, the number of blocks of the dense matrix.
-        key: numbers on which the draw depends: seed, update, layer.
+    The ``pattern`` (n,) is ascending, the norms (n,) are those of the weights, and ``size`` is R · C. The dropped
+    blocks are rounded down to whole ones, and are at most as many as the absent ones.
     """
     absent = np.setdiff1d(np.arange(size, dtype=np.int64), pattern, assume_unique=True)
     count = min(int(fraction * len(pattern)), len(absent))
@@ -125,11 +115,7 @@ def rigl_change(pattern: np.ndarray, block_norms: np.ndarray, gradient_norms: np
 
     A block that was just dropped may return, starting at zero, if its gradient is large.
 
-    Args:
-        pattern: (n,) ascending.
-        block_norms: (n,) norms of the weights.
-        gradient_norms: (R · C,) norms of the dense gradient.
-        fraction: share of the blocks to drop, rounded down to whole blocks.
+    Shapes are those of :func:`set_change`, and (R · C,) of the norms of the dense gradient.
     """
     count = min(int(fraction * len(pattern)), len(gradient_norms) - len(pattern))
     kept = _kept(block_norms, count)
@@ -162,23 +148,13 @@ def _changed(pattern: np.ndarray, kept: np.ndarray, grown: np.ndarray) -> Change
 
 
 def pattern_steps(updates: int, changes: int) -> List[int]:
-    """Return the numbers of updates after which the pattern changes: evenly spaced, distinct, never the last one.
-
-    Example:
-        >>> pattern_steps(100, 4)
-        [20, 40, 60, 80]
-    """
+    """Return the numbers of updates after which the pattern changes: evenly spaced, distinct, never the last one."""
     steps = {updates * number // (changes + 1) for number in range(1, changes + 1)}
     return sorted(steps - {0})
 
 
 def prune_fraction(step: int, last: int, first_fraction: float) -> float:
-    """Return the share of the blocks to replace at a step: α/2 · (1 + cos(π t / T)).
-
-    Args:
-        step: t, weight updates done.
-        last: T, weight updates of the whole training.
-        first_fraction: α, the share at the beginning.
+    """Return the share of the blocks to replace at update t of T, α at first: α/2 · (1 + cos(π t / T)).
 
     Source: Evci et al. 2020, section 3; Dettmers & Zettlemoyer 2019. Dietrich et al. 2021 used α = 0.5 for BERT.
     """

@@ -38,8 +38,6 @@ def choose(requested: str, block_size: int, density: float, on_host: bool, on_gp
     """Choose the kernel of a block-sparse product.
 
     Args:
-        requested: one of ``KERNELS``.
-        block_size: b.
         density: share of the blocks that exist.
         on_host: whether a training step may call code compiled for this processor: on a CPU and outside XLA.
         on_gpu: whether the product runs on a GPU.

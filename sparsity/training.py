@@ -147,15 +147,8 @@ def gradient_norms(
 class PatternRule:
     """Changes patterns. If there are several processes, the chief decides and broadcasts the change.
 
-    The processes have bit-equal weights, but different processors may compute different gradient norms.
-
-    Args:
-        config: contains method, fraction and seed.
-        updates: weight updates of the whole training.
-        moments: function that returns the optimizer's variables for a weight.
-        gradients: gradient norms, which only RigL needs.
-        processes: the processes that train together.
-        parts: access to moments that are sharded across processes; None if none are.
+    The processes have bit-equal weights, but different processors may compute different gradient norms. ``moments``
+    returns the optimizer's variables for a weight; ``parts`` gives access to sharded ones.
     """
 
     def __init__(
@@ -208,12 +201,7 @@ def change_pattern(
 ) -> None:
     """Move a layer's blocks and their moments to a new pattern; new blocks are zero.
 
-    Args:
-        layer: the layer to change.
-        change: the change of its pattern.
-        moments: the moments of its blocks.
-        parts: access to moments that are sharded across processes, which makes this call a collective; None if none
-            are.
+    With ``parts``, which gives access to sharded moments, this call is a collective.
     """
     layer.blocks.assign(moved(layer.blocks.numpy(), change))
     for moment in moments:
@@ -229,12 +217,6 @@ class PatternUpdates(Listener):
     """Changes the patterns on schedule and records each of them in a file.
 
     A change that is due within a logging period happens at its end.
-
-    Args:
-        layers: the sparse layers.
-        due: numbers of the updates after which the pattern changes, ascending.
-        rule: the rule for the changes.
-        path: path of the file, which has one line per pattern.
     """
 
     def __init__(self, layers: Sequence[BlockSparseDense], due: Sequence[int], rule: PatternRule, path: Path) -> None:

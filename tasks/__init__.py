@@ -104,13 +104,7 @@ def train(
 def run_config(loaded: LoadedConfig, started: float, until: Optional[Callable[[Period], bool]] = None) -> Result:
     """Train and evaluate, for the commands and for :func:`train`.
 
-    Args:
-        loaded: the config and the origin of its values.
-        started: ``time.perf_counter()`` when the program or the call started.
-        until: as :func:`train` has it.
-
-    Returns:
-        The result of the run.
+    ``started`` is ``time.perf_counter()`` when the program or the call started.
     """
     # TensorFlow is imported after this, so that plans and errors of the config and of paths appear at once.
     loaded = _prepared(loaded)
@@ -164,13 +158,7 @@ def prediction_config(precision: str = "float32", **settings: Any) -> TrainingCo
 
 
 def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> RestoredTask:
-    """Return a task and its model with a checkpoint's weights.
-
-    Args:
-        start: the checkpoint.
-        name: name of its task.
-        config: from :func:`prediction_config`.
-    """
+    """Return a task and its model with a checkpoint's weights; the config is from :func:`prediction_config`."""
     with waiting("reading the model"):
         from training.initial_weights import refuse_random_weights, resolved_architecture
         from training.machine import configured_platform
@@ -203,11 +191,6 @@ def load(
         max_seq_length: tokens of a text at most; by default as in training.
         pooling, prompt, normalize: how a text becomes an embedding, see ``python -m tasks.embed --help``.
         precision: ``float32``, or ``bfloat16``, which some processors compute faster, with three digits.
-
-    Example:
-        >>> model = load("runs/reviews")  # doctest: +SKIP
-        >>> model("a gorgeous, witty, seductive movie")[0].label  # doctest: +SKIP
-        'positive'
     """
     from tasks.named_models import check_named
 

@@ -38,12 +38,7 @@ Texts = Union[str, Tuple[str, ...], List[str], List[Tuple[str, ...]]]
 
 
 class Model:
-    """A trained model, which is called with a text, a pair of texts as a tuple, or a list of these.
-
-    Attributes:
-        task: name of the task.
-        answering: encodes texts, and makes answers of the model's outputs.
-    """
+    """A trained model, which is called with a text, a pair of texts as a tuple, or a list of these."""
 
     def __init__(self, answering: Any, predict: PredictorByLength) -> None:
         self.task: str = answering.name
@@ -86,9 +81,7 @@ class Model:
     def call(self, total: int, origin: str) -> Iterator[PredictorCall]:
         """Within the block, one thread computes samples: how many is shown, and at its end how many were cut.
 
-        Args:
-            total: number of the samples.
-            origin: what they are, for the line about those that were cut.
+        Their ``origin`` stands in the line about those that were cut.
         """
         # A question may have several windows.
         shown = (None, "windows") if self.task == SQUAD else (total, "samples")

@@ -82,11 +82,7 @@ class Choice(NamedTuple):
 
 
 class Classification(FineTuning):
-    """The task of ``run_seq_classification.py``; see :class:`training.task.Task`.
-
-    Raises:
-        UserError: there is no vocabulary, no data to evaluate on or nothing to evaluate; raised before training.
-    """
+    """The task of ``run_seq_classification.py``; see :class:`training.task.Task`."""
 
     name = CLASSIFICATION
     outputs = ("logits",)

@@ -115,14 +115,7 @@ def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
 def resume_command(program: str, arguments: Sequence[str], name: str) -> str:
     """Return the shell command that resumes a run with the same config.
 
-    Args:
-        program: file name of the script.
-        arguments: the arguments that the run was started with.
-        name: name of the run.
-
-    Example:
-        >>> resume_command("run_pretraining.py", ["--config", "c.json", "--name", "x"], "x-2")  # doctest: +SKIP
-        'python run_pretraining.py --config c.json --name x-2 --resume'
+    Its program is the script's file name, its arguments those that the run was started with.
     """
     return start_command(Path(program).stem, [*_without(arguments), "--name", name, "--resume"])
 

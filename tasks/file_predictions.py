@@ -145,9 +145,7 @@ class Rows(NamedTuple):
 def check_rows(source: Path, read: Sample, output: Path, added: Sequence[str]) -> Rows:
     """Check every row before the first prediction.
 
-    Args:
-        read: returns the sample of a row.
-        added: the columns that predictions add.
+    ``added`` are the columns that predictions add.
     """
     header, count = None, 0
     empty: List[int] = []

@@ -28,23 +28,18 @@ logger = logging.getLogger(__name__)
 class FineTuning:
     """The base class of the fine-tuning tasks; see :class:`training.task.Task`.
 
-    ``tasks/__init__.py`` describes how to add a task.
+    ``tasks/__init__.py`` describes how to add a task. A task that lacks a vocabulary, or data to evaluate on, raises a
+    ``UserError`` when it is made, before training.
 
     Attributes:
-        name: name of the task.
-        outputs: names of the model's outputs.
         reads_cls: whether the model has one output for each sample, computed from its [CLS], not one for each token.
         texts: number of sequences of a sample.
         labels: number of the classifier's outputs, if the model has one.
         text_counts: numbers of texts that a sample to predict may have.
         takes: these numbers in words, ``SQuAD takes 2 texts``.
         text_columns: names of the columns of texts to predict, unless a user names others.
-        label_names: names of these outputs, stored in checkpoints, if the config does not determine them.
-        head_rows: see :class:`training.task.Task`.
+        label_names: names of the classifier's outputs, stored in checkpoints, if the config does not determine them.
         tokenizer_settings: the vocabulary and case that belong to the trained model; None with generated data.
-
-    Raises:
-        UserError: there is no vocabulary.
     """
 
     name: str

@@ -77,9 +77,6 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
 
     A length or packs that are set, and those of the published program's configs, stay. So do the rows of tasks whose
     texts are cut into windows, of random data and on IPUs. ``rows`` of the result says what was chosen.
-
-    Args:
-        fetch: whether weights and data may be fetched from huggingface.co.
     """
     config, task = loaded.config, loaded.task
     # Packs that are set have rows of the default length.
@@ -113,12 +110,7 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
 
 
 def fitting_length(lengths: np.ndarray, positions: int) -> Tuple[int, str]:
-    """Return the least length that cuts nothing, up to a model's positions, and what to say about it.
-
-    Example:
-        >>> fitting_length(np.array([5, 19, 21]), 512)
-        (24, '24 tokens for the longest of 3 samples, 21; none is cut')
-    """
+    """Return the least length that cuts nothing, up to a model's positions, and what to say about it."""
     longest = int(lengths.max())
     length = min(-(-longest // MULTIPLE) * MULTIPLE, positions)
     cut = int(np.sum(lengths > length))
@@ -154,8 +146,7 @@ def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Op
     A row costs the same whatever is in it. An update keeps its number of samples, so that packs whose number in a
     micro batch would be rounded much are left out.
 
-    Args:
-        micro_batch_size: samples of a micro batch without packs.
+    The ``micro_batch_size`` is that without packs.
     """
     counts = np.bincount(lengths, minlength=length + 1)[1:]
     most = min(MOST_SEQUENCES, length // int(lengths.min()))

@@ -57,9 +57,7 @@ class MaskedWords:
 
     Attributes:
         name: name of the task.
-        tokenizer: finds [MASK] in texts.
         corpus_tokenizer: splits it, as in the preparation of corpora.
-        longest: positions of the model.
     """
 
     name = PRETRAINING
@@ -87,11 +85,8 @@ class MaskedWords:
     def fillings(self, features: Tensors, competing: tf.Tensor, candidates: tf.Tensor, top: tf.Tensor) -> Tensors:
         """Return the likeliest pieces for each blank, ``pieces`` int32 and ``probabilities`` float32, (N, P, K).
 
-        Args:
-            features: those of a batch.
-            competing: ``(V,)`` bool, the pieces whose probabilities add up to 1.
-            candidates: ``(V,)`` bool, those that may fill a blank.
-            top: K.
+        The pieces ``competing``, ``(V,)`` bool, have probabilities that add up to 1; ``candidates``, ``(V,)`` bool, may
+        fill a blank; ``top`` is K.
         """
         scores = self._scores(features)
         shares = tf.nn.softmax(tf.where(competing, scores, scores.dtype.min))
@@ -112,9 +107,6 @@ class MaskedWords:
         """Return the fillings of each text, the likeliest first for each blank.
 
         Args:
-            predict: the model, by way of :meth:`fillings`.
-            texts: the texts, with [MASK] for each blank.
-            top: number of pieces for each blank.
             among: the only words to consider, among which the probabilities are; None: all pieces of the vocabulary.
         """
         options = self._options(top, among)
@@ -137,9 +129,7 @@ class MaskedWords:
     def log_likelihoods(self, predict: PredictorCall, sentences: Sequence[Sequence[int]]) -> np.ndarray:
         """Return the pseudo-log-likelihood of each sentence, (N,) float64, in nats.
 
-        Args:
-            predict: the model, by way of :meth:`log_probabilities`.
-            sentences: ids of each sentence's word pieces, without special tokens.
+        A sentence is the ids of its word pieces, without special tokens.
         """
         spec = self._features(max(map(len, sentences)) + 2, 1, Feature(PIECES, 1, TARGETS, self._rows))
         special = [self._settings.vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR, MASK)]
@@ -189,14 +179,8 @@ class MaskedWords:
 class MaskedPieces:
     """Reads sentences with one masked word piece each, so that a sentence is read as often as it has pieces.
 
-    Args:
-        spec: features of at least as many tokens as the longest sentence has.
-        special: ids of [PAD], [CLS], [SEP] and [MASK].
-        sentences: ids of each sentence's word pieces.
-
-    Attributes:
-        owners: ``(count,)`` the sentence of each row.
-        lengths: ``(count,)`` the tokens of each row.
+    The ``spec`` has as many tokens as the longest sentence at least; ``owners`` and ``lengths``, ``(count,)``, are the
+    sentence and the tokens of each row.
     """
 
     def __init__(self, spec: FeatureSpec, special: Sequence[int], sentences: Sequence[Sequence[int]]) -> None:
@@ -227,16 +211,7 @@ class MaskedPieces:
 
 
 def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None, precision: str = FLOAT32) -> MaskedWords:
-    """Return the model of a checkpoint that has a masked-LM head.
-
-    Args:
-        start: the checkpoint.
-        vocab_file: its vocabulary; None: the one of the checkpoint.
-        precision: number format.
-
-    Raises:
-        UserError: it has no masked-LM head, or no vocabulary.
-    """
+    """Return the model of a checkpoint, which must have a masked-LM head and a vocabulary."""
     transform = [f"{TRANSFORM}.{name}" for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")]
     missing = {WORD_BIAS, *([] if start.own else transform)} - {*start.weights, *start.neutral_weights}
     if missing:

@@ -30,8 +30,6 @@ class Mistakes(NamedTuple):
     """The errors on one set of samples.
 
     Attributes:
-        title: the set.
-        about: what the table shows.
         headings, rows: the table.
         worst_headings, worst: the worst errors, whose last cells are texts.
         points: expected and predicted numbers, to be drawn; empty unless numbers are predicted.
@@ -62,12 +60,7 @@ def class_mistakes(
 ) -> Mistakes:
     """Return the confusion matrix, and the errors of which the model was surest.
 
-    Args:
-        title: the set of samples.
-        names: names of the C classes.
-        texts: one or two of each sample.
-        labels: the expected classes, (N,).
-        probabilities: those of the classes, (N, C).
+    Labels are ``(N,)``, probabilities ``(N, C)``; each sample has one or two texts.
     """
     predictions = probabilities.argmax(axis=1)
     counts = np.zeros((len(names), len(names)), np.int64)
@@ -94,9 +87,7 @@ def label_mistakes(
 ) -> Mistakes:
     """Return the errors by label, and the labels about which the model was most wrong.
 
-    Args:
-        title, names, texts, probabilities: as in :func:`class_mistakes`.
-        labels: 1 for the labels of a sample, else 0, (N, C).
+    Labels are 1 for those of a sample, else 0, ``(N, C)``, as the probabilities.
     """
     predictions, truth = probabilities > 0.5, labels > 0
     rows: Cells = [
@@ -149,13 +140,7 @@ def tag_mistakes(
 ) -> Mistakes:
     """Return the scores of each kind of entity, or of each tag, and the sentences with most errors.
 
-    Args:
-        title: the set of sentences.
-        sentences: their words.
-        expected, predicted: the tags of their words.
-        scores: by kind, as the evaluation has them; the kind "" stands for all.
-        has_entities: whether the tags are those of entities.
-        texts: the sentences as they stand in the file; None: their words are all that it has.
+    The scores are by kind, "" for all; ``texts`` are the sentences as they stand in the file, if it has texts.
     """
     kinds = [kind for kind in scores if kind]
     columns = list(scores[kinds[0]]) if kinds else []

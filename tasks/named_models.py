@@ -14,12 +14,7 @@ MASKED_LM_FIX = f"name a run of {TASKS[PRETRAINING].program}, a BertForPreTraini
 
 
 def check_named(checkpoint: str, key: str, task: Optional[str]) -> None:
-    """Check what is known about a checkpoint by its name and its description.
-
-    Args:
-        key: the flag or function that named it, for messages.
-        task: the task that the model is for; None: whatever it was trained for.
-    """
+    """Check what a checkpoint's name and description say; messages name the flag or function ``key``."""
     check_exists(checkpoint, key)
     path = Path(checkpoint)
     trained = stated_task(path)

@@ -22,12 +22,7 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
 
     Samples that have any number of labels, by several columns or by lists, get a ``label_separator`` for predictions.
 
-    Args:
-        config: the config as files and flags give it.
-        task: a name in ``model.tasks.TASKS``; classification and sentence embedding read the user's own files.
-
-    Returns:
-        Values by dotted name, for :func:`settings.loading.resolve`.
+    The result has values by dotted name, for :func:`settings.loading.resolve`.
     """
     section, own = own_files(config, task)
     if task not in (CLASSIFICATION, SENTENCE_EMBEDDING) or own is None:

@@ -55,11 +55,7 @@ def check_paths(config: TrainingConfig, task: str) -> None:
 
 
 def check_files(config: TrainingConfig, task: str) -> None:
-    """Read the data set, which is there; for classification, the user's own files.
-
-    Args:
-        task: a name in ``model.tasks.TASKS``.
-    """
+    """Read the data set, which is there; for classification, the user's own files."""
     if config.generated_dataset:
         return
     folder = Path(config.dataset_dir or "")

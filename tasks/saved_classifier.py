@@ -40,10 +40,7 @@ def class_rows(
 ) -> Optional[List[Optional[int]]]:
     """Return the row of a checkpoint's head for each of the task's classes; see :class:`training.task.Task`.
 
-    Args:
-        start: the checkpoint.
-        benchmark: the task.
-        trains: whether the head is trained, so that rows may begin anew.
+    If the head ``trains``, rows may begin anew.
     """
     if not isinstance(start, Pretrained):
         return None
@@ -121,11 +118,7 @@ def report_rows(start: Pretrained, theirs: Sequence[str], ours: Sequence[str], r
 def rows_by_name(theirs: Sequence[str], ours: Sequence[Collection[str]]) -> List[Optional[int]]:
     """Return the index in ``theirs`` of each output, which may have several names; None unless one has such a name.
 
-    Capitals and small letters are the same, unless names differ in nothing else.
-
-    Example:
-        >>> rows_by_name(["neutral", "positive"], [("1", "Positive"), ("2", "mixed")])
-        [1, None]
+    Capitals count only if names differ in nothing else.
     """
     if len(theirs) == len(ours) and all(name in names for name, names in zip(theirs, ours)):
         return list(range(len(ours)))
@@ -172,11 +165,7 @@ def classifier_kind(settings: Mapping[str, Any]) -> Optional[str]:
 
 
 def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
-    """Return the names of a model's classes in the order of its outputs; None if they have no names.
-
-    Args:
-        settings: Hugging Face's, or the facts of a checkpoint of this project.
-    """
+    """Return a model's classes by Hugging Face's settings, or our checkpoint's facts; None if they have no names."""
     if settings.get("labels"):
         return list(settings["labels"])
     trained = TASKS.get((settings.get("config") or {}).get("glue_task") or "")

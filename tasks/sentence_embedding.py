@@ -49,10 +49,7 @@ QUERIES = 1024  # Limits the memory of cosines.
 class RankingObjective(PackObjective):
     """Mean cross-entropy of scale × cosine over the answers of a micro batch.
 
-    Args:
-        texts: K.
-        scale: factor on the cosines.
-        accuracies: whether to measure how often the right answer has the highest cosine.
+    The ``accuracies`` are how often the right answer has the highest cosine.
     """
 
     def __init__(self, texts: int, scale: float, accuracies: bool = True):
@@ -118,12 +115,7 @@ def unit_vectors(outputs: Tensors, texts: int) -> tf.Tensor:
 class SentenceEmbedding(FineTuning):
     """The task of ``run_sentence_embedding.py``; see :class:`training.task.Task`.
 
-    Attributes:
-        prompt: put before each text that is embedded alone.
-        normalizes: whether embeddings of texts are scaled to length 1.
-
-    Raises:
-        UserError: there is no vocabulary, or the data to evaluate on cannot be read; raised before training.
+    Each text that is embedded alone gets the prompt; embeddings have length 1 if it ``normalizes``.
     """
 
     name = SENTENCE_EMBEDDING

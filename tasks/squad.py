@@ -46,11 +46,7 @@ NO_ANSWER_ODDS = "null_odds.json"  # as Google's program calls it
 
 
 class Squad(FineTuning):
-    """The task of ``run_squad.py``; see :class:`training.task.Task`.
-
-    Raises:
-        UserError: there is no vocabulary, or the questions to evaluate on cannot be read; raised before training.
-    """
+    """The task of ``run_squad.py``; see :class:`training.task.Task`."""
 
     name = SQUAD
     outputs = ("start_logits", "end_logits")

@@ -104,12 +104,7 @@ class TagObjective(PackObjective):
 
 
 class TokenClassification(FineTuning):
-    """The task of ``run_token_classification.py``; see :class:`training.task.Task`.
-
-    Raises:
-        UserError: there is no vocabulary, the data cannot be read, or the model's tags have no names; raised before
-            training.
-    """
+    """The task of ``run_token_classification.py``; see :class:`training.task.Task`."""
 
     name = TOKEN_CLASSIFICATION
     outputs = ("logits",)
@@ -297,8 +292,7 @@ class TokenClassification(FineTuning):
 def label_names(start: Optional[InitialWeights], train: Optional[Sentences], generated: bool) -> List[str]:
     """Return the names of the model's outputs in order.
 
-    They are the tags of the training data, in the order of the model if it has the same tags; without training data
-    they are the model's.
+    They are the tags of the training data, in the model's order if it has the same, or else the model's.
     """
     settings = getattr(start, "settings", None) or {}
     known = as_usual(class_names(settings) or [])

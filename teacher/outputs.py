@@ -42,11 +42,7 @@ logger = logging.getLogger(__name__)
 class Taught(NamedTuple):
     """A teacher's outputs.
 
-    Attributes:
-        logits: ``(N, C)`` float32, in the order of the task's classes.
-        origin: the teacher's checkpoint.
-        identity: SHA-256 of all that decides the outputs: the teacher's weights and the texts as it reads them.
-        path: the file that keeps them.
+    The logits are ``(N, C)`` float32; ``identity`` is a SHA-256 of all that decides them: weights and texts.
     """
 
     logits: np.ndarray

@@ -30,11 +30,7 @@ def build_model(
     """Return Hugging Face's BERT for a task, converted unless ``replace_layers`` is false.
 
     Args:
-        config: contains the pipeline stages.
-        task: name of the task.
-        architecture: the model's sizes and options.
         shapes, outputs: inputs and outputs of the model, see :func:`model.blocks.assemble`.
-        set_initial_weights: sets the weights of Hugging Face's model that training starts from.
         labels: outputs of a classifier.
     """
     # Hugging Face's own layers are created on the machine if they are trained.

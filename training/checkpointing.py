@@ -45,10 +45,6 @@ DIVERGED = "diverged"
 class Saver:
     """Writes the checkpoints of a run.
 
-    Args:
-        state: the state to save.
-        seconds: function that returns the seconds of training so far.
-
     Attributes:
         position: the position at which training began, or continued after a rewind.
         writer: writes checkpoints; in processes other than the chief it only contributes to the chief's.
@@ -201,15 +197,7 @@ def rewind(context: RunContext, saver: Saver, error: DivergenceError) -> Positio
     checkpoint that was written right before the period is used only if there is no older one.
 
     When this function returns, everything that a resume needs is on disk: the checkpoint that training goes back to
-    records the batches left out, and later checkpoints are renamed.
-
-    Args:
-        context: the run.
-        saver: writes the run's checkpoints; no write may be in progress.
-        error: the divergence.
-
-    Returns:
-        The position from which training continues.
+    records the batches left out, and later checkpoints are renamed. No write may be in progress.
     """
     config, position = context.config, saver.position
     if position.rewinds >= config.max_rewinds:

@@ -71,10 +71,7 @@ def process_log(index: int) -> Iterator[None]:
 def check_processes(processes: Processes, config: TrainingConfig, data: str, precision: str) -> None:
     """Check that this process starts like the chief; otherwise they would diverge or wait for each other.
 
-    Args:
-        config: the config of this process.
-        data: a checksum of its training samples.
-        precision: the number format of its computations.
+    ``data`` is a checksum of this process' training samples.
     """
     if processes.is_single:
         return

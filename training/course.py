@@ -19,16 +19,7 @@ from utilities.metric_names import LEARNING_RATE
 class TrainingCourse(Course):
     """The course of a training from one step to its end, to a divergence, or until it is asked to stop.
 
-    Args:
-        plan: the length of the training.
-        step: updates done before.
-        optimizer: reports its learning rate.
-        reporting: measures the training, and passes logging periods to listeners, which may end it by an exception.
-        checkpoints: saves the state.
-        evaluation: evaluates the model while it trains; None: it is not evaluated.
-        request: the request to stop.
-        processes: the processes that train together; they stop at the same step.
-        clock: monotonic clock in seconds; tests replace it.
+    Listeners of the ``reporting`` may end it by an exception; all processes stop at the same step.
     """
 
     def __init__(

@@ -33,11 +33,7 @@ def make_predictor(
 
 
 def evaluate(context: RunContext, built: BuiltModel) -> Dict[str, float]:
-    """Run validation and test, if the task has them, and write ``scores.json``.
-
-    Returns:
-        The scores by name; empty in processes other than the chief.
-    """
+    """Run validation and test, and write ``scores.json``; return the scores, which only the chief has."""
     scores = context.task.evaluate(make_predictor(context, built.model), context.run.path)
     if not context.processes.is_chief:
         return {}
@@ -62,12 +58,7 @@ class Record(NamedTuple):
 
 
 def find_best_step(records: Sequence[Record], metric: str) -> Optional[int]:
-    """Return the step of the first best evaluation; None if there is none.
-
-    Example:
-        >>> find_best_step([Record(10, 0.5), Record(20, 0.7), Record(30, 0.7)], "f1")
-        20
-    """
+    """Return the step of the first best evaluation; None if there is none."""
     sign = -1 if is_loss(metric) else 1
     finite = [record for record in records if math.isfinite(record.score)]
     return max(finite, key=lambda record: sign * record.score).step if finite else None
@@ -78,10 +69,6 @@ class EvaluateWhileTraining:
 
     All of this follows from the evaluations in metrics.jsonl, so a resumed run decides as an uninterrupted one does.
     The chief of several processes evaluates and broadcasts the scores.
-
-    Args:
-        saver, checkpoints: save the state of the best evaluation.
-        reporting: leaves the time of evaluations out of the throughput.
     """
 
     def __init__(
@@ -108,10 +95,7 @@ class EvaluateWhileTraining:
             saver.keep_as_best(saver.writer.best)
 
     def catch_up(self, step: int) -> bool:
-        """Make up for an evaluation that an interruption prevented, and return whether training has ended.
-
-        A call of fixed length may have passed the step at which it was due.
-        """
+        """Make up for an evaluation that an interruption or a longer call prevented; return whether training ends."""
         if self._is_due(step, step - (self._plan.updates_per_period if self._context.platform.has_fixed_calls else 1)):
             return self._evaluate(step)
         return self._patience_is_over()
@@ -141,10 +125,7 @@ class EvaluateWhileTraining:
         return patience is not None and sum(record.step > best for record in self._records) >= patience
 
     def _evaluate(self, step: int) -> bool:
-        """Evaluate the present state, save it if it is the best one, and return whether training ends.
-
-        All processes call this at the same step.
-        """
+        """Evaluate, in all processes, save the state if it is the best one, and return whether training ends."""
         context = self._context
         local = self._scores() if context.platform.all_processes_predict else None
         scores = context.processes.decide(lambda: self._scores() if local is None else local)

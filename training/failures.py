@@ -22,11 +22,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 class CurrentRun:
-    """The run that messages name.
-
-    Attributes:
-        folder: its folder; None if there is none yet.
-    """
+    """The run that messages name."""
 
     folder: Optional[RunFolder] = None
 
@@ -40,10 +36,8 @@ class CurrentRun:
 def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun]:
     """Within the block, which contains a whole run, translate failures.
 
-    Raises:
-        UserError: a file of the run could not be written or read, or memory is exhausted.
-        ProcessLostError: another process is gone.
-        Stopped: the run was asked to stop; the exception names the run if it can be resumed.
+    A file that cannot be used, or exhausted memory, becomes a ``UserError``; a ``Stopped`` names the run if it can be
+    resumed.
     """
     current = CurrentRun()
     try:
@@ -78,9 +72,7 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
 def process_failures(processes: Processes, stop: StopRequest, current: CurrentRun) -> Iterator[None]:
     """Within the block, translate the loss of another process.
 
-    Raises:
-        ProcessLostError: another process is gone.
-        Stopped: all processes were asked to stop, which only the chief reports.
+    Only the chief reports ``Stopped``.
     """
     if processes.is_single:
         yield

@@ -50,7 +50,6 @@ class InitialWeights(Protocol):
     """Weights to start from.
 
     Attributes:
-        origin: where they come from, for the log.
         architecture: the fields of ``model.architecture.Architecture`` that the weights decide.
         vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them, if there is one.
         lower_case: whether their text was lower-cased; None if unknown.
@@ -66,8 +65,7 @@ class InitialWeights(Protocol):
     def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Set the weights of a built Hugging Face model, before its conversion.
 
-        Args:
-            head_rows: row of the head for each output of the classifier; see :class:`training.task.Task`.
+        The ``head_rows`` are those of :class:`training.task.Task`.
         """
 
 
@@ -178,14 +176,7 @@ def _data_manifest(config: TrainingConfig) -> Optional[Manifest]:
 
 
 def refuse_random_weights(start: InitialWeights, allowed: bool) -> None:
-    """Refuse to evaluate a model whose weights were loaded if some of them are random.
-
-    Args:
-        allowed: whether the config allows missing weights.
-
-    Raises:
-        UserError: the model has weights that the checkpoint lacks.
-    """
+    """Refuse to evaluate a model whose weights were loaded if some of them are random."""
     missing = start.report.missing if isinstance(start, Pretrained) else []
     if missing and not allowed:
         raise UserError(
@@ -221,7 +212,6 @@ def resolved_architecture(
     """Return the architecture to build: the config's, completed by the weights'.
 
     Args:
-        start: the weights to start from; None for random ones.
         activation: ``hidden_act``, if neither the config nor the weights set it.
 
     Raises:

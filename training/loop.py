@@ -31,11 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class LastPeriod(Listener):
-    """Remembers the last logging period.
-
-    Args:
-        seconds: seconds of training before the first one.
-    """
+    """Remembers the last logging period."""
 
     def __init__(self, seconds: float) -> None:
         self.last: Optional[Period] = None
@@ -51,12 +47,7 @@ class LastPeriod(Listener):
 
 
 class TrainingLoop:
-    """Trains a model.
-
-    Args:
-        built: the model, with the weights to start from.
-        start: the weights to start from; None: random ones.
-    """
+    """Trains a model from given weights or, without a ``start``, from random ones."""
 
     def __init__(
         self, context: RunContext, data: TrainingData, built: BuiltModel, start: Optional[InitialWeights] = None
@@ -70,14 +61,8 @@ class TrainingLoop:
     def run(self) -> Optional[Period]:
         """Train to the end of the run; with ``compile_only``, only compile.
 
-        When this method returns or raises ``Stopped``, the last state is on disk.
-
-        Returns:
-            The last logging period; None if nothing was trained.
-
-        Raises:
-            Stopped: the run was asked to stop.
-            UserError: data, disk or a divergence ended the training.
+        When this method returns the last logging period (None if nothing was trained), or raises ``Stopped`` because
+        the run was asked to stop, the last state is on disk.
         """
         context, plan, processes = self._context, self._data.plan, self._context.processes
         state = self._compile()

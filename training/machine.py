@@ -103,10 +103,7 @@ def optimizer_settings(
 ) -> OptimizerSettings:
     """Return the config's optimizer with its learning-rate schedule.
 
-    Args:
-        updates: weight updates of the whole run.
-        packing_factor: average number of samples per row of the batch.
-        matrices: the model's hidden matrices.
+    The ``packing_factor`` is the average number of samples per row of the batch.
     """
     options, rate = config.optimizer_opts, config.optimizer_opts.learning_rate
     beta_1, beta_2 = betas(config, packing_factor)

@@ -39,11 +39,7 @@ def report_command(folder: Path) -> List[str]:
 
 
 class StopWhen(Listener):
-    """Stops the run after a logging period, as a signal would.
-
-    Args:
-        until: returns whether to stop.
-    """
+    """Stops the run after a logging period, as a signal would, if ``until`` returns True."""
 
     def __init__(self, until: Callable[[Period], bool], request: StopRequest) -> None:
         self._until, self._request = until, request
@@ -54,11 +50,7 @@ class StopWhen(Listener):
 
 
 class CorruptRecords(Listener):
-    """Adds the number of corrupt records that were skipped (``data.on_corrupt``) to the history whenever it grows.
-
-    Args:
-        reader: the reader of the training data; a reader without ``corrupt_records`` skips none.
-    """
+    """Adds the number of corrupt records that were skipped (``data.on_corrupt``) to the history whenever it grows."""
 
     def __init__(self, reader: SampleReader, history: History) -> None:
         self._reader, self._history = reader, history

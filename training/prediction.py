@@ -37,10 +37,7 @@ class InterruptedEvaluation(Exception):  # noqa: N818 (not an error)
 class Predictor:
     """Runs a model over all samples of a reader, in order.
 
-    Args:
-        model: the model, which returns a dict of outputs with one row per sample.
-        batch_size: number of samples in a batch.
-        interrupted: function that returns whether to stop; called after every execution.
+    The model returns a dict of outputs with one row per sample; ``interrupted`` is called after every execution.
     """
 
     def __init__(
@@ -104,8 +101,6 @@ class PredictorByLength:
         Args:
             reader: one padded sequence in each row.
             lengths: ``(N,)`` tokens of each.
-            progress: counts the samples that have been computed.
-            options: those of this call.
 
         Returns:
             ``(N, …)``; outputs for each token are ``(N, S, …)`` for the S tokens of the longest sequence, 0 where its
@@ -154,10 +149,7 @@ class PredictorByLength:
 class PredictorCall:
     """One call of a model, by one thread: what it has computed, and how many samples were cut.
 
-    Attributes:
-        samples: number of samples that were encoded.
-        cut: number of those that were longer than the model takes.
-        lost_words: number of their words that were cut, if they are given as words.
+    ``samples`` were encoded, ``cut`` of them were longer than the model takes, and lost ``lost_words``, if known.
     """
 
     def __init__(self, predictor: PredictorByLength, progress: Optional[tqdm] = None) -> None:
@@ -189,12 +181,7 @@ Predict = Union[Predictor, PredictorCall]
 class EvaluationProgress(keras.callbacks.Callback):
     """Occasionally logs the progress and the time left.
 
-    Args:
-        samples, batches: those of the call.
-        interrupted: function that returns whether to stop.
-
-    Raises:
-        InterruptedEvaluation: after a batch, if ``interrupted`` returns true.
+    It raises an ``InterruptedEvaluation`` after a batch if ``interrupted`` returns true.
     """
 
     def __init__(self, samples: int, batches: int, interrupted: Callable[[], bool]) -> None:

@@ -44,8 +44,6 @@ class Position:
     Attributes:
         step: weight updates done.
         skipped: ascending numbers of the global batches left out after a divergence.
-        rewinds: number of rewinds after a divergence.
-        seconds: seconds of training so far.
         checkpoint: the checkpoint with the state; None if there is none yet.
     """
 
@@ -70,8 +68,6 @@ class Position:
         """Return the facts about the position for a checkpoint.
 
         Args:
-            step: weight updates done.
-            seconds: seconds of training so far.
             samples_per_update: size of the global batch; with packing, on average.
             identity: checksum of the data.
         """
@@ -102,12 +98,7 @@ class Position:
 
 
 class Resumed(NamedTuple):
-    """A run to resume, whose folders are locked.
-
-    Attributes:
-        position: the position where it resumes.
-        notes: warnings for its log.
-    """
+    """A run to resume, whose folders are locked."""
 
     run: RunFolder
     position: Position
@@ -197,10 +188,8 @@ def newest_position(
 
     Damaged checkpoints are never used; those in ``folders`` are renamed.
 
-    Args:
-        folders: locked folders in which the run's checkpoints may be; new ones will be written into the first.
-        earlier: folders of earlier configs, in which its checkpoints may be, too. They are only read, because another
-            run may be writing to them.
+    New checkpoints will be written into the first of the locked ``folders``. The ``earlier`` folders, of earlier
+    configs, are only read, because another run may be writing to them.
     """
     notes: List[str] = []
     broken = []

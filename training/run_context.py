@@ -26,12 +26,9 @@ class RunContext:
     """The objects that make up a run.
 
     Attributes:
-        run: the folder of the run.
         trained_positions: number of positions of the longest sequences that the weights are or were trained on.
         fits_data: whether ``max_seq_length`` is as long as the data need, so that it says nothing about other texts.
         position: the position in the data where training begins or resumes.
-        stop: records the signal that asks the run to stop.
-        listeners: receive the events of the run.
         started: ``time.perf_counter()`` when the program started.
     """
 
@@ -53,7 +50,6 @@ class Plan(NamedTuple):
     """The length of the training and the grouping of its updates, derived from the config and the data.
 
     Attributes:
-        updates: weight updates of the whole run.
         updates_per_period: updates of a logging period.
         micro_batches: micro batches of an update, over all replicas and processes.
         packing_factor: average number of samples per row of the batch; 1 without packing.
@@ -70,7 +66,6 @@ class TrainingData(NamedTuple):
 
     Attributes:
         plan: the plan of the training on them.
-        facts: description of the data set for the report.
         identity: checksum that identifies them when the run is resumed.
     """
 

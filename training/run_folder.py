@@ -100,20 +100,14 @@ class RunFolder:
         return config
 
     def discard_metrics_after(self, step: int) -> None:
-        """Remove the lines after ``step``, which will be trained again, from metrics.jsonl.
-
-        Lines that a killed run left incomplete are removed too.
-        """
+        """Remove the lines after ``step``, which will be trained again, and incomplete ones, from metrics.jsonl."""
         path = self.path / METRICS
         if path.exists():
             kept = [record for record in self.metrics() if record["step"] <= step]
             write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def evaluations(self, metric: str) -> List[Tuple[int, float]]:
-        """Return step and score of each evaluation in metrics.jsonl; NaN if it has no such score.
-
-        The F1 of words, now ``macro_f1``, is called ``f1`` in files of earlier versions.
-        """
+        """Return step and score of each evaluation in metrics.jsonl, also by its former name; NaN without a score."""
         former = F1 if metric == MACRO_F1 else metric
         rows = [each for each in self.metrics() if "evaluation" in each]
         scores = [(row["step"], row["evaluation"].get(metric, row["evaluation"].get(former))) for row in rows]
@@ -145,10 +139,7 @@ def config_for_files(config: TrainingConfig) -> Dict[str, Any]:
 
 
 class FolderLocks(contextlib.ExitStack):
-    """Keeps other runs out of folders until the block ends.
-
-    The locks are kernel locks on open files, so they always end with the process.
-    """
+    """Keeps other runs out of folders by kernel locks on files, until the block or the process ends."""
 
     def lock(self, folder: Path) -> None:
         """Lock an existing folder."""

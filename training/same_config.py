@@ -28,9 +28,6 @@ def differences_by_field(config: TrainingConfig, recorded: Mapping[str, Any]) ->
     The global batch may be split differently if the update stays the same: over another number of replicas, and into
     micro batches of another size unless something depends on them: dropout's masks, and the wrong answers of sentence
     embeddings. Sizes that the weights decide are those of the run.
-
-    Args:
-        recorded: the config with which the run was begun, from its files.
     """
     present = config_for_files(config)
     described: Dict[str, str] = {}
@@ -67,11 +64,7 @@ def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: 
 
 
 def changed_fields(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return all changed fields, which do not influence the outcome if :func:`check_same_config` passed.
-
-    Returns:
-        name → (before, now).
-    """
+    """Return all changed fields, name → (before, now), which :func:`check_same_config` has let pass."""
     present = config_for_files(config)
     changes = {}
     for name, leaf in leaves().items():

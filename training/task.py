@@ -31,9 +31,6 @@ class Task(Protocol):
     """Model, data, losses, evaluation and summary of one kind of training.
 
     Attributes:
-        name: name of the task.
-        labels: number of the classifier's outputs, if the model has one.
-        objective: its losses.
         head_rows: for each output of the classifier, the row of the initial weights' head that has its name, None if
             there is none; None: the outputs are in the same order, or the initial weights have no such head.
     """
@@ -53,8 +50,7 @@ class Task(Protocol):
     def build(self, platform: Platform, set_initial_weights: SetInitialWeights) -> BuiltModel:
         """Build the converted model.
 
-        Args:
-            set_initial_weights: must be called with the Hugging Face model before its weights are transferred.
+        ``set_initial_weights`` must be called with the Hugging Face model before its weights are transferred.
         """
 
     def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
@@ -65,9 +61,6 @@ class Task(Protocol):
 
         Args:
             folder: None while training, when only the scores of the validation set are needed.
-
-        Returns:
-            The scores by name; empty if the task has none.
         """
 
     def summary(self, metrics: Dict[str, float], dataset: Dict[str, Any]) -> List[str]:

@@ -84,11 +84,9 @@ class Result:
     """A run that has ended.
 
     Attributes:
-        folder: the run's folder.
         scores: the scores of the final evaluation; empty without one, and in processes other than the chief.
         history: the content of metrics.jsonl: a dict with ``step`` and ``metrics`` for each logging period, and one
             with ``step`` and ``evaluation`` for each evaluation while training.
-        model: the trained model.
     """
 
     folder: Path
@@ -106,8 +104,6 @@ def train_run(
     """Train and evaluate according to the config.
 
     Args:
-        loaded: the config and the origin of its values.
-        make_task: creates the task.
         started: ``time.perf_counter()`` when the program started.
         until: called after each logging period; the run is saved and stops, as by a signal, if it returns True.
 

@@ -51,13 +51,7 @@ class WandbRun(Listener):
     A resumed run continues the same W&B run, whose id is kept in the run folder. ``WANDB_MODE`` and W&B's other
     environment variables are honoured; without a login the mode is ``offline``.
 
-    Args:
-        folder: the run folder, in which the id and W&B's files are kept.
-        config: the config that W&B shows, without secrets.
-        project, entity, tags: as in the config; None: W&B's default.
-
-    Raises:
-        UserError: the package is not installed or too old.
+    The config is shown without secrets.
     """
 
     def __init__(

@@ -27,12 +27,7 @@ RUN_AGAIN = "run the command again: it resumes where it stopped"
 
 
 def start_command(module: str, arguments: Sequence[str]) -> str:
-    """Return a shell command that starts a module or script of this project; outside its folder, by its path.
-
-    Example:
-        >>> start_command("tasks.classify", ["--checkpoint", "runs/a", "a text"])  # doctest: +SKIP
-        "python -m tasks.classify --checkpoint runs/a 'a text'"
-    """
+    """Return a shell command that starts a module or script of this project; outside its folder, by its path."""
     path = PROJECT.joinpath(*module.split("."))
     path = path if path.is_dir() else path.with_suffix(".py")
     is_script = path.parent == PROJECT and not path.is_dir()
@@ -102,11 +97,7 @@ def completes() -> bool:
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse an argument that is not UTF-8: it is no text, and a file that names it cannot be written.
-
-    Raises:
-        UserError: there is one.
-    """
+    """Refuse an argument that is not UTF-8: it is no text, and a file that names it cannot be written."""
     for argument in arguments:
         if not is_unicode(argument):
             raise UserError(f"the argument {argument!a} is not UTF-8; write it in UTF-8, or rename the file")
@@ -135,13 +126,8 @@ def run_main(
 ) -> int:
     """Parse the arguments and run the command; an error that the user can fix is printed as one line.
 
-    Args:
-        parser: Options of the command.
-        action: The command, which returns the exit status; None means 0.
-        arguments: The command line; None: that of the process.
-
-    Returns:
-        The exit status: 2 for an error that the user can fix, 130 after Ctrl-C.
+    The action returns the exit status, None for 0. The result is 2 for an error that the user can fix, 130 after
+    Ctrl-C.
     """
     complete(parser)
     log_to_stderr()

@@ -54,7 +54,6 @@ class Gpu(NamedTuple):
     """A GPU of NVIDIA.
 
     Attributes:
-        name: of the product.
         memory: MiB.
         compute_capability: NVIDIA's version of what it can do; 7.0 has tensor cores, 8.0 fast bfloat16.
     """

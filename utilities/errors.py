@@ -21,10 +21,7 @@ class UserError(ValueError):
 class ProcessLostError(UserError):
     """Another process of the run is gone, so this one cannot continue.
 
-    Args:
-        lost: text that names the process.
-        index: number of this process.
-        run: name under which the run can be resumed; empty if it has not begun.
+    ``run`` is the name under which the run can be resumed, empty if it has not begun.
     """
 
     def __init__(self, lost: str, index: int, run: str = "") -> None:

@@ -66,9 +66,6 @@ def only_command_in(folder: Path) -> Iterator[None]:
 
     The lock is the kernel's, on the open folder: it leaves no file, and ends with the process. A file system without
     such locks, such as NFS, has none.
-
-    Raises:
-        UserError: another command works in the folder.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a file, or a folder that cannot be made, is reported by those who use it
@@ -141,12 +138,7 @@ def read_regular(path: Path, most: int = LARGEST_SETTINGS) -> bytes:
 
     A shell's own pipe is read: ``<(command)`` is ``/dev/fd/63``.
 
-    Args:
-        path: the file.
-        most: largest content, in bytes.
-
-    Raises:
-        OSError: the file cannot be read, is not a regular file, or is larger than ``most``.
+    It is an ``OSError`` if the file cannot be read, is not a regular file, or is larger than ``most`` bytes.
     """
     mode = os.stat(path).st_mode
     from_shell = stat.S_ISFIFO(mode) and str(path).startswith("/dev/fd/")
@@ -160,11 +152,7 @@ def read_regular(path: Path, most: int = LARGEST_SETTINGS) -> bytes:
 
 
 def sha256(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file, which is read in parts.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the hexadecimal SHA-256 of a file, which is read in parts."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         for part in iter(lambda: file.read(1 << 20), b""):
@@ -208,11 +196,7 @@ def append_json_line(path: Path, content: Dict[str, Any]) -> None:
 
 
 def read_json_lines(path: Path) -> List[Optional[Dict[str, Any]]]:
-    """Return the objects of a file with one per line, and None for each other line, such as an incomplete one.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the objects of a file with one per line, and None for each other line, such as an incomplete one."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     return [_parsed(line) for line in lines if line.strip()]
 
@@ -232,13 +216,6 @@ def _parsed(line: str) -> Optional[Dict[str, Any]]:
 
 
 def check_new_folder(folder: Path, key: str) -> None:
-    """Refuse a folder to write that has content, or is a file.
-
-    Args:
-        key: the flag that named it, for the message.
-
-    Raises:
-        UserError: it exists and is not empty.
-    """
+    """Refuse a folder to write, named by the flag ``key``, that has content, or is a file."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{key}: {folder} exists and is not empty; name another folder")

@@ -23,13 +23,7 @@ def progress_bar(total: Optional[int], label: str, unit: str = "B", delay: float
 
     Args:
         total: Sum of all amounts that ``update`` gets; None if it is not known.
-        label: The name of the work, shown first.
-        unit: The unit of the total.
         delay: Seconds before it is shown for the first time.
-
-    Example:
-        >>> with progress_bar(100, "reading", "B") as progress:
-        ...     _ = progress.update(40)
     """
     if unit != "B":
         unit = f" {unit}"
@@ -53,12 +47,7 @@ class _LogLines:
 
 
 class Waiting:
-    """Logs at intervals that work goes on whose progress cannot be measured, from :meth:`start` to :meth:`stop`.
-
-    Args:
-        what: the work, such as "reading the weights".
-        seconds: time between two lines.
-    """
+    """Logs at intervals that work goes on whose progress cannot be measured, from :meth:`start` to :meth:`stop`."""
 
     def __init__(self, what: str, seconds: float = LINE_SECONDS) -> None:
         self._what, self._seconds = what, seconds

@@ -77,12 +77,7 @@ PYTHON_WARNINGS = "py.warnings"  # the logger of logging.captureWarnings
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a value with this name is secret.
-
-    Example:
-        >>> [is_secret_name(name) for name in ("WANDB_API_KEY", "totals.tokens", "hubToken")]
-        [True, False, True]
-    """
+    """Return whether a value with this name is secret."""
     return name != _WORKING_FOLDER and bool(_NAME.search(_CAMEL.sub("_", name)))
 
 

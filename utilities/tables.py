@@ -45,9 +45,6 @@ def read_table(path: Path) -> Iterator[Line]:
     Semicolons or tabs may stand for the commas, as Excel writes them where the comma is the decimal mark. In TSV a
     quotation mark is a character like any other, and texts that are quoted as in CSV are refused. JSON Lines may also
     be one array.
-
-    Raises:
-        UserError: the file cannot be read, or is not in this format; the message names file, line and fix.
     """
     read_rows = FORMATS.get(path.suffix.lower())
     if read_rows is None:
@@ -103,7 +100,6 @@ def tab_separated_rows(
     """Yield the rows of a tab-separated file without quoting; only a line feed ends a line.
 
     Args:
-        header: the columns, if the file does not begin with them.
         broken_lines: whether to yield lines that lack columns, without a row, instead of raising an error.
     """
     lines = _text_lines(path)
@@ -185,11 +181,7 @@ FORMATS: Dict[str, Callable[[Path], Iterator[Line]]] = {
 
 
 def check_columns(path: Path, columns: Sequence[str]) -> None:
-    """Check that the first row of a file has these columns.
-
-    Raises:
-        UserError: the file cannot be read, has no rows, or lacks a column.
-    """
+    """Check that the first row of a file has these columns."""
     first = next(iter(read_table(path)), None)
     if first is None or first.row is None:
         raise UserError(f"{path}: has no rows, at most a header; add rows, or name another file")
@@ -199,11 +191,7 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
 
 
 def has_lists(path: Path, column: str) -> bool:
-    """Return whether the first value of a column is a list, or one that is written as text.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
+    """Return whether the first value of a column is a list, or one that is written as text."""
     cells = (row.get(column) for _, row in read_table(path) if row is not None)
     return isinstance(_listed_values(next((cell for cell in cells if cell not in (None, "")), None)), list)
 
@@ -270,11 +258,7 @@ def _listed_values(value: Any) -> Any:
 
 
 def check_flags(path: Path, columns: Sequence[str]) -> None:
-    """Check that columns have 0 and 1 only.
-
-    Raises:
-        UserError: the file cannot be read, or a cell has something else.
-    """
+    """Check that columns have 0 and 1 only."""
     for number, row in read_table(path):
         for column in columns:
             value = (row or {}).get(column)
@@ -379,9 +363,6 @@ def read_lines(path: Path, newline: str = "\n") -> Iterator[str]:
 
     Args:
         newline: as ``open`` takes it; by default, only a line feed ends a line.
-
-    Raises:
-        UserError: as :func:`read_text` does.
     """
     try:
         with open(path, "rb") as binary:

@@ -23,12 +23,7 @@ def run_folders(folder: Path) -> Optional[List[Path]]:
 def model_folder(folder: Path, key: str) -> Path:
     """Return the Hugging Face folder in the folder of ``run_from_text.py``, or any other folder as it is.
 
-    Args:
-        folder: As it is now; it may have been renamed.
-        key: Config key or flag that named it, for messages.
-
-    Raises:
-        UserError: The command has not ended yet.
+    The folder may have been renamed. It is a ``UserError`` if the command has not ended yet.
     """
     runs = run_folders(folder)
     if runs is None:

@@ -50,11 +50,7 @@ _TRAINED = {facts.hugging_face: Head(facts.hugging_face, facts.pipeline) for fac
 
 
 def _choose_head(names: Collection[str], architectures: Sequence[str] = ()) -> Head:
-    """Return the kind of model that weights with these PyTorch names belong to.
-
-    ``architectures``, the classes that the weights' own config names, decide between heads whose weights have the same
-    names, such as those of tokens and of sequences.
-    """
+    """Return the kind of model with these PyTorch names; the config's classes decide between heads that look alike."""
     if f"{SPAN_HEAD}.weight" in names:
         return _TRAINED["BertForQuestionAnswering"]
     if f"{CLASSIFIER}.weight" in names:
@@ -66,14 +62,7 @@ def _choose_head(names: Collection[str], architectures: Sequence[str] = ()) -> H
 
 
 class Exported(NamedTuple):
-    """The weights to write.
-
-    Attributes:
-        arrays: the arrays by PyTorch's names.
-        rows: number of rows of the word table.
-        head: the kind of model.
-        notes: notes on the weights for users of the model.
-    """
+    """The weights to write by PyTorch's names, the rows of the word table, and notes for users of the model."""
 
     arrays: Dict[str, np.ndarray]
     rows: int
@@ -84,11 +73,7 @@ class Exported(NamedTuple):
 def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only: bool) -> Exported:
     """Return the arrays of a checkpoint for Hugging Face's PyTorch class.
 
-    Args:
-        start: the checkpoint.
-        vocabulary: its ``vocab.txt``, if it has one. The tables of a model of this project are cut to its pieces; those
-            of other models are not changed.
-        encoder_only: whether to leave out the heads.
+    Tables of a model of this project are cut to the pieces of its vocabulary; others are not changed.
     """
     weights = {**start.neutral_weights, **start.weights}
     if encoder_only:

@@ -109,10 +109,7 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
 
 
 def _figures(start: Pretrained, run: RunData) -> Dict[str, Any]:
-    """Return the metrics of the last logging period before a checkpoint, and the scores if they are the checkpoint's.
-
-    A run's scores are those of its best checkpoint or, without evaluation while training, of its last one.
-    """
+    """Return the last metrics before a checkpoint, and the run's scores if they are the checkpoint's."""
     step = start.settings.get("step", 0)
     periods = [period for period in run.periods if period["step"] <= step]
     figures: Dict[str, Any] = {}

@@ -44,13 +44,7 @@ WriteMore = Callable[[Path, Head, Mapping[str, Any]], List[str]]
 
 
 class Outcome(NamedTuple):
-    """The result of an export.
-
-    Attributes:
-        head: the kind of model.
-        origin: the origin of its weights.
-        notes: notes on the weights for users of the model.
-    """
+    """The result of an export."""
 
     head: Head
     origin: str
@@ -72,11 +66,7 @@ def export(
         output: folder, which must be empty if it exists.
         vocabulary: ``vocab.txt``, ``tokenizer.json`` or a folder with one; None: the one of the checkpoint.
         lower_case: whether text is lower-cased; None: as the checkpoint says.
-        encoder_only: leave out the heads.
         more: write further forms of the model into the folder.
-
-    Raises:
-        UserError: the checkpoint cannot be read or has no Hugging Face form, or the folder cannot be written.
     """
     check_new_folder(output, OUTPUT)
     start = open_pretrained(checkpoint, CHECKPOINT)

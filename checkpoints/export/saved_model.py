@@ -40,11 +40,7 @@ _OUTPUTS = {
 def write_saved_model(folder: Path, head: Head, trained: Mapping[str, Any]) -> List[str]:
     """Write the model of an exported folder into its subfolder ``saved_model/1``; return notes on it.
 
-    Args:
-        folder: the exported folder.
-        head: the kind of model.
-        trained: fields of :class:`model.architecture.Architecture` that the checkpoint decides; those of the layers'
-            parts leave out the weights that the export adds for Hugging Face, such as biases of zeros.
+    ``trained`` are the fields of the architecture that the checkpoint decides, without what the export adds.
     """
     written = open_pretrained(str(folder), FLAG)
     settings = embedding_settings(written) if head is EMBEDDING else None

@@ -69,11 +69,7 @@ def _open_pytorch(path: Path) -> Weights:
 
 
 def _open_hdf5(path: Path) -> Weights:
-    """Open a ``tf_model.h5``.
-
-    Keras saves a whole model as one group for each layer, with the weights by variable name in it; Transformers saves a
-    model in several files by variable name alone.
-    """
+    """Open a ``tf_model.h5``: variables by name, in a group for each layer if the model is in one file."""
     weights: Weights = {}
 
     def visit(name: str, item: Any) -> None:
@@ -148,12 +144,7 @@ def _find_format(path: Path) -> Optional[Format]:
 
 
 def open_tensorflow(prefix: Path, integers: bool = False) -> Weights:
-    """Return the weights of a TensorFlow checkpoint by variable name or by path in the object graph.
-
-    Args:
-        prefix: the checkpoint's path without ``.index``.
-        integers: whether to return the integer arrays instead of the floating-point ones.
-    """
+    """Return the floating-point, or the integer, arrays of a TensorFlow checkpoint by variable name or object path."""
     _refuse_missing_shards(prefix)
     with readable(str(prefix)):
         reader = tf.train.load_checkpoint(str(prefix))

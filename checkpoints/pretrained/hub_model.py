@@ -21,11 +21,7 @@ def is_model_name(text: str) -> bool:
 
 
 def fetch(name: str, key: str) -> Path:
-    """Return the folder of the files that a model needs, fetched or, if the network is down, from the cache.
-
-    Raises:
-        UserError: there is no such model, or the site cannot be reached and the cache does not have the model.
-    """
+    """Return the folder of the files that a model needs, fetched or, if the network is down, from the cache."""
     import huggingface_hub
     from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
 

@@ -108,10 +108,7 @@ def count_word_pieces(vocabulary: Path) -> int:
 
 
 def find_lower_case(folder: Path, files: TokenizerFiles) -> Optional[bool]:
-    """Return whether a model was trained on lower-cased text; None if unknown.
-
-    The answer is in Hugging Face's files or in the name of Google's folder.
-    """
+    """Return whether text was lower-cased, by Hugging Face's files or the name of Google's folder; None if unknown."""
     lower_case = files.lower_case
     if lower_case is None and (folder / GOOGLE_CONFIG).is_file():
         name = folder.resolve().name.lower()

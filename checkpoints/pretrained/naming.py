@@ -27,15 +27,7 @@ def is_remote(name_or_path: str, key: str) -> bool:
 
 
 def check_exists(name_or_path: str, key: str) -> None:
-    """Refuse the path of a checkpoint where there is nothing.
-
-    Args:
-        name_or_path: see :func:`checkpoints.pretrained.opening.open_pretrained`.
-        key: config key or flag that named it, for messages.
-
-    Raises:
-        UserError: there is no such folder or file.
-    """
+    """Refuse the path of a checkpoint, named by a config key or flag, where there is nothing."""
     path = Path(name_or_path)
     if not (path.exists() or Path(f"{weights_prefix(path)}.index").is_file() or is_remote(name_or_path, key)):
         raise UserError(f"{key}: there is no folder or file {path}; correct the path")
@@ -52,9 +44,5 @@ def stated_task(path: Path) -> Optional[str]:
 
 
 def chosen_folder(path: Path, key: str) -> Path:
-    """Return the folder of the checkpoint that a run, whose task is stated, is opened with.
-
-    Raises:
-        UserError: no checkpoint is intact.
-    """
+    """Return the folder of the checkpoint that a run, whose task is stated, is opened with; one must be intact."""
     return find_checkpoint(path, key).folder

@@ -57,11 +57,7 @@ _MODEL_GARDEN = "layer_with_weights-"  # in the names of Keras models that tenso
 class OwnWeights(NamedTuple):
     """The content of a checkpoint.
 
-    Attributes:
-        weights: by PyTorch's names.
-        unknown: names in the file that do not belong to any model of this version.
-        task: the task that was trained.
-        merged: whether query, key and value were one matrix.
+    Names in the file that belong to no model of this version are ``unknown``.
     """
 
     weights: Weights
@@ -123,9 +119,7 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
 def origins_of_saved(task: str, saved: Sequence[str]) -> Dict[str, List[Name]]:
     """Return PyTorch's names of what each saved weight was made of; names of no weight of the task are left out.
 
-    Args:
-        task: the task that was trained.
-        saved: names of weights in a checkpoint of this project, ``hid_0/layer/attention/qkv/kernel``.
+    Saved names are such as ``hid_0/layer/attention/qkv/kernel``.
     """
     origins: Dict[str, Sequence[Name]] = {}
     for variant in _VARIANTS:
@@ -228,9 +222,6 @@ def neutral_weights(weights: Weights, layer_norm_eps: float, has_masked_lm: bool
 
     Args:
         weights: the model's weights, with the whole encoder.
-        layer_norm_eps: ε of the model's LayerNorms.
-        has_masked_lm: whether the model has a masked-LM head.
-        hidden_act: the model's activation.
 
     Returns:
         Only the weights that ``weights`` lacks, without the transform if γ is too small to divide by, or if the

@@ -38,7 +38,6 @@ class LoadReport:
     """Which weights were loaded, and which were not, by PyTorch's names.
 
     Attributes:
-        loaded: number of weights taken from the checkpoint.
         missing: weights of the model that the checkpoint lacks; they stay random.
         extra: weights of the checkpoint that the model does not have.
         padded: log lines about tables of word pieces that were lengthened or cut, with both lengths.
@@ -70,9 +69,7 @@ class LoadReport:
 class OptimizerState(NamedTuple):
     """What an optimizer has to know to continue, besides the weights.
 
-    Attributes:
-        updates: weight updates done.
-        first, second: both moments of each weight, in float32, by PyTorch's names.
+    Both moments of each weight are in float32, by PyTorch's names.
     """
 
     updates: int
@@ -85,7 +82,6 @@ class Pretrained:
     """The weights that a run starts from, of any origin; see :class:`training.initial_weights.InitialWeights`.
 
     Attributes:
-        origin: where the weights come from, for messages.
         weights: by PyTorch's names.
         architecture: fields of :class:`model.architecture.Architecture` that the weights decide.
         vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them; it also determines how many rows of
@@ -96,10 +92,7 @@ class Pretrained:
         neutral_weights: weights that the model was trained without, with values that change nothing.
         unknown: other names in the file.
         settings: Hugging Face's or Google's config, or the facts of a checkpoint of this project.
-        own: whether this project wrote the checkpoint.
-        folder: the folder of its files.
         state: the optimizer's state, of a checkpoint of Graphcore's published program; None: not known.
-        key: config key or flag that named it, for messages.
         allow_missing: let encoder weights that are missing start from random numbers.
         changes: log lines about changes of the weights since.
         report: the report of the last :meth:`set_initial_weights`.
@@ -135,7 +128,6 @@ class Pretrained:
         """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.
 
         Args:
-            source: the model.
             head_rows: for each output of a classifier, its row in these weights; None: it starts from random numbers.
                 Without them, the outputs are in the same order.
 
@@ -218,11 +210,7 @@ def _chosen_rows(weight: Weight, rows: Sequence[Optional[int]], initial: np.ndar
 
 
 def without_other_head(start: Pretrained, task: str) -> Pretrained:
-    """Return weights without the classifier of another task, which would pass for that of ``task`` by its name.
-
-    Args:
-        task: the task that will be trained or evaluated; the task of the weights is in their settings, if it is known.
-    """
+    """Return weights without the classifier of another task, which would pass for that of ``task`` by its name."""
     names = [name for name, facts in TASKS.items() if facts.hugging_face in start.classes]
     if not names or task in names:
         return start
@@ -251,7 +239,6 @@ def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:
     into before.
 
     Args:
-        start: the weights, whose vocabulary is known.
         path: the vocabulary of the data; if it does not begin with theirs, a warning is logged, and they are returned
             unchanged.
 
@@ -284,10 +271,8 @@ def with_repeated_positions(start: Pretrained, length: int) -> Pretrained:
     """Return weights in which the vectors of positions that they were not trained on are copies of trained ones.
 
     A model that meets random vectors at these positions forgets much of what it has learned. Position 0 is not copied,
-    because [CLS] is always there, nor is the last trained position, where [SEP] nearly always is.
-
-    Args:
-        length: number of positions that are needed; the weights are returned unchanged if they were trained on as many.
+    because [CLS] is always there, nor is the last trained position, where [SEP] nearly always is. Weights that were
+    trained on ``length`` positions are returned unchanged.
     """
     trained, table = start.trained_positions, start.weights.get(POSITION_TABLE)
     if trained is None or table is None or not 2 < trained < length:
@@ -320,8 +305,6 @@ def resize_vocabulary(weight: Weight, rows: int, vocabulary: Optional[Path], ori
     Args:
         weight: the table or the bias of the words, with any number of rows.
         rows: the required number of rows.
-        vocabulary: the ``vocab.txt`` of the weights.
-        origin: their origin, for messages.
     """
     value = weight.value()
     if rows >= len(value):

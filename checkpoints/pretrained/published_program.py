@@ -63,12 +63,7 @@ def is_published(arrays: Weights) -> bool:
 
 
 def published_checkpoint(arrays: Weights, integers: Weights) -> PublishedCheckpoint:
-    """Return the weights and the optimizer's state.
-
-    Args:
-        arrays: the floating-point arrays of a checkpoint by their paths in the object graph.
-        integers: its integer arrays.
-    """
+    """Return the weights and the optimizer's state."""
     floats = {name[: -len(VARIABLE)]: array for name, array in arrays.items() if name.endswith(VARIABLE)}
     kinds: Dict[str, Weights] = {"": {}, "m": {}, "v": {}}
     for name, array in floats.items():

@@ -147,11 +147,7 @@ def _unpickled(data: bytes) -> Any:
 
 
 def _check_instructions(data: bytes) -> None:
-    """Refuse the instructions that evade ``find_class`` or that make the unpickler use much memory.
-
-    EXT instructions use functions from the registry of ``copyreg``, without a lookup if they are cached. PUT
-    instructions reserve memory for every number up to their own. Nested tuples are hashed by recursion in C.
-    """
+    """Refuse the instructions that evade ``find_class`` (EXT), use much memory (PUT) or nest tuples too deeply."""
     tuples = 0
     for instruction, argument, _ in pickletools.genops(data):
         if instruction.name.startswith("EXT"):

@@ -35,7 +35,6 @@ class EmbeddingSettings(NamedTuple):
 
     Attributes:
         pooling: ``mean`` or ``cls``.
-        normalize: whether embeddings are scaled to length 1.
         length: tokens of a text at most; None if unknown.
     """
 
@@ -45,12 +44,7 @@ class EmbeddingSettings(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """What is put before each text.
-
-    Attributes:
-        text: the prompt; empty if there is none.
-        is_pooled: whether its tokens are pooled as those of the text are.
-    """
+    """What is put before each text; its tokens may be pooled as those of the text are."""
 
     text: str = ""
     is_pooled: bool = True
@@ -163,12 +157,7 @@ def _prompts(start: Pretrained) -> _Prompts:
 def embedding_prompt(start: Pretrained, name: Optional[str] = None) -> Prompt:
     """Return what a model of sentence-transformers puts before each text.
 
-    Args:
-        start: the checkpoint.
-        name: name of one of the model's prompts, or ``none``; None: its default prompt, if it has one.
-
-    Raises:
-        UserError: there is no such prompt.
+    ``name`` is that of one of the model's prompts, or ``none``; None: its default prompt, if it has one.
     """
     settings = _prompts(start)
     prompts = settings.prompts or {}

@@ -40,7 +40,6 @@ class Weight:
 
     Attributes:
         shape: the array's shape, known without reading it.
-        read: function that reads the array.
         location: the file and the array's name in it, for error messages.
     """
 
@@ -94,8 +93,7 @@ Rule = Callable[[str], Optional[Name]]
 def from_pytorch(name: str) -> Optional[Name]:
     """Normalize Hugging Face's PyTorch names of all versions: without ``bert.``, or with ``gamma`` and ``beta``.
 
-    Returns:
-        None for a buffer, which is not a weight.
+    The result is None for a buffer, which is not a weight.
     """
     parts = _WRAPPERS.sub("", name, count=1).split(".")
     if parts[-1] in _BUFFERS:
@@ -124,8 +122,7 @@ def from_google(name: str) -> Optional[Name]:
     The output weights of heads are (out, in) in these files too; they are ``cls/seq_relationship`` for next sentences,
     ``cls/squad`` for spans, and without scope for the classifier.
 
-    Returns:
-        None for names that do not belong to BERT, such as the step.
+    The result is None for names that do not belong to BERT, such as the step.
     """
     name = name.replace("cls/squad/", "qa_outputs/").replace("cls/predictions/output_bias", "cls/predictions/bias")
     parts = re.sub(r"/layer_(\d+)/", r"/layer/\1/", name).split("/")
@@ -169,8 +166,7 @@ def named_classes(architectures: Any) -> List[str]:
 def with_head_name(weights: Weights, architectures: Any) -> Weights:
     """Add the head's name to its weights; Transformers leaves it out of TensorFlow's safetensors.
 
-    Args:
-        architectures: Hugging Face's classes from the model's config.
+    The ``architectures`` are the classes that the model's config names.
     """
     heads = {
         "BertForQuestionAnswering": SPAN_HEAD,

@@ -131,13 +131,7 @@ NOUN_MARKS, PRONOUN_MARKS = ("_", "_"), ("[", "]")
 
 
 def marked_spans(row: Row) -> Tuple[str]:
-    """Return WSC's text with the noun between underscores and the pronoun in brackets.
-
-    Example:
-        >>> target = {"span1_text": "床", "span1_index": 1, "span2_text": "它", "span2_index": 3}
-        >>> marked_spans({"text": "在床上它响了", "target": target})
-        ('在_床_上[它]响了',)
-    """
+    """Return WSC's text with the noun in underscores and the pronoun in brackets, such as ``在_床_上[它]响了``."""
     text = text_field(row, "text")
     target = typed_field(row, "target", dict, "an object")
     marks: List[Tuple[int, int, str]] = []

@@ -68,7 +68,6 @@ def text_features(
     """Tokenise samples and truncate the longest text of a sample first (Devlin et al.'s ``run_classifier``).
 
     Args:
-        texts: the texts of each sample, one or two; any number if they are ``separate``.
         separate: whether each text is a row of its own, [CLS] a [SEP], so that there are N·K rows. All texts of a
             sample together still have at most S tokens.
     """
@@ -98,8 +97,7 @@ def _encoded(tokenizer: Tokenizer, texts: List[str]) -> List[List[int]]:
 def kept_lengths(lengths: np.ndarray, limit: int) -> np.ndarray:
     """Return how many pieces of each text, of ``lengths`` (N, K), are kept: at most ``limit`` of a sample.
 
-    Pieces are removed one by one from the end of the longest text, until the sample fits. Of texts that are equally
-    long, the last one is shortened first.
+    They are removed one by one from the end of its longest text, or of the last one of equally long texts.
 
     Example:
         >>> kept_lengths(np.array([[9, 2], [9, 8], [3, 9]]), limit=7).tolist()

@@ -95,11 +95,6 @@ def held_out(fraction: float, seed: int, selected: bool) -> Part:
 
     The same fraction of each class is held out, rounded down, so that each has rows to train on. Scores have no
     classes; of several labels, the rarest is the class of a row.
-
-    Args:
-        fraction: share of the rows, 0 to 1.
-        seed: seed of the choice.
-        selected: whether to choose the rows that are held out.
     """
 
     def part(labels: np.ndarray) -> np.ndarray:

@@ -43,11 +43,8 @@ class Examples(NamedTuple):
     """The samples of one split.
 
     Attributes:
-        texts: the one or two texts of each sample.
         labels: ``(N,)``, int32 classes or float32 scores; ``(N, C)``, int32, 1 for the labels that a sample has; None
             for test data.
-        ids: the benchmark's numbers of the samples in submissions.
-        origin: the file or data set that they were read from.
     """
 
     texts: List[Tuple[str, ...]]
@@ -67,9 +64,6 @@ def read_split(
 
     Returns:
         The samples; None if the split is optional and absent.
-
-    Raises:
-        UserError: there is no data, or a row cannot be used; the message names file, line, field and fix.
     """
     if task.benchmark == OWN:
         return _own_split(task, split, dataset_dir or Path(), with_labels)
@@ -97,23 +91,12 @@ def read_split(
 
 
 def read_unlabelled(task: BenchmarkTask, path: Path) -> Examples:
-    """Return the texts of a user's table, in the columns of the task's own files; labels are not read.
-
-    Raises:
-        UserError: the file cannot be read, or a row cannot be used; the message names file, line, field and fix.
-    """
+    """Return the texts of a user's table, in the columns of the task's own files; labels are not read."""
     return _collect(task, read_table(path), str(path), with_labels=False)
 
 
 def check_own_file(path: Path, section: str) -> None:
-    """Refuse the path of a user's own file where there is none.
-
-    Args:
-        section: the section of the config that names it.
-
-    Raises:
-        UserError: there is no such file.
-    """
+    """Refuse the path of a user's own file, named in a ``section`` of the config, where there is none."""
     if not path.is_file():
         flags = f"--{section.replace('_', '-')}.train-file, .validation-file, .test-file; dataset_dir is their folder"
         raise UserError(f"{section}: there is no file {path}; correct its path ({flags})")
@@ -256,11 +239,7 @@ def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
 
 
 def find_folder(dataset_dir: Path, task: BenchmarkTask) -> Path:
-    """Return the folder of a benchmark's task: ``dataset_dir``, or the one that the archive makes inside it.
-
-    Raises:
-        UserError: neither has the task's files.
-    """
+    """Return the folder of a task, ``dataset_dir`` or the one that the archive makes inside it, that has its files."""
     names = [file.name for split in (task.train, *task.validation, *task.test) for file in split.files]
     for folder in (*(dataset_dir / name for name in task.folders), dataset_dir):
         if any((folder / name).is_file() for name in names):

@@ -52,7 +52,6 @@ class SourceFile:
     """A file that may contain a split.
 
     Attributes:
-        name: path inside the task's folder.
         header: the columns, if the file does not begin with them.
         keep: chooses the rows, if the file also contains those of another split.
     """
@@ -67,11 +66,10 @@ class Split:
     """Training, validation or test data.
 
     Attributes:
-        files: the files that may contain it; the first that exists is used.
+        files: the first that exists is used.
         hub: name in the ``datasets`` library; None if the library does not have it.
         title: distinguishes several splits of one kind, such as "mismatched"; else empty.
         submission: name of the file of predictions; test data only.
-        optional: whether the file may be absent.
         part: chooses the rows, if only a part of the user's own file is used.
     """
 
@@ -91,14 +89,12 @@ class BenchmarkTask:
         name: value of ``glue_task``; for own data, the name of the training file.
         benchmark: GLUE (tab-separated files), CLUE (JSON lines) or OWN (any of these, or CSV).
         folders: names that the benchmark's archives give the task's folder.
-        is_pair: whether a sample has two texts.
         labels: the classes in the order of the model's outputs; empty for a regression.
         metrics: names from ``scoring.METRICS``; the first is the main one.
         hub: data set and configuration in the ``datasets`` library.
         hub_fields: fields that have another name there: name in the benchmark's own files → name in the library.
         undecided: label values of rows on which annotators did not agree; training and validation leave these out.
         broken_lines: whether the benchmark's own files have lines that lack fields; these are left out.
-        score_range: lowest and highest score of a regression.
         section: section of the config that describes the user's own files.
         separator: separates the labels of a row, if it may have any number of them; None if it has one class.
         label_columns: whether each label has a column of 0 and 1, of its name.
@@ -158,8 +154,7 @@ def text_field(row: Row, name: str) -> str:
 def typed_field(row: Row, name: str, kind: type, what: str, within: str = "") -> Any:
     """Return the value of a field, which must be ``what``; ``within`` is the beginning of its name in a message.
 
-    Raises:
-        FieldError: it is missing, or of another type.
+    If it is not, or is missing, this raises a ``FieldError``.
     """
     value = row.get(name)
     if type(value) is kind:  # true is no number

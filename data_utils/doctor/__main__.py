@@ -64,12 +64,7 @@ class DataSet:
 
 
 def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
-    """Examine a folder without reading all of its records.
-
-    Args:
-        folder: The folder of the record files.
-        vocabulary_file: The vocabulary; None: the one in the folder.
-    """
+    """Examine a folder without reading all of its records; its own vocabulary is used if none is named."""
     files = list_record_files(folder)
     wrong: list[str] = []
     notes: list[str] = []

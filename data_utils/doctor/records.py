@@ -48,7 +48,6 @@ class Checker:
     """Checks the records of a file and counts them. Picklable.
 
     Attributes:
-        spec: the features of the records.
         special: ids of [PAD], [UNK], [CLS], [SEP] and [MASK]; None if they are not known.
         may_mask_nothing: whether a row may have no masked token: whole words are masked, and none is short enough.
     """

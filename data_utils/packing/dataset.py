@@ -65,19 +65,8 @@ def pack_dataset(
     Args:
         input_folder: pre-training records, with or without manifest and index files.
         max_sequences_per_pack: N, or ``"max"`` for as many as fit.
-        algorithm: the planning algorithm; see :func:`data_utils.packing.plan_packing`.
         max_seq_length: S, tokens of a pack; None: those of a record.
         max_predictions_per_pack: P, masked positions of a pack; see :func:`choose_max_predictions`.
-        seed: determines the choice among records of equal length and the order of the packs.
-        workers: where the work is done; the output does not depend on them.
-        overwrite: whether another data set in the output folder may be replaced.
-
-    Returns:
-        The path of the packs' manifest.
-
-    Example:
-        >>> pack_dataset(Path("data/128"), Path("data/128-packed"), 3)  # doctest: +SKIP
-        PosixPath('data/128-packed/manifest.json')
     """
     if output.exists() and input_folder.exists() and output.samefile(input_folder):
         raise UserError(f"--output {output}: is the input; choose another folder")
@@ -231,12 +220,6 @@ def choose_max_predictions(
     therefore has as many masked positions as a full sequence, plus at most one for each of its sequences: P = Q·S/L +
     N, the published choice (20 becomes 23 at three sequences, 76 becomes 79), or S if that is less. If a pack needs
     more, P is increased, because no masked position may be lost.
-
-    Args:
-        shape: L and Q of the records.
-        needed: the largest number of masked positions in a pack.
-        held_out: the largest number in a pack of held-out records, which has the same P.
-        requested: the user's choice of P, if there is one.
     """
     most = max(needed, held_out)
     if requested is not None:

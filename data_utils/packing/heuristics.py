@@ -17,13 +17,7 @@ Pack = Tuple[int, ...]
 def longest_first(counts: Sequence[int], max_sequences: int, prefer_full: bool) -> Dict[Pack, int]:
     """Put each sequence, longest first, into the pack that it fills best (LPFHP) or that has the most space (SPFHP).
 
-    Args:
-        counts: ``counts[i]`` sequences of length i + 1, with an entry for each length up to that of a pack.
-        max_sequences: limit on the sequences in a pack.
-        prefer_full: whether to choose the pack with the least sufficient space, as LPFHP does.
-
-    Returns:
-        Packs, longest sequence first, and how often each is used.
+    The result is the packs, longest sequence first, and how often each is used.
     """
     size = len(counts)
     groups: Dict[int, List[Tuple[int, Pack]]] = {}  # space left → groups of equal packs, the newest last

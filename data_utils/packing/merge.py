@@ -56,8 +56,7 @@ class Layout(NamedTuple):
 def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:
     """Return the number of real tokens of each sequence in ``input_mask`` (R, L), int64 (R,).
 
-    Raises:
-        ValueError: a sequence is empty, or has padding between its tokens.
+    A sequence that is empty, or has padding between its tokens, is a ``ValueError``.
     """
     good = is_one_sequence(input_mask)
     if not good.all():
@@ -129,10 +128,7 @@ def _scatter_tokens(layout: Layout, values: np.ndarray, max_seq_length: int) -> 
 
 
 def _scatter_sequences(layout: Layout, values: np.ndarray, length: int) -> np.ndarray:
-    """Return (M, N·C), N·C = ``length``, from C values for each sequence, (T, C), or from one, (T,).
-
-    The values are 0 if a pack has fewer than N sequences.
-    """
+    """Return (M, N·C), N·C = ``length``, from (T, C) or (T,); values are 0 if a pack has fewer than N sequences."""
     values = values.reshape(len(values), -1)
     packed = np.zeros((layout.count, length // values.shape[1], values.shape[1]), values.dtype)
     packed[layout.packs, layout.slots] = values

@@ -35,7 +35,6 @@ class PackingPlan:
 
     Attributes:
         packs: different packs, the most used first; each is the lengths of its sequences, longest first.
-        repeats: how often each pack is used.
         max_sequence_length: tokens in a pack, padding included.
         fewest_packs: a lower bound on the number of packs of any plan for these sequences, from the numbers of tokens
             and sequences, or as the algorithm has proven.
@@ -87,9 +86,6 @@ def plan_packing(
         counts: ``counts[i]`` sequences of length i + 1; a sequence or an array of whole numbers.
         max_sequences_per_pack: ``"max"`` for as many as fit.
         algorithm: one of ``ALGORITHMS``: ``spfhp`` and ``lpfhp`` as published (arXiv 2107.02027).
-
-    Returns:
-        A plan in which every sequence has exactly one slot.
 
     Example:
         >>> plan = plan_packing([0, 4, 2, 0], max_sequence_length=5, max_sequences_per_pack=2)  # 4 of 2, 2 of 3 tokens

@@ -41,9 +41,7 @@ SMALLEST_GRADIENT = 1e-7  # relative to the greatest number of sequences of a le
 class BestPacks(NamedTuple):
     """The best packs with a sequence of each length.
 
-    Attributes:
-        pack_value: (S,), the value of the best pack with a sequence of length i + 1; hugely negative if there is none.
-        pack: function that returns the best pack for a length, as lengths, longest first.
+    ``pack_value`` is (S,), hugely negative where there is none; ``pack`` returns lengths, longest first.
     """
 
     pack_value: np.ndarray
@@ -53,9 +51,7 @@ class BestPacks(NamedTuple):
 def best_packs(values: np.ndarray, max_sequences: int, exact: bool = False) -> BestPacks:
     """Find the pack of greatest value that contains a sequence of each length, by dynamic programming.
 
-    Args:
-        values: (S,), the value of a sequence of length i + 1; ``IMPOSSIBLE`` for lengths that must not be used.
-        exact: whether a pack must be filled to the last token.
+    The ``values`` are (S,), of sequences of length i + 1; ``IMPOSSIBLE`` for lengths that must not be used.
     """
     size = values.size
     spaces = np.arange(size + 1)
@@ -103,7 +99,6 @@ def optimal(counts: Sequence[int], max_sequences: int, bound: int) -> Tuple[Dict
 
     Args:
         counts: ``counts[i]`` sequences of length i + 1, not all 0, with an entry for each length up to that of a pack.
-        bound: a number of packs that every plan needs.
 
     Returns:
         Packs, longest sequence first, with how often each is used; and a higher ``bound`` if one was proven.
@@ -138,8 +133,7 @@ class _Program:
 
         minimise Σ x_p   subject to   Σ a_lp x_p ≥ b_l for every length l,   x ≥ 0
 
-    Here a_lp is the number of sequences of length l in pack p, and b_l the number to be packed. The packs of one
-    histogram are reused for the next.
+    Here a_lp is the number of sequences of length l in pack p, and b_l the number to be packed.
     """
 
     def __init__(self, size: int, max_sequences: int) -> None:

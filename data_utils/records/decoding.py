@@ -19,7 +19,6 @@ class ExampleError(ValueError):
     Attributes:
         row: the message's index in the batch.
         reason: a clause that follows "record … ".
-        fix: what to change before training.
     """
 
     def __init__(self, row: int, reason: str, fix: str = _REMAKE) -> None:
@@ -31,9 +30,6 @@ class ExampleError(ValueError):
 
 class ExampleDecoder:
     """Decodes some features of messages and ignores the others. It may be used from several threads.
-
-    Args:
-        features: the features that each message must have.
 
     Example:
         >>> from data_utils.records.features import TOKENS
@@ -50,7 +46,6 @@ class ExampleDecoder:
         """Decode a batch.
 
         Args:
-            messages: N serialised messages.
             any_length: whether a feature's length is that in the first message instead of ``Feature.length``.
 
         Returns:

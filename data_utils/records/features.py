@@ -61,12 +61,9 @@ class FeatureSpec:
     """All features of a task's rows, and the settings that the data set's manifest must have.
 
     Attributes:
-        features: in the order of the batch's keys.
-        vocab_size: rows of the model's embedding table.
         manifest_format: required format of the manifest; empty for samples that are not read from records.
         manifest_settings: config field → required value of the manifest's setting with the last part of that name.
         other_formats: other formats that a data set may have → advice for such a data set.
-        packed: whether rows have the features that locate their sequences.
     """
 
     features: Tuple[Feature, ...]
@@ -85,14 +82,7 @@ class FeatureSpec:
 def pretraining_features(
     max_seq_length: int, max_predictions_per_seq: int, vocab_size: int, type_vocab_size: int = 2
 ) -> FeatureSpec:
-    """Return the features of masked-LM and next-sentence records, as written by the published data scripts.
-
-    Lengths include padding.
-
-    Example:
-        >>> [feature.name for feature in pretraining_features(128, 20, 30522).features][:3]
-        ['input_ids', 'input_mask', 'segment_ids']
-    """
+    """Return the features of masked-LM and next-sentence records of the published scripts; lengths include padding."""
     length, predictions = "max_seq_length", "max_predictions_per_seq"
     words = "bert_config.vocab_size"
 

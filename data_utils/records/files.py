@@ -43,10 +43,6 @@ class RecordFiles:
 
     Raises:
         UserError: there are no records, or files, indices and manifest contradict one another.
-
-    Attributes:
-        counts: number of records in each file of ``paths``.
-        count: total number of records.
     """
 
     def __init__(self, folder: Union[str, Path], verify_checksums: bool = False) -> None:
@@ -85,13 +81,10 @@ class RecordFiles:
         return np.array([start for start, count in zip(self._starts, self.counts) if count][:files], np.int64)
 
     def fetch(self, positions: np.ndarray) -> List[bytes]:
-        """Return the payloads at these positions, in this order, after verifying their lengths and checksums.
+        """Return the payloads at these positions, in this order, after verifying them (``RecordError``).
 
         Args:
             positions: int64, in [0, self.count); may repeat.
-
-        Raises:
-            RecordError: a record is damaged or cut off.
         """
         payloads = self.fetch_each(positions)
         for payload in payloads:

@@ -32,10 +32,8 @@ class RecordError(UserError):
     """A record that cannot be used.
 
     Attributes:
-        path: the file that contains it.
         record: its number in that file, counted from 0.
         reason: what is wrong with it, a clause that follows "record … ".
-        fix: what to do.
     """
 
     def __init__(self, path: Union[str, Path], record: int, reason: str, fix: str) -> None:
@@ -56,11 +54,7 @@ def masked_crc32c(data: Union[bytes, memoryview]) -> int:
 
 
 def unframe(framed: memoryview, path: Path, record: int) -> bytes:
-    """Return the payload of one framed record after verifying its length and both checksums.
-
-    Raises:
-        RecordError: a checksum is wrong, or the record's length differs from the index.
-    """
+    """Return the payload of one framed record after verifying its length and both checksums (``RecordError``)."""
     if len(framed) < FRAMING_BYTES:
         raise RecordError(path, record, "is cut off", _FRESH_COPY)
     length, length_crc = _HEADER.unpack_from(framed)
@@ -80,14 +74,8 @@ def unframe(framed: memoryview, path: Path, record: int) -> bytes:
 
 
 def record_boundaries(path: Path) -> np.ndarray:
-    """Return the positions where the records of a file begin and where the last one ends, by reading all headers.
-
-    Returns:
-        int64 ``(records + 1,)``: record ``i`` is the bytes ``[result[i], result[i + 1])``.
-
-    Raises:
-        RecordError: a header is damaged, or the last record is cut off.
-        UserError: the file cannot be read.
+    """Return the bytes where the records of a file begin and where the last one ends, int64 ``(records + 1,)``, from
+    the headers; a damaged one, or a record that is cut off, is a ``RecordError``.
     """
     boundaries, error = intact_boundaries(path)
     if error is not None:

@@ -25,12 +25,7 @@ _FIX = "delete it to read the data set without it, or make the data set again"
 
 
 class ContextFree(NamedTuple):
-    """The best masked-LM results of a model that sees only the piece at the masked position, not its context.
-
-    Attributes:
-        loss_nats: the lowest mean loss.
-        accuracy: the highest share of right predictions.
-    """
+    """The best masked-LM results of a model that sees only the piece at the masked position, not its context."""
 
     loss_nats: Annotated[float, Field(ge=0, lt=_MOST_NATS)]
     accuracy: Annotated[float, Field(ge=0, le=1)]
@@ -46,13 +41,7 @@ def write_manifest(
     manifest_format: str = SEQUENCES_FORMAT,
     context_free: Optional[ContextFree] = None,
 ) -> None:
-    """Write ``manifest.json``, the last file of a data set; if it exists, the data set is complete.
-
-    The arguments are the attributes of :class:`Manifest`.
-
-    Args:
-        files: the results of ``write_record_file``, in order.
-    """
+    """Write ``manifest.json``, the last file of a data set; if it exists, the data set is complete."""
     manifest = {
         "format": manifest_format,
         "version": MANIFEST_VERSION,
@@ -132,11 +121,8 @@ class Manifest(_Strict):
     """A data set as its maker described it.
 
     Attributes:
-        path: the manifest's own file.
         format: the kind of records, such as ``bert-pretraining``.
         settings: how the records were made (``max_seq_length``, ``vocab_size``, …).
-        vocabulary: ``file``, ``sha256`` and ``size`` of the vocabulary next to the records.
-        totals: counts over all files (``records``, ``documents``, ``tokens``, …).
         unigram_entropy_nats: entropy of the distribution of the corpus' word pieces, which is the masked-LM loss of a
             unigram baseline; None if it is not known.
         context_free: what the frequencies of the pieces alone reach; None if it is not known.

@@ -24,7 +24,6 @@ def samples_at(seed: int, start: int, count: int, n: int, shuffle: bool = True) 
     Args:
         start: first position in the whole run; positions from ``n`` on lie in later epochs.
         n: samples in an epoch, at least 1.
-        shuffle: whether to shuffle; False gives 0 … n - 1 in every epoch.
 
     Returns:
         int64 ``(count,)``, samples in [0, n).
@@ -60,7 +59,6 @@ def permute(offset: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndar
 
     Args:
         offset: int64 ``(count,)``, positions counted from the beginning of their epoch, in [0, n).
-        n: samples in an epoch.
         epoch: int64 ``(count,)`` or ``(1,)``, the epoch of each offset.
     """
     left_range = math.isqrt(n - 1) + 1

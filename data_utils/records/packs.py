@@ -30,16 +30,7 @@ _COUNTED = 4096  # packs that are read if no manifest has the number; the mean i
 class PackReader:
     """Reads samples of another reader and merges them into packs.
 
-    Args:
-        spec: the packs' features.
-        samples: reads one sequence in each row, padded.
-        lengths: ``(W,)`` tokens of each sequence.
-        packs: the samples of each pack.
-        texts: K.
-
-    Attributes:
-        count: M.
-        samples: W / K.
+    ``samples`` reads one padded sequence in each row, ``lengths`` are its tokens, ``(W,)``.
     """
 
     def __init__(
@@ -71,13 +62,8 @@ class PackReader:
         return rows, lay_out(self._lengths[rows], sizes * self._texts)
 
     def unpack_outputs(self, values: np.ndarray) -> np.ndarray:
-        """Return a model's outputs for each sequence from those for packs.
-
-        Args:
-            values: ``(M, N, …)`` from a model that reads the [CLS] of each sequence, otherwise ``(M, S, …)``.
-
-        Returns:
-            ``(W, …)``, or ``(W, S, …)`` with 0 after the end of a sequence.
+        """Return a model's outputs for each sequence, ``(W, …)`` from ``(M, N, …)`` if it reads the [CLS] of each,
+        otherwise ``(W, S, …)``, 0 after the end of a sequence, from ``(M, S, …)``.
         """
         rows, layout = self._lay_out(np.arange(self.count))
         if "cls_positions" in self.spec.shapes:
@@ -110,8 +96,6 @@ def make_rows(
         samples: reads one sequence in each row, padded.
         lengths: ``(W,)`` tokens of each sequence.
         max_sequences_per_pack: N, a multiple of K; None gives each sequence a row of its own.
-        seed: determines which samples share a pack.
-        cls_positions: whether the model reads the [CLS] of each sequence.
         texts: K, the number of consecutive sequences that are a sample.
     """
     if max_sequences_per_pack is None:
@@ -142,9 +126,7 @@ def generated_rows(
 ) -> SampleReader:
     """Return random fine-tuning samples as rows of the batch; packs are full.
 
-    Args:
-        make_features: function that returns the features of sequences of a given length.
-        max_sequences_per_pack, cls_positions, texts: as in :func:`make_rows`.
+    The other arguments are those of :func:`make_rows`.
     """
     if max_sequences_per_pack is None:
         return GeneratedReader(make_features(max_seq_length), seed)

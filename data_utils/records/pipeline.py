@@ -54,9 +54,6 @@ def training_dataset(
     Args:
         micro_batches_per_update: A, for this process.
         first_update: update of the first element; when resuming, the number of completed updates.
-        shuffle: whether to shuffle; False reads in the files' order.
-        reader_threads: elements read at the same time.
-        prefetch: elements kept ready.
         replica, replicas: number of this process and number of processes that share each global batch.
         skipped: numbers of global batches to leave out, ascending; the updates after them take the next ones.
 
@@ -128,10 +125,6 @@ def raise_data_errors(reader: SampleReader) -> Iterator[None]:
 
     TensorFlow passes on only the text of an exception in the reader's threads; this recovers the exception from the
     reader's ``failures``, if it has any.
-
-    Example:
-        >>> with raise_data_errors(reader):  # doctest: +SKIP
-        ...     model.fit(training_dataset(reader, ...))
     """
     try:
         yield

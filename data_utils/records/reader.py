@@ -38,17 +38,10 @@ class RecordReader:
     sequence length or vocabulary is rejected before a model is built. :meth:`read` may be called from several threads.
 
     Args:
-        folder: the data set folder.
         verify_checksums: whether to first compare every file's SHA-256 with the manifest, which reads all data once.
         on_corrupt: ``"fail"`` raises an error for a record that is damaged or does not match ``spec``; ``"skip"`` reads
             the next good one instead, so the data still depends on the positions only.
         max_corrupt_records: maximum number of different records that are skipped.
-
-    Raises:
-        UserError: there are no records, or they do not match ``spec``.
-
-    Attributes:
-        failures: errors of recent reads, for :func:`data_utils.records.pipeline.raise_data_errors`.
 
     Example:
         >>> reader = RecordReader("data/phase1", pretraining_features(128, 20, 30522))  # doctest: +SKIP
@@ -140,10 +133,7 @@ class RecordReader:
             self._corrupt.add({int(positions[row]): error for row, error in errors.items()})
 
     def _read_each(self, positions: np.ndarray) -> Tuple[Dict[str, np.ndarray], Dict[int, RecordError]]:
-        """Return the good records at these positions, and the errors of the others by index.
-
-        If an error ends the run, only some errors are returned, and perhaps no records.
-        """
+        """Return the good records, and the errors of the others by index, or only some if an error ends the run."""
         errors: Dict[int, RecordError] = {}
         payloads: Dict[int, bytes] = {}
         for row, payload in enumerate(self._files.fetch_each(positions)):
@@ -170,10 +160,6 @@ class _CorruptRecords:
 
     A corrupt record is replaced by the next good one, after the last record by the first. What is read at a position
     therefore does not depend on earlier reads.
-
-    Args:
-        count: records in the data set.
-        most: maximum number of corrupt records.
     """
 
     def __init__(self, count: int, most: int) -> None:

@@ -29,8 +29,6 @@ def good_records(
     """Decode the good records of a batch, and isolate the others by halving the batch.
 
     Args:
-        messages: the serialised records.
-        decode: ``ExampleDecoder.decode``.
         find: returns a problem of a batch, if it has one.
 
     Returns:

@@ -131,13 +131,7 @@ def _best_spans(
     count: int,
     max_answer_length: int,
 ) -> List[Tuple[int, int, int]]:
-    """Return window, first and last token of the best spans, ``count`` of each window, best first.
-
-    Equal ones are in the context's order.
-
-    Args:
-        starts, ends: ``(N, L)`` scores of the tokens that each window shows.
-    """
+    """Return window, first and last token of each window's ``count`` best spans by scores ``(N, L)``, best first."""
     rows, tokens = starts.shape
     if not tokens:
         return []
@@ -159,10 +153,7 @@ def _best_spans(
 
 
 def _own(begin: np.ndarray, length: np.ndarray) -> np.ndarray:
-    """Return whether each window is the one with the most context around each token that it shows, ``(N, L)`` bool.
-
-    Of windows with equal context, it is the first.
-    """
+    """Return whether each window is the first with the most context around each token it shows, ``(N, L)`` bool."""
     place = np.arange(length.max())
     token = begin[:, None] + place  # (N, L)
     shorter = np.minimum(place, length[:, None] - 1 - place)  # side of the context

@@ -31,10 +31,8 @@ def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str)
     """Return a data set from a file, or from the ``datasets`` library if no folder is given.
 
     Args:
-        folder: the folder of the file; None: use the library.
         file_name: name in the folder, or a whole path.
         hub_name: the library's name of the data set, or a folder that the library can read.
-        split: the library's name of the split.
     """
     if folder is not None:
         return read_squad(Path(folder) / file_name)
@@ -116,12 +114,7 @@ class SquadSet(NamedTuple):
 def read_squad(path: Path) -> SquadSet:
     """Read a file in SQuAD's format, or in one of the others, also as JSON Lines.
 
-    Raises:
-        UserError: the file cannot be read, or is malformed; the message names the place.
-
-    Example:
-        >>> read_squad(Path("dev-v1.1.json")).questions[0].text  # doctest: +SKIP
-        'Which NFL team represented the AFC at Super Bowl 50?'
+    An error names the place in the file.
     """
     text = read_text(path)
     if _is_json_lines(text):
@@ -170,10 +163,7 @@ def _text_as_number(value: Any) -> Any:
 
 
 def _listed_answers(value: Any) -> Any:
-    """Return answers as a list of objects; Hugging Face has an object of lists, and null stands for none.
-
-    So does an empty text at -1, which some programs write.
-    """
+    """Return answers as a list of objects, not an object of lists; null, and an empty text at -1, stand for none."""
     if isinstance(value, dict) and isinstance(value.get("text"), list) and isinstance(value.get("answer_start"), list):
         if len(value["text"]) != len(value["answer_start"]):
             raise ValueError("there are as many texts as positions")

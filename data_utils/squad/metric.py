@@ -28,12 +28,7 @@ class Scores(NamedTuple):
 
 
 def normalized_words(text: str) -> List[str]:
-    """Return the words of a text that are compared.
-
-    Example:
-        >>> normalized_words("The  U.S. Senate")
-        ['us', 'senate']
-    """
+    """Return the words of a text that are compared: "us" and "senate" of "The  U.S. Senate"."""
     return _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
 
 
@@ -57,10 +52,6 @@ def score(
     answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]
 ) -> Tuple[Dict[str, float], Dict[str, Scores]]:
     """Return exact match and F1 of a data set.
-
-    Args:
-        answers: the answers to each question by its id, in the file's order.
-        predictions: the predicted answer to each question; a missing one counts as 0.
 
     Returns:
         ``exact_match`` and ``f1`` in percent, and the scores of each question.

@@ -56,7 +56,6 @@ class Windows(NamedTuple):
     """The windows of a data set; arrays are int32 ``(W,)``.
 
     Attributes:
-        contexts: the contexts of all paragraphs.
         questions_cut: number of questions that were longer than ``max_query_length``.
         asked: the number of its context, and the pieces, of each of Q questions.
         question: each window's question; the windows of a question follow one another.
@@ -136,10 +135,7 @@ def _encoded(tokenizer: Tokenizer, texts: List[str]) -> Iterator[Encoding]:
 
 
 def _answer_tokens(squad: SquadSet, number: int, context: Context) -> Tuple[int, int]:
-    """Return first and last token of a question's first answer, as indices in the context; first > last if none.
-
-    The tokens of an answer are those that share a character with it.
-    """
+    """Return the first and last token that share a character with a question's first answer; first > last if none."""
     question = squad.questions[number]
     start = answer_position(squad.context(question), question.answers[0]) if question.answers else None
     if start is None:

@@ -45,11 +45,8 @@ def compression(path: Path) -> str:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[tuple[IO[bytes], Any]]:
-    """Open a file that may be compressed.
-
-    Yields:
-        The file on disk, whose position is the progress, and a binary file of its text, the same if not compressed.
-        Reading the latter raises a ``UserError`` if the file is damaged or cut off.
+    """Open a file that may be compressed; yield it, for its position on disk, and a binary file of its text. Reading
+    the latter raises a ``UserError`` if the file is damaged or cut off.
     """
     readers = dict(_KINDS.values())
     with open(path, "rb") as raw:

@@ -39,11 +39,7 @@ class Corpus(NamedTuple):
 
 
 def read_corpus(folder: Path) -> Corpus:
-    """Return a corpus that ``write_sentences`` wrote, or the user's own sentence files, which have no counts.
-
-    Raises:
-        UserError: There are no sentence files, or not all of them.
-    """
+    """Return a corpus that ``write_sentences`` wrote, or the user's own sentence files, which have no counts."""
     summary = folder / CORPUS_NAME
     counts = (0, 0, 0, 0)
     if summary.exists():
@@ -70,11 +66,7 @@ def read_corpus(folder: Path) -> Corpus:
 
 
 def read_documents(files: Sequence[Path]) -> Iterator[bytes]:
-    """Yield each document with the blank line after it; the end of a file also ends a document.
-
-    Raises:
-        UserError: A file is not UTF-8.
-    """
+    """Yield each document of UTF-8 files with the blank line after it; the end of a file also ends a document."""
     for path in files:
         with open(path, "rb") as stream:
             text = bytearray()
@@ -106,8 +98,7 @@ def shard_bytes_of(files: Sequence[Path]) -> int:
 def corpus_shards(files: Sequence[Path], shard_bytes: int) -> Iterator[Shard]:
     """Yield the text of sentence files in shards of about a size.
 
-    Each shard has at least two documents if the corpus does, because random segments come from another document of the
-    same shard.
+    Each has at least two documents if possible, because a random segment comes from another one.
     """
     number = size = 0
     full: list[bytes] = []  # a shard that is kept until the next one has its second document

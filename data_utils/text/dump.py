@@ -52,10 +52,7 @@ def check_dump(path: Path) -> None:
 def read_dump(path: Path, work: Path, processes: int) -> Positioned:
     """Yield the articles of a dump, which WikiExtractor first writes into a folder, unless an earlier run did.
 
-    Args:
-        path: The dump.
-        work: Folder for the articles; the user of this function deletes it.
-        processes: Number of WikiExtractor's processes.
+    The user of this function deletes the folder ``work``.
     """
     yield from read_files(_extracted_files(path, work, processes), _read_tidied)
 
@@ -111,10 +108,5 @@ def _read_tidied(path: Path, stream: IO[bytes]) -> Documents:
 
 
 def tidy(text: str) -> str:
-    """Remove what WikiExtractor leaves: brackets around what it left out, and HTML's entities.
-
-    Example:
-        >>> tidy("Oslo (; , ) is a city (, born 1048)&nbsp;there.")
-        'Oslo is a city (born 1048)\\xa0there.'
-    """
+    """Remove what WikiExtractor leaves, such as "(; , )" and "&nbsp;": empty brackets, and HTML's entities."""
     return _BEGIN_OF_BRACKETS.sub(r"\1", _EMPTY_BRACKETS.sub("", html.unescape(text)))

@@ -108,18 +108,11 @@ def write_examples(
     Text that is held out becomes a data set of one pass in the folder ``validation`` within, which is made first.
 
     Args:
-        corpus: Sentence files.
         vocabulary: BERT's vocabulary; its ``vocab.txt`` is written into the folder. Or a function that trains it,
             called unless the data set is complete.
-        output: Folder of the data set.
-        settings: Settings of the records.
         workers: Where the shards are made; the files do not depend on them.
-        overwrite: Whether a data set in the folder may be replaced.
         unit_bytes: Text of a shard; None: see ``shard_bytes_of``.
         vocabulary_recipe: Identifies a vocabulary that is to be trained in the recipe.
-
-    Raises:
-        UserError: Settings, folder or corpus cannot be used.
     """
     check_settings(settings)
     if isinstance(vocabulary, Vocabulary):

@@ -58,7 +58,6 @@ def look(
     """Return what the user may not have meant, a sentence each.
 
     Args:
-        texts: Documents from the beginning of a source.
         kind: Its format and options, as in ``Source.kind``.
         files: Number of its files.
         strips_marks: Whether accents will be stripped, and with them all marks that Unicode does not count as letters.
@@ -104,10 +103,7 @@ def check_words(text: str) -> None:
 
 
 def _lost_marks(text: str) -> int:
-    """Return how many marks make another letter or word in their script, as in Devanagari, Thai, kana and Cyrillic.
-
-    Accents of other scripts do not.
-    """
+    """Return how many marks make another letter or word in their script, as in Thai or kana, unlike accents."""
     last, marks = " ", 0
     for character in unicodedata.normalize("NFD", text):
         if unicodedata.category(character) != "Mn":
@@ -118,12 +114,7 @@ def _lost_marks(text: str) -> int:
 
 
 def check_vocabulary(vocabulary: Vocabulary, corpus: Corpus, lower_case: bool, output: Path) -> None:
-    """Refuse a vocabulary by which the beginning of the text would be [UNK].
-
-    Args:
-        lower_case: Whether the text is lower-cased.
-        output: Folder of the records that would be made, which can be used again.
-    """
+    """Refuse a vocabulary by which the beginning of the text would be [UNK]."""
     beginning = b""
     for document in read_documents(corpus.files):
         beginning += document[:CHECKED_BYTES]

@@ -44,8 +44,7 @@ class HeldOut(NamedTuple):
 def choose_held_out(files: Sequence[Path], fraction: float) -> HeldOut:
     """Return what to hold out of sentence files so that it is about a ``fraction`` of their text.
 
-    Raises:
-        UserError: The text has no two different parts, one to train on and one to hold out.
+    It is a ``UserError`` if the text has no two different parts, one to train on and one to hold out.
     """
     whole = HeldOut(math.ceil(fraction * DIGESTS))
     total = held_out = 0
@@ -89,7 +88,6 @@ def select(text: bytes, chosen: HeldOut, is_held_out: bool) -> bytes:
 
     Args:
         text: One sentence per line, with an empty line between documents.
-        chosen: What is held out.
         is_held_out: Whether to return what is held out or the rest.
     """
     kept = []

@@ -48,8 +48,6 @@ class Settings(NamedTuple):
         masked_lm_prob: Share of tokens to predict.
         short_seq_prob: Probability of a shorter sequence.
         duplicate_factor: Number of passes over the corpus, each with new pairs and masks.
-        whole_word_masking: Whether all pieces of a word are masked, or none.
-        seed: Determines everything random.
         lower_case: Whether the vocabulary is an uncased one.
         validation_fraction: Share of the text that is held out; see ``data_utils.text.held_out``.
         next_sentence: Whether rows are pairs for next-sentence prediction, or single segments.
@@ -111,9 +109,7 @@ def make_features(
 ) -> dict[str, np.ndarray]:
     """Make the rows and masks of one pass over a shard.
 
-    Returns:
-        Feature name → (N, S), (N, P) or (N, 1) array, with records in the text's order and features in a record's
-        order.
+    Returns feature → (N, S), (N, P) or (N, 1), records in the text's order and features in a record's.
     """
     source = np.random.SeedSequence([settings.seed, shard_number, duplicate])
     rng = np.random.default_rng(source)

@@ -83,13 +83,7 @@ def choose_words(
     Words come in random order; one that would exceed the count is left out and smaller ones may follow, as in the
     published whole-word models.
 
-    Args:
-        maskable: (N, S) bool.
-        continues: (N, S) bool, whether the piece continues the previous one's word.
-        counts: (N,) maximum number of tokens.
-
-    Returns:
-        (N, S) bool.
+    Masks are (N, S) bool, the ``counts`` (N,); ``continues`` says whether a piece continues the previous one's word.
     """
     chosen = np.zeros(maskable.shape, bool)
     begins = maskable.copy()  # a segment that was cut within a word begins with a piece that continues no word
@@ -157,9 +151,7 @@ def context_free_optimum(counts: np.ndarray, ordinary_ids: np.ndarray) -> Contex
     Bayes' rule its piece is t with a probability proportional to p(t) · (0.1 · r(v) + 0.1 · [t = v]); p is the
     distribution of the pieces in the text, r that of random ones.
 
-    Args:
-        counts: (V,) how often each piece occurs.
-        ordinary_ids: the pieces that replace others, all equally often.
+    ``counts`` (V,) says how often each piece occurs; ``ordinary_ids`` replace others, all equally often.
     """
     ordinary = np.zeros(len(counts), bool)
     ordinary[ordinary_ids] = True

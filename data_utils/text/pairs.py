@@ -44,12 +44,7 @@ def make_pairs(
     from another part of it, which neither overlaps A nor follows it; where there is none, the pair is a true one, and
     a document of one sentence gives none.
 
-    Args:
-        sentence_starts: First token of each sentence, and the end of the last one.
-        document_starts: First sentence of each document, and the end of the last one.
-        max_seq_length: Number of tokens, including [CLS] and both [SEP].
-        short_seq_prob: Probability of a shorter target length, which shows the model short inputs too.
-        rng: Source of randomness.
+    The starts are the first token of each sentence, and the first sentence of each document, with the end of the last.
     """
     maker = _PairMaker(sentence_starts, document_starts, max_seq_length - SPECIAL_IN_PAIR, short_seq_prob, rng)
     for document in range(len(document_starts) - 1):
@@ -129,11 +124,7 @@ class _PairMaker:
         return self.rng.random() < 0.5
 
     def _random_segment(self, document: int, first: int, a_end: int, tokens: int) -> tuple[int, int] | None:
-        """Return sentences of another document from a random one up to ``tokens`` tokens or its end.
-
-        In a shard of one document, they are other sentences of it than those of A and the next one; None if there are
-        no others.
-        """
+        """Return up to ``tokens`` tokens of another document or, if there is none, of sentences but A and the next."""
         count = len(self.documents) - 1
         if count > 1:
             other = _below(count - 1, self.rng)

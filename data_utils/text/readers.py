@@ -72,10 +72,7 @@ def _text_lines(path: Path, stream: IO[bytes]) -> Iterator[str]:
 def read_text(path: Path, stream: IO[bytes], whole_file: bool, join_lines: bool, per_line: bool = False) -> Documents:
     """Read UTF-8 text with a blank line between documents.
 
-    Args:
-        whole_file: Whether each file is one document.
-        join_lines: Whether to join lines, which are wrapped, into paragraphs.
-        per_line: Whether each line is a document.
+    Lines may be wrapped, and are joined into paragraphs then; each file, or each line, may be one document.
     """
     if per_line:
         yield from (Document("", line) for line in _text_lines(path, stream) if line.strip())

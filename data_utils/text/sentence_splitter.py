@@ -131,12 +131,7 @@ def load_splitter(model: str) -> Splitter:
 
 
 class Splitter:
-    """Splits paragraphs into sentences; Punkt decides about ``. ! ?``.
-
-    Example:
-        >>> Splitter(make_parameters()).split("It rains. We stay.")
-        ['It rains.', 'We stay.']
-    """
+    """Splits paragraphs into sentences; Punkt decides about ``. ! ?``."""
 
     def __init__(self, parameters: PunktParameters):
         self._punkt = PunktSentenceTokenizer(parameters, token_cls=_Token)

@@ -146,13 +146,7 @@ def write_sentences(
 ) -> Corpus:
     """Write the sentences of a source into a folder; shards that an earlier run made are skipped.
 
-    Args:
-        source: The input.
-        folder: Output folder; created if absent.
-        settings: The settings of the sentences.
-        workers: Where the shards are made; the output does not depend on them.
-        max_bad_articles: Maximum number of rejected documents; one more ends the run.
-        overwrite: Whether a corpus of other input or settings in the folder may be replaced.
+    More than ``max_bad_articles`` rejected documents end the run; the output does not depend on the workers.
     """
     model = settings.language if has_trained_model(settings.language) else "trained on the input"
     recipe = {"input": source.identity(), "text": {**settings._asdict(), "punkt": model}}

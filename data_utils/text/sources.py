@@ -64,7 +64,7 @@ class Source:
     """Documents that can be read several times.
 
     Attributes:
-        files: The input files, in order; empty if the input is not in files.
+        files: Empty if the input is not in files.
         read: Function that yields all documents in order, each with the bytes of the input that have been read.
         kind: The format and its options, for the recipe.
         total_bytes: What ``read`` counts to; None if that is not known.
@@ -127,10 +127,8 @@ def _of_files(
 
 
 def _existing_files(options: argparse.Namespace, name: str, patterns: Sequence[str]) -> tuple[Path, ...]:
-    """Return the files that an option names, with each folder replaced by its sorted files, compressed ones included.
-
-    Of the patterns of names, a folder's files are those of the first that any file has.
-    What the command itself writes below such a folder is left out, so that it resumes with the same input.
+    """Return the files that an option names, those of a folder by the first pattern that any has, sorted. What the
+    command itself writes below such a folder is left out, so that it resumes with the same input.
     """
     option, output = f"--{name}", options.output.resolve()
     files: list[Path] = []
@@ -224,27 +222,18 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
 
 
 def refuse_options(options: argparse.Namespace, defaults: Mapping[str, Any], reason: str) -> None:
-    """Refuse options that have no effect.
-
-    Args:
-        options: Of the command line.
-        defaults: Names and defaults of those that have no effect.
-        reason: Why, and what to do.
-    """
+    """Refuse options, by names and defaults, that have no effect; the reason says why, and what to do."""
     for name, default in defaults.items():
         if getattr(options, name) != default:
             raise UserError(f"--{name.replace('_', '-')}: {reason}")
 
 
 def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
-    """Return the source that the options of ``add_source_options`` describe.
+    """Return the source that the options of ``add_source_options`` describe, and refuse those of other kinds of input.
 
     Args:
         options: They also have ``output``, whose files are no input, and ``workers``.
         folder: Folder of the sentences, whose work folder a dump's articles are written to.
-
-    Raises:
-        UserError: The input cannot be read, or an option is one of another kind of input.
     """
     for owner, defaults in OPTIONS_OF_INPUTS.items():
         if not getattr(options, owner):
@@ -288,9 +277,7 @@ def standard_input_copied(options: argparse.Namespace, folder: Path) -> Iterator
 
     The same command, run again with the same standard input, resumes like any other.
 
-    Args:
-        options: Their paths ``-`` are replaced by that of the copy.
-        folder: Folder for the copy; it is created if standard input is read.
+    The paths ``-`` of the options become that of the copy.
     """
     lists = [paths for paths in vars(options).values() if isinstance(paths, list) and STANDARD_INPUT in paths]
     copy = folder / "standard_input"

@@ -30,10 +30,7 @@ class TokenizedText(NamedTuple):
 
 
 def tokenize_text(text: bytes, tokenizer: Tokenizer) -> TokenizedText:
-    """Tokenize UTF-8 text with one sentence a line and an empty line between documents.
-
-    Sentences without any token, and documents without sentences, are left out.
-    """
+    """Tokenize UTF-8 sentences, one a line, of documents with a blank line between; empty ones are left out."""
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n")
     characters = np.frombuffer(text, np.uint8)

@@ -91,12 +91,7 @@ def _without_long_words(normalizer: BertNormalizer, line: str) -> str:
 
 
 def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[str]:
-    """Return the characters of a vocabulary of ``size`` pieces, as pieces that begin and that continue a word, sorted.
-
-    Of most scripts, these are the most frequent characters, because a rare one costs a few words. Ideographs are words
-    of their own in BERT, so each missing one is [UNK]: all that occur more than once are added, the most frequent
-    first, until the missing ones are negligible or the remaining entries are needed for longer pieces.
-    """
+    """Return the characters of a vocabulary of ``size`` pieces, as pieces that begin or continue a word, sorted."""
     words: Counter[str] = Counter()
     for line in lines:
         words.update(line.split())  # normalizing each distinct word once is a hundred times faster than each line
@@ -115,6 +110,8 @@ def _alphabet(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> list[str
         if remaining < 0:
             break
         kept.append(character)
+    # A rare character of other scripts costs a few words, but ideographs are words of their own in BERT: each missing
+    # one is [UNK].
     ideographs = [c for c in ranked[limit:] if tokenizer.normalizer.normalize_str(c) == f" {c} "]
     missing = sum(characters[c] for c in ideographs)
     for character in ideographs[: max(0, remaining - size // 5)]:
@@ -144,13 +141,8 @@ def train_vocabulary(
 
     If accents are kept, a ``tokenizer_config.json`` beside it says so.
 
-    Args:
-        files: Sentence files.
-        output: ``vocab.txt`` to write.
-        size: Number of pieces, special tokens included; if a small corpus gives fewer, unused entries fill it up.
-        lower_case: Whether text is lower-cased and, unless they are kept, stripped of accents, as for BERT "uncased".
-        min_frequency: Minimum number of occurrences of a pair of pieces to be merged.
-        keep_accents: Whether accents are kept although text is lower-cased.
+    If a small corpus gives fewer than ``size`` pieces, unused entries fill it up. A pair of pieces is merged if it
+    occurs ``min_frequency`` times.
     """
     check_size(size)
     rules = TokenizerRules(strip_accents=False) if keep_accents else USUAL_RULES

@@ -32,12 +32,7 @@ def matmul_options(options: ExecutionOptions, ipu: int) -> Dict[str, str]:
 
 
 def largest_divisor(number: int, at_most: int) -> int:
-    """Return the largest divisor: updates per execution, where all executions of a run must have the same number.
-
-    Example:
-        >>> largest_divisor(12, at_most=5)
-        4
-    """
+    """Return the largest divisor: updates per execution, where all executions of a run must have the same number."""
     return next(divisor for divisor in range(min(at_most, number), 0, -1) if number % divisor == 0)
 
 
@@ -45,10 +40,6 @@ def prediction_steps(options: ExecutionOptions, batches: int) -> int:
     """Return the number of batches that each replica predicts in one execution.
 
     The number fills the pipeline; without a pipeline, many batches save transfers to the host.
-
-    Args:
-        options: the config's execution options.
-        batches: all batches of each replica.
     """
     return 2 * len(options.device_mapping) if is_pipelined(options) else min(PREDICTION_STEPS, batches)
 

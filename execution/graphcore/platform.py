@@ -82,12 +82,7 @@ def instances() -> Processes:
 
 
 def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> IPUConfig:
-    """Return the configuration of the IPU system, which is not applied yet.
-
-    Args:
-        options: the config's execution options.
-        replicas: replicas of this process; None: all; 0 if PopRun chooses its IPUs.
-    """
+    """Return the configuration of the IPU system, not applied yet; ``replicas`` are 0 if PopRun chooses its IPUs."""
     config = IPUConfig()
     replicas = options.replicas if replicas is None else replicas
     if replicas:
@@ -128,10 +123,7 @@ def pipelining_options(options: ExecutionOptions) -> Dict[str, Any]:
 
 
 def training_options(options: ExecutionOptions, update: Update, replicas: Optional[int] = None) -> Dict[str, Any]:
-    """Return the arguments of ``set_pipelining_options`` or, without stages, ``set_gradient_accumulation_options``.
-
-    ``replicas`` is the number of replicas of this process; None: all.
-    """
+    """Return the arguments of ``set_pipelining_options`` or, without stages, ``set_gradient_accumulation_options``."""
     sharded = options.replicated_tensor_sharding
     chosen = {
         "gradient_accumulation_steps_per_replica": update.micro_batches // (replicas or options.replicas),
@@ -188,15 +180,7 @@ class Job(NamedTuple):
 
 
 class GraphcorePlatform(Platform):
-    """The IPUs that this process uses alone or, under PopRun, together with other processes.
-
-    Args:
-        options: the config's execution options.
-        processes: the result of :func:`instances`; None: it is called.
-
-    Raises:
-        UserError: PopRun started another number of replicas.
-    """
+    """The IPUs of this process or, under PopRun, of several, which must have the config's replicas."""
 
     name = "graphcore"
     activation = "gelu_new"  # the only kind for which Poplar has a kernel

@@ -20,11 +20,7 @@ OBJECTIVE = "objective"  # the layer's name
 
 
 class Terms(keras.layers.Layer):
-    """Computes the sums and then the counts of the objective's terms over one micro batch, (1, 2T) float32.
-
-    Attributes:
-        names: names of the terms, in order; known after the first call of the layer.
-    """
+    """Computes the sums and then the counts of the objective's terms over one micro batch, (1, 2T) float32."""
 
     def __init__(self, objective: Objective):
         super().__init__(name=OBJECTIVE, dtype="float32")
@@ -42,11 +38,7 @@ class Terms(keras.layers.Layer):
 class StreamedLoss(keras.losses.Loss):
     """The scaled sum of the losses' means over a micro batch.
 
-    Args:
-        terms: names of all terms.
-        losses: names of the terms that are minimised.
-        scale: loss scale.
-        report: called with the sums and counts of each micro batch, (2T,).
+    The ``report`` is called with the sums and counts of each micro batch, (2T,).
     """
 
     def __init__(self, terms: Sequence[str], losses: Sequence[str], scale: float, report: Callable[[tf.Tensor], Any]):
@@ -80,9 +72,7 @@ class Calls(keras.callbacks.Callback):
     """Calls the trainer's course after each call of the program, with the values that the IPU has output.
 
     Args:
-        course: decides what follows a call.
         steps: micro batches of an update on each replica, which Keras counts.
-        terms: names of the objective's terms.
         values: returns all sums and counts since the last call, (micro batches, …, 2T).
         rates: returns the learning rates since the last call, (updates, …).
     """

@@ -18,11 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def use_device(device: str) -> None:
-    """Make only the config's kind of device visible to TensorFlow.
-
-    Args:
-        device: ``auto``, ``cpu`` or ``gpu``.
-    """
+    """Make only the config's kind of device, ``auto``, ``cpu`` or ``gpu``, visible to TensorFlow."""
     gpus = tf.config.list_physical_devices("GPU")
     if (device == "cpu" and gpus) or (device == "auto" and not gpus and _may_see_gpus() and nvidia_gpus()):
         reason = "execution.device is cpu" if gpus else "TensorFlow cannot use it, install requirements-cuda.txt"
@@ -68,9 +64,7 @@ def use_threads(threads: Optional[int], parallel: int, devices: int) -> None:
 def pipeline_devices(count: Optional[int]) -> List[str]:
     """Return the names of the devices over which pipeline stages are spread.
 
-    Args:
-        count: number of devices; None: all GPUs, or the one CPU. A CPU is divided into that many logical devices,
-            which share its cores and memory.
+    None: all GPUs, or the one CPU. A CPU is divided into ``count`` logical devices, which share its cores and memory.
     """
     gpus = tf.config.get_visible_devices("GPU")
     if gpus:

@@ -66,10 +66,7 @@ def keep_mask(shape: tf.Tensor, rate: float, seed: tf.Tensor) -> tf.Tensor:
     Rows and columns are numbered separately, because TensorFlow evaluates expressions without inputs when it compiles:
     the numbers of all elements would become constants of the program, of several bytes per element.
 
-    Args:
-        shape: shape of the mask, an int32 vector of at least one dimension.
-        rate: dropout rate.
-        seed: (2,) int32.
+    The shape is an int32 vector of at least one dimension, the seed (2,) int32.
     """
     start, key = tf.unstack(tf.bitcast(seed, tf.uint32))
     row, column = (tf.cast(tf.range(count), tf.uint32) for count in (tf.reduce_prod(shape[:-1]), shape[-1]))
@@ -85,13 +82,7 @@ def _xor_shifted(words: tf.Tensor, bits: int) -> tf.Tensor:
 
 
 class Dropout(keras.layers.Layer):
-    """Dropout whose mask follows from the micro batch's seed and this layer's number.
-
-    Args:
-        rate: share of the elements that become zero.
-        seeds: provides the seed of the current micro batch.
-        name: name of the layer.
-    """
+    """Dropout whose mask follows from the micro batch's seed and this layer's number."""
 
     def __init__(self, rate: float, seeds: DropoutSeeds, name: str = "dropout"):
         super().__init__(name=name)

@@ -33,10 +33,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 class Mask(NamedTuple):
     """A dropout mask that is drawn where it is needed.
 
-    Attributes:
-        rate: dropout rate.
-        seed: (2,) int32, of the micro batch.
-        layer: number of the dropout layer.
+    The seed, (2,) int32, is that of the micro batch; ``layer`` is the number of the dropout layer.
     """
 
     rate: float
@@ -56,10 +53,7 @@ def _dropped(x: tf.Tensor, rate: float, seed: Optional[tf.Tensor], layer: Option
 class Product(keras.layers.Dense):
     """x · W, with float32 weights; the part that owns this layer adds the bias in its next operation.
 
-    Args:
-        units: outputs.
-        copies: gives the bfloat16 copy of the matrix in mixed precision.
-        **options: arguments of ``keras.layers.Dense``.
+    In mixed precision, ``copies`` gives the bfloat16 copy of the matrix.
     """
 
     def __init__(self, units: int, copies: WeightCopies, **options: Any):
@@ -112,14 +106,7 @@ def joined(layers: Sequence[Linear], x: tf.Tensor) -> tf.Tensor:
 
 
 class LinearGelu(Product):
-    """gelu(x · W + bias).
-
-    Args:
-        units: outputs.
-        approximate: whether GeLU is the tanh approximation.
-        copies: gives the bfloat16 copy of the matrix.
-        **options: arguments of ``keras.layers.Dense``.
-    """
+    """gelu(x · W + bias), of which the tanh approximation may be taken."""
 
     def __init__(self, units: int, approximate: bool, copies: WeightCopies, **options: Any):
         super().__init__(units, copies, **options)
@@ -229,11 +216,7 @@ def _gelu_gradient(dy: tf.Tensor, slope: tf.Tensor) -> Tuple[tf.Tensor, tf.Tenso
 
 
 def _sum_rows(x: tf.Tensor) -> tf.Tensor:
-    """Return the sum (H,) of all rows of ``x`` (…, H), whose shape is known when it is traced.
-
-    One half is added to the other until one row is left. XLA vectorizes that on CPUs, but not ``reduce_sum``, which
-    took eight times as long for (1024, 3072).
-    """
+    """Return the sum (H,) of all rows of ``x`` (…, H) by halves; XLA on CPUs vectorizes that, not ``reduce_sum``."""
     rows = tf.reshape(x, (-1, x.shape[-1]))  # (T, H)
     if on_gpu():
         return tf.reduce_sum(rows, axis=0)
@@ -261,7 +244,6 @@ def norm(
         residual: (…, H).
         gamma: (H,), float32.
         beta: (H,), float32.
-        epsilon: ε of the norm.
         added: products x (…, H), and their bias (H,), float32; empty: norm(residual).
         mask: dropout mask; None: no dropout.
     """
@@ -361,10 +343,7 @@ def attention(
 
     Args:
         query: (B, A, S, D), as are ``key``, ``value`` and the result.
-        key: keys.
-        value: values.
         bias: added to scores, (B, 1, 1 or S, S); without a gradient.
-        scale: factor on the scores.
         mask: dropout mask; None: no dropout.
     """
     rate, seed, layer = mask or (0.0, None, None)

@@ -22,10 +22,7 @@ Differentiable = Tuple[tf.Tensor, Callable[..., Any]]  # a value and the functio
 class LayerNormalization(keras.layers.Layer):
     """(x - mean) / √(variance + ε) · gamma + beta over the last axis, computed in float32.
 
-    Args:
-        epsilon: ε.
-        name: name of the layer.
-        check: applied to the result.
+    The ``check`` is applied to the result.
     """
 
     def __init__(self, epsilon: float, name: str = "norm", check: Optional[FiniteCheck] = None):

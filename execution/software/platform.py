@@ -36,12 +36,7 @@ OPTIMIZERS = {"AdamW": AdamW, "LAMB": LAMB, "Muon": Muon}
 
 
 class PipelineLayout(NamedTuple):
-    """Where pipeline stages run.
-
-    Attributes:
-        devices: name of each stage's device.
-        schedule: name of the schedule.
-    """
+    """Name of each pipeline stage's device, and of the schedule."""
 
     devices: Sequence[str] = ()
     schedule: str = "grouped"
@@ -65,7 +60,6 @@ class SoftwarePlatform(Platform):
         recompute: whether the backward pass recomputes the activations inside each encoder layer.
         layout: the pipeline stages' devices; by default there is one device.
         parallel_micro_batches: number of micro batches that are computed at the same time on one device.
-        numerics: number formats.
         processes: the processes that share each update; they must have joined.
         sharded: whether each of several processes keeps only a shard of the optimizer's moments.
         state_device: name of the device that holds the moments; None: the device of each weight.

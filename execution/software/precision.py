@@ -39,11 +39,9 @@ class Numerics(NamedTuple):
     """How a platform computes.
 
     Attributes:
-        precision: number format of weights and computation, or ``mixed_bfloat16``.
         reason: why it was chosen, if the config leaves it open.
         stochastic_rounding: whether updates of low-precision weights are rounded stochastically, so that small ones are
             not lost.
-        fp_exceptions: whether training stops at the first NaN or infinity.
     """
 
     precision: str = FLOAT32
@@ -74,9 +72,6 @@ def choose_numerics(
 
     Args:
         precision: ``auto``, ``float32``, ``float16``, ``bfloat16`` or ``mixed_bfloat16``.
-        fast: which formats the machine computes fast.
-        stochastic_rounding: see :class:`Numerics`.
-        fp_exceptions: see :class:`Numerics`.
     """
     if precision != "auto":
         return Numerics(precision, "", stochastic_rounding, fp_exceptions)
@@ -96,10 +91,7 @@ def fast_formats(xla: bool) -> Formats:
     """Return which formats are fast here.
 
     The hardware's features decide, not its speed at the moment, so that a resumed run and all processes on equal
-    machines make the same choice.
-
-    Args:
-        xla: whether the config asks for XLA, which has no fast products of bfloat16 on CPUs.
+    machines make the same choice. XLA has no fast products of bfloat16 on CPUs.
     """
     gpus = tf.config.get_visible_devices("GPU")
     if not gpus:
@@ -149,12 +141,8 @@ _MESSAGE = re.compile(re.escape(_PREFIX) + r"(?P<source>.+?) : Tensor had (?P<va
 class FiniteCheck:
     """Checks that tensors are finite when they are computed, in the forward and the backward pass.
 
-    Args:
-        active: whether anything is checked.
-        backward: whether gradients are checked; must be False with an adaptive loss scale, which lets them overflow.
-
-    Attributes:
-        model: name of the model, which is left out of the layers' names.
+    Gradients must not be checked with an adaptive loss scale, which lets them overflow. ``model`` is left out of the
+    layers' names.
     """
 
     def __init__(self, active: bool, backward: bool = True) -> None:
@@ -163,12 +151,7 @@ class FiniteCheck:
         self.model = ""
 
     def __call__(self, x: tf.Tensor, name: str = "") -> tf.Tensor:
-        """Return ``x``; when it is computed, a NaN or an infinity in it raises TensorFlow's ``InvalidArgumentError``.
-
-        Args:
-            x: the tensor.
-            name: its name in the message; by default the name of the layer that is being called.
-        """
+        """Return ``x``; a NaN or an infinity in it raises TensorFlow's ``InvalidArgumentError`` when it is computed."""
         if not self.active:
             return x
         return _checked(x, f"{_PREFIX}{name or self._layer()}", self.backward)

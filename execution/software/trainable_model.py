@@ -30,12 +30,8 @@ class Engine(Protocol):
     def update(self, batch: Tensors) -> Tensors:
         """Make one update.
 
-        Args:
-            batch: tensors of shape (A, B, …).
-
-        Returns:
-            The sum of each term of the objective over the whole global batch, and the values that
-            ``UpdateRule.apply`` in ``training_step.py`` reports.
+        The batch has tensors of shape (A, B, …). Returns the sum of each term of the objective over the whole global
+        batch, and the values that ``UpdateRule.apply`` in ``training_step.py`` reports.
         """
 
     def compile_step(self, element_spec: Tensors) -> None:
@@ -69,10 +65,7 @@ class TrainableModel(keras.Model):
     def prepare(self, objective: Objective, engine: Engine, totals: Callable[[Tensors], Tensors]) -> None:
         """Set how the model is trained.
 
-        Args:
-            objective: losses and metrics.
-            engine: makes the updates.
-            totals: sums named scalars over all processes.
+        The engine makes the updates; ``totals`` sums named scalars over all processes.
         """
         self.measure(objective)
         self._totals = totals

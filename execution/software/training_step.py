@@ -36,13 +36,8 @@ class UpdateRule:
 
     Args:
         optimizer: its moments are created here.
-        objective: losses and metrics.
-        update: how micro batches are combined.
         variables: the trainable weights, in the order of the gradients.
-        precision: number format of the weights.
         collectives: operations over the processes that share an update; None for a single process.
-        xla: whether to compile the update with XLA.
-        on_gpu: whether the weights are on a GPU.
 
     Attributes:
         loss_scale: the loss scale, which belongs in checkpoints if it is automatic.
@@ -90,11 +85,7 @@ class UpdateRule:
 
         With these factors the reduced gradient is that of the scaled mean over the whole global batch.
 
-        Args:
-            batch: all of this process' micro batches of the update, tensors of shape (A, B, …).
-
-        Returns:
-            Name of the loss → float32 scalar.
+        The batch has all micro batches of this process, (A, B, …). Returns name of the loss → float32 scalar.
         """
         update, counts = self.update, self.totals(self.objective.counts(batch))
         replicas = update.virtual_replicas if update.reduction == "sum" else 1
@@ -145,11 +136,6 @@ class SequentialEngine:
     are added in the same order.
 
     Args:
-        model: the whole model.
-        rule: weights the losses and applies the gradients.
-        seeds: gives the model's dropout layers their seeds.
-        run_seed: seed of the run, from which the seed of every micro batch follows.
-        xla: whether to compile the computation of a micro batch.
         parallel: 1, or the number of micro batches, to compute them at the same time.
         copies: the bfloat16 copies of weights that are made once an update; None: layers cast weights at each use.
         one_program: whether XLA compiles the whole update as one program. On a GPU, nothing in an update then waits for

@@ -30,9 +30,6 @@ class MetricsFile(Listener):
     ``evaluation`` after the first three. NaN and infinity become null.
 
     A resumed run appends to the same file.
-
-    Args:
-        path: the file; its folder must exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,11 +67,7 @@ def _finite(value: Optional[float]) -> Optional[float]:
 
 
 class TensorBoardScalars(Listener):
-    """Writes metrics, learning rate and throughput of every period as scalars for TensorBoard.
-
-    Args:
-        folder: folder of the event files; created if absent.
-    """
+    """Writes metrics, learning rate and throughput of every period as scalars for TensorBoard."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
@@ -101,15 +94,9 @@ class TensorBoardScalars(Listener):
 
 
 class LiveReport(Listener):
-    """Refreshes the report during training by a command that is started at the end of a logging period.
+    """Refreshes the report during training, which never waits for it, by a command at the end of a logging period.
 
-    Training never waits for the command. At most one runs at a time.
-
-    Args:
-        command: the command that writes the report.
-        folder: working directory of the command.
-        every_seconds: minimum time between two starts.
-        clock: monotonic clock in seconds; tests replace it.
+    At most one command runs at a time, and starts are ``every_seconds`` apart.
     """
 
     def __init__(

@@ -27,11 +27,7 @@ EarlyRecords = logging.handlers.MemoryHandler
 
 
 class Progress(Listener):
-    """Logs one line per period and, on a terminal, draws a progress bar.
-
-    Args:
-        stream: stream to draw it on; None: standard error.
-    """
+    """Logs one line per period and, on a terminal, draws a progress bar."""
 
     def __init__(self, stream: Optional[TextIO] = None) -> None:
         self.stream = stream or sys.stderr
@@ -152,7 +148,6 @@ def run_log(
 
     Args:
         log_file: file to append to; its folder must exist.
-        level: name of the lowest level to log.
         stream: the console; None: standard error.
         early: the records from before, which the console has shown already.
     """

@@ -31,10 +31,8 @@ class Period:
     Attributes:
         step: updates done so far.
         total_steps: updates of the whole run.
-        updates: updates of this period.
         samples: samples seen so far.
         seconds: seconds of training so far, including the time before a resume.
-        throughput: samples per second.
         compiling: whether ``throughput`` includes compilation, as in the first period.
         rates: with packing, ``packs`` and ``tokens`` per second.
         eta: seconds to the end of the run; None while unknown.
@@ -67,11 +65,8 @@ class Evaluation:
     """The scores of an evaluation while training.
 
     Attributes:
-        step: updates done so far.
         total_steps: updates of the whole run.
         samples: samples seen so far.
-        scores: the scores by name.
-        is_best: whether it is the best so far.
     """
 
     step: int
@@ -132,13 +127,10 @@ class Reporting:
         total_steps: updates of the whole run.
         samples_per_step: samples of one update (the global batch); the mean with packing.
         listeners: called in this order.
-        first_step: updates done before a resume.
         started: ``time.perf_counter()`` when the program started, for measuring the time to the first step; None: it is
             measured from the beginning of training.
         packs_per_step: packs of one update, whose samples and tokens are among the metrics; None without packing.
-        seconds_before: seconds of training before a resume.
         first_period: what the time to the end of the first period includes, for the log.
-        clock: monotonic clock in seconds; tests bring their own.
     """
 
     def __init__(
@@ -174,10 +166,7 @@ class Reporting:
     def report(self, step: int, metrics: Dict[str, float], rate: Optional[float] = None) -> None:
         """Report a logging period, which ends now.
 
-        Args:
-            step: updates done so far.
-            metrics: the means over the period.
-            rate: the learning rate of the last update, if the optimizer reports it.
+        The metrics are means over the period.
         """
         now, updates = self._clock(), step - self._step
         compiling = self._compiled_at is None

@@ -26,7 +26,6 @@ class DivergenceError(UserError):
     Attributes:
         step: updates done when it was detected.
         updates: updates of the logging periods in which it happened.
-        reason: the symptom that was detected.
     """
 
     def __init__(self, step: int, updates: int, reason: str) -> None:
@@ -65,11 +64,7 @@ class StopOnDivergence(Listener):
             self._add(updates, loss)
 
     def period(self, period: Period) -> None:
-        """Check the losses of the period.
-
-        Raises:
-            DivergenceError: a loss is NaN or infinite, or their sum has exploded in several consecutive periods.
-        """
+        """Raise ``DivergenceError`` if a loss is NaN or infinite, or their sum has exploded in several periods."""
         for name, value in period.metrics.items():
             if is_loss(name) and not math.isfinite(value):
                 raise DivergenceError(period.step, period.updates, f"{name} is {value}")
@@ -116,11 +111,7 @@ class OverflowCounter(Listener):
         self._warned = False
 
     def period(self, period: Period) -> None:
-        """Count the skipped updates of the period.
-
-        Raises:
-            UserError: no update was applied for a long time.
-        """
+        """Count the skipped updates of the period; if none was applied for a long time, it is a ``UserError``."""
         overflows = round(period.metrics.get(OVERFLOWS, 0.0))
         self.count += overflows
         self._updates += period.updates

@@ -133,9 +133,7 @@ def _print_error(line: str) -> None:
 class CallLengths:
     """Divides long logging periods into calls of a few seconds, so that a request to stop does not wait long.
 
-    Args:
-        maximum: returns the maximum of a number over all processes, which makes them agree on every length.
-        clock: monotonic clock in seconds; tests replace it.
+    The ``maximum`` of a number over all processes makes them agree on every length.
     """
 
     def __init__(self, maximum: Callable[[int], int] = int, clock: Callable[[], float] = time.monotonic) -> None:

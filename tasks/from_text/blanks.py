@@ -89,9 +89,6 @@ def whole_words(blank: Blank, ask: Callable[[List[str]], Any]) -> List[Tuple[str
     """Return words that fill a blank, the likeliest first, with the product of the probabilities of their pieces.
 
     A word is filled in from left to right: each piece is that of a sentence which has the letters before it.
-
-    Args:
-        ask: returns the fillings of each of several texts with blanks.
     """
     words = [("", 1.0)]
     for place in range(blank.pieces):
@@ -106,12 +103,7 @@ def whole_words(blank: Blank, ask: Callable[[List[str]], Any]) -> List[Tuple[str
 
 
 def fillings(data: Path, model: Path) -> List[Dict[str, Any]]:
-    """Return what a model fills into blanks of the held-out sentences, the likeliest first.
-
-    Args:
-        data: Folder of a data set with held-out documents.
-        model: Hugging Face folder of the model.
-    """
+    """Return what a model fills into blanks of a data set's held-out sentences, the likeliest first."""
     blanks = held_out_blanks(data)
     if not blanks:
         return []

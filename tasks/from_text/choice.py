@@ -76,7 +76,6 @@ class Recipe:
         first_share: Share of the updates in the first part, if there are two.
         masked: Share of the tokens that is masked.
         documents_share: Share of the documents that is read.
-        held_out: Share of their text that is held out.
         updates: That are expected, in all parts.
         pass_updates: Updates in which the text is read once, without what is held out.
         is_measured: Whether text and model are like those of which the loss to expect was measured.
@@ -233,7 +232,6 @@ def choose(
     """Return the recipe for a text, a machine and a time.
 
     Args:
-        text, machine: As they were found.
         hours: From the start of the command to its end.
         lengths: Tokens of a row, one or two numbers.
         start_from: Folder of released weights, which decide vocabulary and sizes; None: random weights.
@@ -307,15 +305,7 @@ def _is_among(given: Mapping[str, Any], fields: Sequence[str]) -> bool:
 
 
 class Fit(NamedTuple):
-    """What fits into the time.
-
-    Attributes:
-        vocabulary: Of the model; 0 if released weights decide it.
-        pass_updates: Updates in which the text is read once, without what is held out.
-        seconds: That are left for training.
-        place: Of the model in the table.
-        updates: Of the training.
-    """
+    """What fits into the time; ``seconds`` are left for training, ``vocabulary`` is 0 if released weights decide it."""
 
     vocabulary: int
     pass_updates: float

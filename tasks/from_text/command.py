@@ -81,15 +81,7 @@ INPUTS = ("dump", "text", "jsonl", "wikiextractor", "wikitext", "parquet", "hub_
 
 
 def main(arguments: Optional[Sequence[str]], started: float) -> int:
-    """Run the command.
-
-    Args:
-        arguments: The command line; None: that of the process.
-        started: ``time.monotonic()`` when the process started.
-
-    Returns:
-        The exit status: 2 for an error that the user can fix, 128 + the signal's number after one that stopped it.
-    """
+    """Run the command of a process that ``started`` by ``time.monotonic()``; return the exit status."""
     _, others, kept = split(sys.argv[1:] if arguments is None else arguments)
     return run_main(_parser(), lambda options: _run(options, others, started), kept)
 
@@ -150,12 +142,7 @@ def _run(options: argparse.Namespace, others: Sequence[str], started: float) -> 
 
 
 def in_own_words(message: str) -> str:
-    """Return a message of one of the steps with what this command accepts instead of that step's options.
-
-    Example:
-        >>> in_own_words("lower --max-seq-length; fix that and resume from the last checkpoint: --name 128 --resume")
-        'lower --lengths; fix that and repeat the command'
-    """
+    """Return a step's message with what this command accepts, such as "--lengths", instead of "--max-seq-length"."""
     for theirs, ours in OWN_WORDS:
         message = re.sub(theirs, ours, message)
     return message
@@ -188,17 +175,7 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
 
 
 class Decision(NamedTuple):
-    """What is decided before anything is done.
-
-    Attributes:
-        folder: Where all is written; with ``--plan``, nothing is.
-        identity: What must be the same when the command is repeated.
-        recipe: The choice.
-        given: Values of the config by dotted name that the user set.
-        text, machine: As they were found.
-        facts: Both in words.
-        notes: What the user may want to know about them.
-    """
+    """What is decided before anything is done."""
 
     folder: Folder
     identity: Dict[str, Any]

@@ -33,7 +33,6 @@ class TextFacts(NamedTuple):
         documents: between blank lines, or as the format has them.
         repeated: share of the sample's documents that the sample has before.
         script: the most frequent one of the letters, as Unicode names it, such as ``LATIN``.
-        is_code: whether the text looks like source code.
         is_whole: whether all of it was read, so that nothing is estimated.
         files: of the input; 0 if it is not in files.
         left_out: documents that are too short, which are not among ``documents``.
@@ -133,9 +132,7 @@ class MachineFacts(NamedTuple):
 def look_at_text(source: Source, min_characters: int, strips_marks: bool = False) -> TextFacts:
     """Read the beginning of a text.
 
-    Args:
-        min_characters: Of a document; shorter ones are left out.
-        strips_marks: Whether accents will be stripped.
+    Documents of less than ``min_characters`` are left out; ``strips_marks``: accents will be stripped.
     """
     if source.kind["kind"] == "dump":  # the articles are extracted later, by another program
         megabytes = DUMP_SHARE * source.files[0].stat().st_size / 1e6

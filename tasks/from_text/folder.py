@@ -34,9 +34,7 @@ class Planned(NamedTuple):
 class Folder:
     """The folder ``output_dir/name``.
 
-    Args:
-        path: Where it is or will be.
-        started: ``time.monotonic()`` when the command started; each step is timed from the end of the one before.
+    Each step is timed from the end of the one before, the first from ``started``, ``time.monotonic()`` at the start.
     """
 
     def __init__(self, path: Path, started: float) -> None:
@@ -44,14 +42,7 @@ class Folder:
         self._lap = started
 
     def planned(self, command: Mapping[str, Any], facts: Mapping[str, str]) -> Optional[Planned]:
-        """Return what an earlier start of the same command decided; None if there was none.
-
-        The same command may have more hours.
-
-        Args:
-            command: What identifies the command: text, hours, flags.
-            facts: Text and machine in words.
-        """
+        """Return what an earlier start of the same command, with as many hours or fewer, decided; else None."""
         path = self.path / PLAN
         if not path.exists():
             if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):

@@ -137,11 +137,7 @@ def _baselines(held_out: Path, pieces: Optional[int]) -> List[Tuple[str, float]]
 
 
 def _bits_per_byte(held_out: Path, loss: Optional[float]) -> Optional[float]:
-    """Return the loss of a piece, in nats, as bits for each byte of the held-out text.
-
-    Models of different vocabularies can be compared by it. It is not the entropy of the text, because a masked piece
-    is predicted from both sides.
-    """
+    """Return the loss of a piece, in nats, as bits per byte, comparable across vocabularies but no entropy."""
     scale = _bits_of_a_nat(held_out)
     return None if loss is None or scale is None else round(loss * scale, 4)
 
@@ -164,9 +160,7 @@ def _expected(recipe: Recipe, held_out: Path) -> Optional[Dict[str, float]]:
 def forecasts(recipe: Recipe, loss: Optional[float]) -> List[Tuple[str, float, str]]:
     """Return the held-out losses to expect of more time and more text: what, loss, and from what it is computed.
 
-    Args:
-        recipe: With the updates that were made.
-        loss: On held-out text.
+    The recipe has the updates that were made, the loss is that on held-out text.
     """
     now, units, once = recipe.expected_bits, recipe.units, recipe.pass_updates
     if loss is None or now is None:

@@ -42,12 +42,7 @@ WINDOW_SECONDS = 20.0  # over which the time of an update is measured, or the la
 
 
 class Timing(NamedTuple):
-    """What some updates took, in seconds.
-
-    Attributes:
-        update: Of one update, on average.
-        start: Of everything before, compilation included, without the import of TensorFlow.
-    """
+    """Seconds of one update on average, and before all, compilation included, without the import of TensorFlow."""
 
     update: float
     start: float
@@ -100,8 +95,7 @@ def _mean_update(recipe: Recipe) -> float:
 def seconds_around(timing: Timing, updates: float) -> float:
     """Return the seconds from the end of the training to that of the command.
 
-    Args:
-        updates: In which the held-out rows would be trained on once.
+    In ``updates`` the held-out rows would be trained on once.
     """
     return EVALUATION * updates * timing.update + EVALUATION_START * timing.start + EXPORT_SECONDS
 
@@ -126,15 +120,7 @@ class Change(NamedTuple):
 class Pace:
     """The number of updates of each training, which fill the time together.
 
-    Args:
-        parts: All trainings, in order.
-        start: Seconds before the first update of a training.
-        hours: The time.
-
-    Attributes:
-        updates: Of each part, by name.
-        planned: Of all parts, before any of them began.
-        changes: What was decided later.
+    The ``parts`` are all trainings in order; ``start`` seconds pass before the first update of each.
     """
 
     def __init__(self, folder: Folder, recipe: Recipe, parts: Sequence[Part], start: float, hours: float) -> None:
@@ -183,9 +169,6 @@ class Pace:
         """Return whether the command would end so early or late that it should be mended, which takes another start.
 
         An end is the less sure, the more is left to train. Later parts are fitted to the time that this one leaves.
-
-        Args:
-            slower: Seconds that an update takes now, as a share of those of the timing.
         """
         training, left = slower * self.training_seconds(part, step), self.left(part, slower)
         restart = slower * self._timing.start
@@ -206,8 +189,7 @@ class Pace:
     def mend(self, part: Part, step: int, slower: Optional[float]) -> None:
         """Decide the rest anew, from an update of a part on, which has to be started, so that it fills the time.
 
-        Args:
-            slower: Seconds that an update takes now, as a share of those of the timing.
+        ``slower``: Seconds that an update takes now, as a share of those of the timing.
         """
         assert slower is not None, "nothing is mended before an update is timed"
         left = max(0.0, self.left(part, slower) - slower * self._timing.start)
@@ -286,14 +268,7 @@ class Pace:
 
 
 class Watch:
-    """Watches a training, and stops it where its length must be decided anew.
-
-    Args:
-        timed: Seconds of an update, as they were timed.
-
-    Attributes:
-        stopped_at: The update at which it stopped the training; None: it did not.
-    """
+    """Watches a training, and stops it where its length must be decided anew."""
 
     def __init__(self, pace: Pace, part: Part, timed: float) -> None:
         self._pace, self._part, self._timed = pace, part, timed

@@ -44,12 +44,7 @@ def predictions(recipe: Recipe, length: int) -> int:
 
 
 def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int) -> List[Part]:
-    """Return the trainings in order.
-
-    Args:
-        given: Values of the config by dotted name that the user set.
-        pieces: Of the vocabulary.
-    """
+    """Return the trainings in order, with what the user gave by dotted name, for a vocabulary of ``pieces``."""
     plain = [_part(folder, recipe, length, pieces) for length in recipe.lengths]
     return [Part(part.name, merged(part.config, given)) for part in plain]
 
@@ -127,12 +122,7 @@ def _heads(hidden: int) -> int:
 
 
 def merged(config: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return a config with values that are given by dotted name.
-
-    Example:
-        >>> merged({"data": {"shuffle": True}, "seed": 1}, {"data.shuffle": False})
-        {'data': {'shuffle': False}, 'seed': 1}
-    """
+    """Return a config with values that are given by dotted name, such as ``{"data.shuffle": False}``."""
     result: Dict[str, Any] = json.loads(json.dumps(config))
     for name, value in given.items():
         *sections, key = name.split(".")

@@ -20,12 +20,10 @@ class Purpose(NamedTuple):
 
     Attributes:
         what: What is made, for ``--help``.
-        task: Of the trainings.
         check: Refuses lengths, and weights to start from or none, that it cannot follow.
         adapt: From the recipe that was chosen for a text to that of this purpose.
         parts: The trainings in order; arguments as of ``parts.parts``.
         prepare: Makes what is trained on; arguments as of ``steps.prepare``, and the trainings.
-        export: Writes the model of the last run.
         read_result: What came out; arguments as of ``judgement.read_result``.
         commands: What can be done with the folder next, and by which command.
     """

@@ -128,10 +128,7 @@ def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainin
 def write_pairs(data: Path, held_out: float, half: int) -> None:
     """Write the pairs of a data set's sentences and those of what is held out of it, none of which has a text twice.
 
-    Args:
-        data: Folder of the data set.
-        held_out: Share that is held out, as it was made.
-        half: Bytes of half a passage at least.
+    Half a passage has ``half`` bytes at least.
     """
     files = read_corpus(data / CORPUS_FOLDER).files
     chosen = choose_held_out(files, held_out)

@@ -30,8 +30,7 @@ OWN_STOP = 128 + signal.SIGTERM  # the status with which a training stops that i
 def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
     """Make rows of each length from one text, with one vocabulary; what is there already is kept. Return its facts.
 
-    Args:
-        source: The options that name and read the text.
+    The options ``source`` name and read the text.
     """
     start_from = recipe.start_from
     lengths = sorted(recipe.lengths, reverse=True)  # the longest has the sentences, which the others are made of

@@ -57,12 +57,7 @@ FITTED_UNITS, FITTED_PASSES = (LOSSES[0][0], 118.0), (60.0, 11_500.0)
 
 
 def interpolated(units: float, value: Callable[[Row], float]) -> float:
-    """Return a number of the table between its rows, geometrically; beyond its ends, that of the end.
-
-    Example:
-        >>> interpolated(2.9, lambda row: row.hidden), round(interpolated(200, lambda row: row.hidden))
-        (128.0, 296)
-    """
+    """Return a number of the table between its rows, geometrically; beyond its ends, that of the end."""
     if units <= ROWS[0].minutes:
         return float(value(ROWS[0]))
     for low, high in zip(ROWS, ROWS[1:]):
@@ -82,10 +77,6 @@ def place_for(units: float, most_updates: float) -> float:
 
     A larger model makes fewer updates in the same time. It is chosen if the model for this time would make more than
     ``most_updates``; if even the largest would, the place is its.
-
-    Example:
-        >>> round(place_for(32.7, 12_000), 1), round(place_for(32.7, 12_000 / 2.5))
-        (32.7, 113)
     """
     if updates_in(units) <= most_updates:
         return units
@@ -98,16 +89,7 @@ def expected_bits(units: float, pass_updates: float) -> Optional[float]:
 
     Beyond the longest measured training, the last row of ``LOSSES`` makes it a forecast.
 
-    Args:
-        units: Of the training.
-        pass_updates: Updates in which the text is read once, without what is held out.
-
-    Returns:
-        The loss; None for a shorter training, or a shorter text, than any that was measured.
-
-    Example:
-        >>> round(expected_bits(6.4, 11_000), 3), expected_bits(6.4, 10)
-        (1.281, None)
+    None stands for a shorter training, or a shorter text, than any that was measured.
     """
     if units < FITTED_UNITS[0] or pass_updates < FITTED_PASSES[0]:
         return None

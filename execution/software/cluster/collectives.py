@@ -21,9 +21,7 @@ BUCKET_BYTES = 64 << 20
 class Bucket(NamedTuple):
     """Tensors that are reduced in one operation.
 
-    Attributes:
-        device: the device of this process on which they are.
-        members: their indices in the list of all tensors.
+    Its ``members`` are indices in the list of all tensors.
     """
 
     device: str
@@ -74,9 +72,7 @@ class Collectives:
     def all_reduce_tensors(self, tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> List[tf.Tensor]:
         """Return the sum of each tensor over all processes, in few large operations.
 
-        Args:
-            tensors: float32 tensors of static shapes.
-            devices: the device of each tensor.
+        They are float32 and have static shapes.
         """
         reduced: Dict[int, tf.Tensor] = {}
         before: List[tf.Tensor] = []
@@ -114,16 +110,7 @@ def _group(device: str) -> Tuple[str, int]:
 
 
 def buckets(sizes: Sequence[int], devices: Sequence[str], limit: int = BUCKET_BYTES) -> List[Bucket]:
-    """Divide tensors into buckets of one device each and at most ``limit`` bytes; a larger tensor gets its own.
-
-    Args:
-        sizes: bytes of each tensor.
-        devices: device of each tensor.
-
-    Example:
-        >>> [bucket.members for bucket in buckets([4, 4, 9, 1], ["a", "a", "b", "a"], limit=9)]
-        [[0, 1, 3], [2]]
-    """
+    """Divide tensors into buckets of one device each and at most ``limit`` bytes; a larger tensor gets its own."""
     made: List[Bucket] = []
     open_buckets: Dict[str, Any] = {}
     for number, (size, device) in enumerate(zip(sizes, devices)):

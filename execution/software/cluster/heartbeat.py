@@ -75,11 +75,7 @@ def speaks_first(address: str) -> bool:
 
 
 def wait_for_servers(membership: Membership, limit: float = SECONDS_TO_START) -> None:
-    """Wait until the servers of all other processes have started, which have introduced themselves before.
-
-    Raises:
-        ProcessLostError: one has not started.
-    """
+    """Wait until all other processes' servers, introduced before, have started; else raise ``ProcessLostError``."""
     others = [number for number in range(membership.count) if number != membership.index]
     until = time.monotonic() + limit
     with waiting("waiting for the servers of the other processes"):
@@ -148,13 +144,7 @@ class ProbeHistory:
 class Heartbeat:
     """Ends this process if another one is gone while the main thread waits for it.
 
-    Args:
-        membership: the processes of the run.
-        timing: see :class:`Timing`.
-        end: ends the process with a message.
-
-    Attributes:
-        run_name: name under which the run can be resumed, for the message; None while unknown.
+    ``run_name`` is the name under which the run can be resumed, for the message that ``end`` gets; None while unknown.
     """
 
     run_name: Optional[str] = None

@@ -57,10 +57,7 @@ class Times(NamedTuple):
 def introduce(membership: Membership, facts: Mapping[str, Any], times: Optional[Times] = None) -> None:
     """Wait until all processes of the run know that they belong together.
 
-    Args:
-        membership: the processes of the run.
-        facts: what all processes must share, by name; values that JSON can represent.
-        times: for tests.
+    The ``facts``, by name, must be values that JSON can represent; the ``times`` are for tests.
     """
     _Introduction(membership, facts, times or Times()).run()
 
@@ -68,10 +65,7 @@ def introduce(membership: Membership, facts: Mapping[str, Any], times: Optional[
 def contradiction(asking: Mapping[str, Any], answering: Mapping[str, Any], number: int) -> Optional[str]:
     """Return what two processes disagree on; None if nothing.
 
-    Args:
-        asking: the process that asks.
-        answering: the process that answers.
-        number: the number of the process that the one that asks has expected there.
+    The one that asks has expected process ``number`` there.
     """
     first, second = sorted((asking, answering), key=lambda each: each["index"])
     if asking["token"] == answering["token"]:
@@ -98,12 +92,7 @@ def contradiction(asking: Mapping[str, Any], answering: Mapping[str, Any], numbe
 
 
 def different_fact(chief: Mapping[str, Any], own: Mapping[str, Any], index: int, of: int = 0) -> Optional[str]:
-    """Return the first fact that two processes do not share; None if they share all.
-
-    Args:
-        chief: the facts of process ``of``.
-        own: the facts of process ``index``.
-    """
+    """Return the first fact that two processes do not share; None if they share all."""
     for name in {**chief, **own}:
         if chief.get(name) != own.get(name):
             return (

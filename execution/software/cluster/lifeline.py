@@ -36,12 +36,8 @@ def watch_lifeline(
 ) -> Optional[threading.Thread]:
     """Start a thread that stops this process when its launcher has ended, by SIGTERM and finally by force.
 
-    Args:
-        environment: environment variables; the lifeline's is removed, so that child processes do not inherit it.
-        patience: seconds for the process to save its state and end.
-
-    Returns:
-        The thread; None if this process was not started by the launcher.
+    The lifeline's variable is removed from the environment, so that child processes do not inherit it. Returns None if
+    this process was not started by the launcher.
     """
     reader = _inherited(environment.pop(LIFELINE, ""))
     if reader is None:

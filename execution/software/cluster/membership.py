@@ -174,9 +174,7 @@ def _slurm_number(environment: Mapping[str, str], name: str, default: str = "") 
 def host_names(text: str) -> List[str]:
     """Expand the host names of Slurm's short form.
 
-    Example:
-        >>> host_names("login,node[08-10,12]-ib")
-        ['login', 'node08-ib', 'node09-ib', 'node10-ib', 'node12-ib']
+    "node[08-09,12]-ib" becomes node08-ib, node09-ib and node12-ib.
     """
     names: List[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
@@ -189,12 +187,7 @@ def host_names(text: str) -> List[str]:
 
 
 def tasks_per_node(text: str) -> List[int]:
-    """Expand the number of tasks on each node.
-
-    Example:
-        >>> tasks_per_node("2(x3),1")
-        [2, 2, 2, 1]
-    """
+    """Expand the number of tasks on each node: "2(x3),1" becomes [2, 2, 2, 1]."""
     return [int(tasks) for tasks, times in _REPEATED.findall(text) for _ in range(int(times or 1))]
 
 

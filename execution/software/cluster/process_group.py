@@ -25,12 +25,7 @@ LOOPBACK = b"lo\0"  # Linux' name of the network device
 
 
 class ClusterProcesses(Processes):
-    """The processes that the environment describes.
-
-    Args:
-        membership: the processes of the run.
-        collectives: see :class:`execution.processes.Processes`; :meth:`join` makes them.
-    """
+    """The processes that the environment describes."""
 
     def __init__(self, membership: Membership, collectives: Any = None) -> None:
         super().__init__(membership.count, membership.index, collectives)

@@ -40,7 +40,6 @@ class StageTensors(NamedTuple):
 
     Attributes:
         from_batch: inputs of the model that the stage's blocks read.
-        received: tensors from the previous stage.
         sent: tensors for the next stage; for the last stage, the model's outputs.
     """
 
@@ -54,15 +53,7 @@ def stage_tensors(
 ) -> List[StageTensors]:
     """Return the tensors that cross from stage to stage.
 
-    A stage also receives and sends the tensors that only a later stage reads.
-
-    Args:
-        stages: blocks of each stage.
-        model_inputs: tensors of a micro batch, which all stages can read.
-        outputs: tensors that the last stage returns.
-
-    Example:
-        If ``emb`` in stage 0 writes ``hidden`` and ``pool`` in stage 2 reads it, stage 1 receives and sends it.
+    A stage also receives and sends what only a later stage reads.
     """
     tensors: List[StageTensors] = []
     needed = tuple(outputs)
@@ -84,13 +75,7 @@ class Stage:
     Each function is compiled separately, because a compiled function can use the weights of one device only.
 
     Args:
-        blocks: the blocks in order.
-        tensors: names of the stage's tensors.
         constants: names of tensors that do not depend on any weight, and therefore need no gradient.
-        device: name of the device of the stage's weights and computation.
-        rule: computes the loss.
-        seeds: gives the dropout layers their seeds.
-        xla: whether to compile the functions with XLA.
 
     Attributes:
         variables: the trainable weights that the stage uses, known after :meth:`trace`.
@@ -202,8 +187,6 @@ class State(NamedTuple):
         inputs: for each stage, what it received in previous iterations, the newest first, as long as it is needed.
         sent: for each stage, what it sent in the previous iteration.
         returned: for each stage, the gradients of its received tensors that it returned in the previous iteration.
-        gradients: for each stage, the accumulated gradients of its weights.
-        sums: sums of the objective's terms.
     """
 
     inputs: List[List[Tensors]]
@@ -227,15 +210,7 @@ class Batch(NamedTuple):
 class PipelineEngine:
     """Makes an update over stages on several devices; see :class:`execution.software.trainable_model.Engine`.
 
-    Args:
-        model: the model, whose stages are set.
-        devices: name of the device of each stage.
-        schedule: the schedule.
-        rule: weights the losses and applies the gradients.
-        seeds: gives the model's dropout layers their seeds.
-        run_seed: seed of the run, from which the seed of every micro batch follows.
-        xla: whether to compile each stage's functions.
-        make_stage: class of the stages.
+    The seed of every micro batch follows from ``run_seed``.
     """
 
     one_program = False

@@ -37,8 +37,7 @@ class Schedule:
     """The schedule of a pipeline.
 
     Attributes:
-        forward: delay of each stage's forward job, in iterations.
-        backward: delay of each stage's backward job, in iterations.
+        forward, backward: delay of each stage's job, in iterations.
         phases: jobs of an iteration, by phase; phases follow one another, jobs of a phase run at the same time.
     """
 
@@ -107,13 +106,9 @@ def simulate(
     An iteration begins when the previous one has ended, as in the engine's loop.
 
     Args:
-        schedule: the schedule.
         durations: duration of each job; that of the last stage's backward job includes its forward pass.
         micro_batches: micro batches of an update.
         devices: number of each stage's device; a device runs one job at a time.
-
-    Returns:
-        All jobs of an update, in the order of the schedule.
 
     Example:
         >>> schedule = make_schedule("grouped", 2)
