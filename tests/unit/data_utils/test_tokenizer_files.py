@@ -300,7 +300,7 @@ def test_keeping_accents_against_the_tokenizer_is_refused(
 
 
 # Settings that the libraries have and that mean nothing for BERT, or are malformed.
-REFUSED = [
+EXAMPLES = [
     ("tokenizer_config.json", '{"do_lower_case": "yes"}'),
     ("tokenizer_config.json", '{"additional_special_tokens": "[E1]"}'),
     ("tokenizer_config.json", '{"mask_token": "<mask>"}'),
@@ -329,7 +329,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("file", "example"), REFUSED)
+@pytest.mark.parametrize(("file", "example"), EXAMPLES)
 def test_a_setting_that_cannot_be_followed_is_refused(file: str, example: str, tmp_path: Path) -> None:
     BertTokenizerFast(str(write_pieces(tmp_path)), do_lower_case=False).save_pretrained(tmp_path)
     encoder = {"path": "", "type": "Transformer"}
