@@ -32,7 +32,6 @@ def values_by_name(loaded: LoadedConfig) -> dict[str, Any]:
 
 
 def one_device(task: str, layers: int, device: str) -> dict[str, Any]:
-    """Return the values that the overlay for a CPU or a GPU sets."""
     return {
         "ipu_config.pipeline_stages": [expected_blocks(task, layers)],
         "ipu_config.pipeline_device_mapping": [0],

@@ -20,7 +20,6 @@ TOP = ("max_seq_length", "max_predictions_per_seq", "embedding_serialization_fac
 
 
 def resolved(config: TrainingConfig) -> dict[str, Any]:
-    """Return the values of a config by the names of the published table."""
     batch, ipus, optimizer = config.global_batch, config.ipu_config, config.optimizer_opts
     values = {
         **batch.model_dump(include=set(BATCH)),
