@@ -84,11 +84,7 @@ def test_the_config_of_the_run_beside_it_completes_it(tmp_path: Path, capsys: py
     beside.write_text(run_config())
     assert export(command) == 0
     exported = json.loads((output / "config.json").read_text())
-    assert (exported["num_attention_heads"], exported["layer_norm_eps"], exported["hidden_act"]) == (
-        4,
-        1e-3,
-        "gelu_new",
-    )
+    assert [exported[name] for name in ("num_attention_heads", "layer_norm_eps", "hidden_act")] == [4, 1e-3, "gelu_new"]
     stated = saved_architecture(prefix)  # for --plan
     assert stated["num_attention_heads"] == 4 and "use_cls_layer" not in stated
     beside.write_text(run_config(hidden_act="gelu"))
