@@ -96,7 +96,6 @@ def test_samples_are_read_in_any_order_and_fit_their_specification(
 
 
 def labelled_text(squad: SquadSet, windows: Windows, window: int) -> str:
-    """Return the context's text that a window's label spans."""
     question = squad.questions[windows.question[window]]
     shift = windows.begin[window] - windows.first_column[window]
     offsets = windows.context(windows.question[window]).offsets
@@ -129,13 +128,6 @@ def test_questions_without_a_position_of_their_answer_have_no_window(tokenizer: 
     for squad in (single("the old king", ("queen", 0)), single("the old king")):
         assert make_windows(squad, tokenizer, GEOMETRIES[0], labels=True).count == 0
         assert make_windows(squad, tokenizer, GEOMETRIES[0], labels=False).count == 1
-
-
-def test_an_answer_longer_than_a_window_points_to_cls(tokenizer: Tokenizer) -> None:
-    context = " ".join(["the old king built a new bridge"] * 4)
-    windows = make_windows(single(context, (context, 0)), tokenizer, Geometry(16, 8, 4), labels=True)
-    assert windows.count > 1
-    assert not windows.start.any() and not windows.end.any()
 
 
 def test_a_context_without_tokens_has_one_window(tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
