@@ -1,4 +1,4 @@
-"""Wrong paths and checkpoints of other tasks are refused before TensorFlow is loaded, which takes seconds."""
+"""Wrong paths and checkpoints are refused before TensorFlow is loaded, and broken files by a plan, too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from checkpoints.folder import DESCRIPTION, WEIGHTS, facts_as_json
+from tasks.cli import main
 from utilities.files import PROJECT, sha256
 
 RECIPE = ["--config", "configs/fine_tuning.json", "--bert-model-name", "bert-base-uncased"]
@@ -113,3 +114,27 @@ except UserError as error:
 """
     shown = refused(code)
     assert "there is no folder or file nowhere" in shown or "is of classification, not of squad" in shown
+
+
+WRONG = {"id": "1", "question": "q", "answers": [{"text": "a", "answer_start": "x"}]}
+SQUAD = {"data": [{"title": "t", "paragraphs": [{"context": "a", "qas": [WRONG]}]}]}
+TABLE = [*OWN, "--classification-data.train-file", "train.csv"]
+
+
+@pytest.mark.parametrize(
+    ("task", "files", "flags", "error"),
+    [
+        ("squad", {"train-v1.1.json": json.dumps(SQUAD)}, [], "train-v1.1.json: data[0]"),
+        ("token_classification", {"train.txt": "a O\nb\n", "valid.txt": "a O\n"}, [], "train.txt: line 2"),
+        ("classification", {"train.csv": "text,label\na,1\nb,0\nc,\n"}, TABLE, "train.csv: line 4"),
+    ],
+)
+def test_a_broken_file_is_refused_by_the_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str, files: dict[str, str], flags: list[str], error: str
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, "utf-8")
+    for plan in (["--plan"], ["--plan", "all"]):
+        assert main(task, pytest.fail, [*RECIPE, "--dataset-dir", str(tmp_path), *flags, *plan]) == 2
+        printed = capsys.readouterr()
+        assert error in printed.err and printed.err.count("\n") == 1 and not printed.out
