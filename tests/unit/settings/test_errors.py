@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -169,28 +170,22 @@ BROKEN_SECTIONS = [
 
 SST2 = {"glue_task": "sst2"}
 TAUGHT = {**SST2, "distillation/teacher": "t"}
+STSB = {**TAUGHT, "glue_task": "stsb"}
+squad, glue = (functools.partial(case, task=task) for task in ("squad", "classification"))
 BROKEN_FINE_TUNING = [
-    case({"bert_model_name": ...}, "bert_model_name", "pretrained_ckpt_path", task="squad"),
-    case({"num_epochs": ...}, "num_epochs", "set one", task="squad"),
-    case({"glue_task": "mrpc"}, "glue_task", "remove", task="squad"),
-    case({"do_training": False, "do_validation": False}, "do_training", "set one", task="squad"),
-    case({STAGES: ["emb", "hid hid", "qa_head"]}, "pipeline_stages", "write 12 hid", task="squad"),
-    case(
-        {"bert_model_name": ..., "bert_config": {}, "do_training": False},
-        *("pretrained_ckpt_path", "bert_model_name"),
-        task="squad",
-    ),
-    case({"distillation/teacher": "t"}, "distillation.teacher", "squad learns from no teacher", task="squad"),
-    case({**SST2, "distillation/unlabelled": "a.csv"}, "unlabelled", "set distillation.teacher", task="classification"),
-    case({**SST2, "distillation/temperature": 3}, "temperature", "there is no teacher", task="classification"),
-    case({**TAUGHT, "distillation/weight": 1.5}, "distillation.weight", "from 0 to 1", task="classification"),
-    case({**TAUGHT, "generated_dataset": True}, "distillation.teacher", "random data", task="classification"),
-    case({**TAUGHT, **ON_IPU}, "distillation.teacher", "on stock TensorFlow only", task="classification"),
-    case(
-        {**TAUGHT, "glue_task": "stsb", "distillation/temperature": 3},
-        *("distillation.temperature", "a regression has no probabilities"),
-        task="classification",
-    ),
+    squad({"bert_model_name": ...}, "bert_model_name", "pretrained_ckpt_path"),
+    squad({"num_epochs": ...}, "num_epochs", "set one"),
+    squad({"glue_task": "mrpc"}, "glue_task", "remove"),
+    squad({"do_training": False, "do_validation": False}, "do_training", "set one"),
+    squad({STAGES: ["emb", "hid hid", "qa_head"]}, "pipeline_stages", "write 12 hid"),
+    squad({"bert_model_name": ..., "bert_config": {}, "do_training": False}, "pretrained_ckpt_path", "bert_model_name"),
+    squad({"distillation/teacher": "t"}, "distillation.teacher", "squad learns from no teacher"),
+    glue({**SST2, "distillation/unlabelled": "a.csv"}, "unlabelled", "set distillation.teacher"),
+    glue({**SST2, "distillation/temperature": 3}, "temperature", "there is no teacher"),
+    glue({**TAUGHT, "distillation/weight": 1.5}, "distillation.weight", "from 0 to 1"),
+    glue({**TAUGHT, "generated_dataset": True}, "distillation.teacher", "random data"),
+    glue({**TAUGHT, **ON_IPU}, "distillation.teacher", "on stock TensorFlow only"),
+    glue({**STSB, "distillation/temperature": 3}, "distillation.temperature", "a regression has no probabilities"),
 ]
 
 # Newer versions of Python refuse to read such a number at all.
