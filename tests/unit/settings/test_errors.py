@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -26,16 +26,9 @@ SCHEDULE = "ipu_config/pipeline_schedule"
 ON_IPU = {"execution/platform": "graphcore"}
 
 
-class Case(NamedTuple):
-    """A change that breaks a good config, and the parts that the message must contain: field and fix."""
-
-    change: dict[str, Any]
-    words: tuple[str, ...]
-    task: str = "pretraining"
-
-
-def case(change: dict[str, Any], *words: str, task: str = "pretraining") -> Case:
-    return Case(change, words, task)
+def case(change: dict[str, Any], *words: str, task: str = "pretraining") -> tuple[dict[str, Any], tuple[str, ...], str]:
+    """Return a change that breaks a good config, and the parts that the message must contain: field and fix."""
+    return change, words, task
 
 
 WRONG_VALUES = [
@@ -229,12 +222,13 @@ def test_unchanged_configs_are_valid(tmp_path: Path) -> None:
         assert run_command(task, ["--config", str(write(tmp_path, values)), "--plan"]) == 0
 
 
-@pytest.mark.parametrize("broken", TABLE, ids=lambda c: f"{c.task}-{c.words[0]}-{c.words[-1]}"[:60])
-def test_broken_config(broken: Case, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    base = TINY if broken.task == "pretraining" else FINE_TUNING
-    path = write(tmp_path, changed(base, broken.change))
-    status, shown = run_command(broken.task, ["--config", str(path)]), capsys.readouterr()
-    assert_refused(status, shown, *broken.words)
+@pytest.mark.parametrize(("change", "words", "task"), TABLE, ids=[f"{t}-{w[0]}-{w[-1]}"[:60] for _, w, t in TABLE])
+def test_broken_config(
+    change: dict[str, Any], words: tuple[str, ...], task: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = write(tmp_path, changed(TINY if task == "pretraining" else FINE_TUNING, change))
+    status, shown = run_command(task, ["--config", str(path)]), capsys.readouterr()
+    assert_refused(status, shown, *words)
     assert shown.out == ""
 
 

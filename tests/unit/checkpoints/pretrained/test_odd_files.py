@@ -63,9 +63,7 @@ def test_numbers_of_8_bits_are_not_called_damaged(tmp_path: Path) -> None:
 
 def test_heads_that_do_not_divide_the_width_are_refused(tmp_path: Path) -> None:
     folder = written(tmp_path / "m", "model.safetensors", struct.pack("<Q", 2) + b"{}", num_attention_heads=3)
-    with pytest.raises(
-        UserError, match="num_attention_heads is 3, but the heads should divide hidden_size, which is 32"
-    ):
+    with pytest.raises(UserError, match="num_attention_heads is 3, but the heads should divide hidden_size, which is"):
         open_pretrained(folder, "k")
 
 

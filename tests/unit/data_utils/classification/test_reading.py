@@ -6,7 +6,6 @@ import csv
 import json
 import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -242,15 +241,12 @@ def test_metrics_of_glue() -> None:
     }  # fmt: skip
 
 
-class HubData:
+class HubData(list):
     """Replaces a ``datasets.Dataset``, with features and rows as dicts."""
 
     def __init__(self, names: list[str] | None, rows: list[dict[str, Any]]):
+        super().__init__(rows)
         self.features = {"label": SimpleNamespace(names=names) if names else SimpleNamespace(dtype="float32")}
-        self._rows = rows
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._rows)
 
 
 PAIR = {"sentence1": "a", "sentence2": "b"}

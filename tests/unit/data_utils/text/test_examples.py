@@ -65,9 +65,8 @@ def test_a_vocabulary_that_looks_cased(
     examples.vocabulary_from_options(Namespace(keep_accents=False, vocab_file=tmp_path, extra_tokens=None, cased=cased))
     lines = capsys.readouterr().err
     assert ("vocab.txt seems to be a vocabulary of cased text" in lines) == is_warned
-    assert ("vocab.txt has no capitals, so that words with capitals are [UNK]; leave --cased out" in lines) == (
-        cased and piece == "a"
-    )
+    lacks = "vocab.txt has no capitals, so that words with capitals are [UNK]; leave --cased out"
+    assert (lacks in lines) == (cased and piece == "a")
 
 
 @pytest.mark.parametrize(
