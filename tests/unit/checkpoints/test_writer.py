@@ -34,8 +34,6 @@ def steps(folder: Path):
         # Of every 100 updates, the first checkpoint at or after their beginning: 120 for 100.
         (1, 100, [120, 180]),
         (2, 60, [60, 120, 150, 180]),
-        (1, 30, [30, 60, 90, 120, 150, 180]),
-        (99, None, [30, 60, 90, 120, 150, 180]),
     ],
 )
 def test_rotation_after_every_checkpoint(tmp_path, keep_last, keep_every, left):

@@ -35,8 +35,6 @@ def test_paths_in_the_section_of_squad_are_expanded(tmp_path: Path, monkeypatch:
     squad = load("squad", path, "--squad.dev-file", "${MY_DATA}/dev.json").squad
     assert (squad.train_file, squad.dev_file) == (f"{tmp_path}/train.json", f"{tmp_path}/dev.json")
     assert load("squad", path).squad.dev_file == "dev-v1.1.json"
-    with pytest.raises(UserError, match=r"squad\.dev_file.*NO_SUCH is not set"):
-        load("squad", path, "--squad.dev-file", "$NO_SUCH/dev.json")
 
 
 def test_the_cache_of_earlier_versions_has_no_effect(tmp_path: Path) -> None:
@@ -44,8 +42,6 @@ def test_the_cache_of_earlier_versions_has_no_effect(tmp_path: Path) -> None:
         path = write(tmp_path, {"extends": str(SQUAD), "squad": {"cache_dir": folder, "doc_stride": 64}})
         expected = {**load("squad", SQUAD).squad.model_dump(), "doc_stride": 64}
         assert load("squad", path).squad.model_dump() == expected
-    with pytest.raises(UserError, match=r"squad\.cache_dirs .*unknown key"):
-        load("squad", write(tmp_path, {"extends": str(SQUAD), "squad": {"cache_dirs": "cache"}}))
 
 
 def test_a_question_must_leave_room_for_the_context() -> None:

@@ -24,7 +24,6 @@ from utilities.progress import progress_bar
 
 
 def square(step: Step, shard: Shard) -> tuple[list[str], dict[str, Any]]:
-    """Write a shard's number, squared."""
     (step.folder / f"{shard.number}.txt").write_text(str(shard.content**2))
     return [f"{shard.number}.txt"], {"square": shard.content**2, "process": os.getpid()}
 
@@ -98,14 +97,6 @@ def test_shards_that_are_done_are_not_made_again(tmp_path: Path) -> None:
     assert made == [1, 2, 3]
     clear_work(tmp_path)
     assert Step(tmp_path, "step").done(0) is None
-
-
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"sizes": 1}', "\x00"])
-def test_unreadable_facts_are_ignored(tmp_path: Path, content: str) -> None:
-    step = Step(tmp_path, "step")
-    assert step.finish(0, [], {"count": 1}) == step.done(0) == {"count": 1}
-    (tmp_path / ".work" / "step" / "000000.json").write_text(content)
-    assert step.done(0) is None
 
 
 def test_two_commands_in_one_folder(tmp_path: Path) -> None:

@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, BertTokenizerFast
 
-from data_utils.tokenizer import (
-    SPECIAL_TOKENS,
-    extended,
-    load_tokenizer,
-    make_tokenizer,
-    read_vocabulary,
-)
+from data_utils.tokenizer import SPECIAL_TOKENS, extended, load_tokenizer, make_tokenizer, read_vocabulary
 from utilities.errors import UserError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZé"
@@ -92,18 +86,6 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     assert load_tokenizer(str(path), True).token_to_id(SPECIAL_TOKENS[0]) == before + 1
 
 
-def test_the_case_of_a_folder(folder: Path) -> None:
-    settings = folder / "tokenizer_config.json"
-    settings.write_text(json.dumps({"do_lower_case": False}))
-    assert read_vocabulary(folder).lower_case is False
-    settings.write_text("{}")
-    assert read_vocabulary(folder).lower_case is True  # the normalizer's
-    (folder / "tokenizer.json").unlink()
-    write_text(folder)
-    settings.write_text(json.dumps({"do_lower_case": False}))
-    assert read_vocabulary(folder).lower_case is False
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -128,11 +110,7 @@ def test_a_tokenizer_of_another_name_is_refused_in_one_line(tmp_path: Path) -> N
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
-    "BPE": ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}, "model.type is 'BPE'"),
     "other prefix": ({"model": {"continuing_subword_prefix": "@@"}}, "continuing_subword_prefix is '@@'"),
-    "other words": ({"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer.type is 'Whitespace'"),
-    "other normalizer": ({"normalizer": {"type": "NFKC"}}, "normalizer.type is 'NFKC'"),
-    "no [CLS]": ({"post_processor": None}, "post_processor is None"),
     "gap": ({"model": {"vocab": {"[PAD]": 0, "a": 2}}}, "its ids are not 0, 1, 2"),
     "no [MASK]": ({"model": {"vocab": {"[PAD]": 0}}, "added_tokens": []}, r"\[UNK\] is missing"),
     "no numbers": ({"model": {"vocab": ["a"]}}, "is not a tokenizer of BERT"),

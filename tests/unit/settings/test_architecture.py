@@ -23,17 +23,7 @@ WEIGHTS: dict[str, Any] = {
     "max_position_embeddings": 64, "type_vocab_size": 2, "vocab_size": 8191,
 }  # fmt: skip
 RECIPE = CONFIGS / "glue" / "glue_base_checkpoint_path.json"  # 12 layers × 768, 30,400 pieces, dropout 0.1
-COPY: dict[str, Any] = {
-    "bert_config": {
-        "num_hidden_layers": 3,
-        "hidden_size": 192,
-        "num_attention_heads": 3,
-        "intermediate_size": 768,
-        "vocab_size": 30400,
-        "max_position_embeddings": 64,
-    },
-    "num_epochs": 3,
-}
+COPY: dict[str, Any] = {"bert_config": {**WEIGHTS, "vocab_size": 30400}, "num_epochs": 3}
 
 
 def load(path: Path, weights: object, *flags: str, task: str = "classification") -> LoadedConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,9 @@ import pytest
 
 from model.tasks import expected_blocks
 from settings.derived import training_steps
+from settings.fields import value_at
 from settings.loading import LoadedConfig, load_config
+from settings.schema import leaves
 from tests.support.config_files import TINY, write
 from tests.support.published_configs import CONFIGS, ROWS, SIZES, load
 
@@ -21,18 +22,10 @@ BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
 
 
 def values_by_name(loaded: LoadedConfig) -> dict[str, Any]:
-    def walk(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-        for key, value in values.items():
-            if isinstance(value, dict):
-                yield from walk(value, f"{prefix}{key}.")
-            else:
-                yield prefix + key, value
-
-    return dict(walk(loaded.config.model_dump(exclude={"about", "extends"}), ""))
+    return {name: value_at(loaded.config, leaf.path) for name, leaf in leaves().items()}
 
 
 def one_device(task: str, layers: int, device: str) -> dict[str, Any]:
-    """Return the values that the overlay for a CPU or a GPU sets."""
     return {
         "ipu_config.pipeline_stages": [expected_blocks(task, layers)],
         "ipu_config.pipeline_device_mapping": [0],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -25,16 +26,9 @@ SCHEDULE = "ipu_config/pipeline_schedule"
 ON_IPU = {"execution/platform": "graphcore"}
 
 
-class Case(NamedTuple):
-    """A change that breaks a good config, and the parts that the message must contain: field and fix."""
-
-    change: dict[str, Any]
-    words: tuple[str, ...]
-    task: str = "pretraining"
-
-
-def case(change: dict[str, Any], *words: str, task: str = "pretraining") -> Case:
-    return Case(change, words, task)
+def case(change: dict[str, Any], *words: str, task: str = "pretraining") -> tuple[dict[str, Any], tuple[str, ...], str]:
+    """Return a change that breaks a good config, and the parts that the message must contain: field and fix."""
+    return change, words, task
 
 
 WRONG_VALUES = [
@@ -43,62 +37,33 @@ WRONG_VALUES = [
     case({"seed": -1}, "seed", "from 0"),
     case({"seed": 1.5}, "seed", "1.5", "a whole number"),
     case({"seed": None}, "seed", "the default, 1984"),
-    case({"seed": 2**32}, "seed", "4294967295"),
     case({"max_seq_length": 0}, "max_seq_length", "1 or more", "(flag: --max-seq-length)"),
-    case({"bert_config/hidden_size": 2**31}, "bert_config.hidden_size", "at most 10,000,000"),
-    case({"bert_config/max_position_embeddings": 2**31}, "max_position_embeddings", "at most 10,000,000"),
     case({"bert_config/vocab_size": 2**31}, "bert_config.vocab_size", "at most 10,000,000"),
-    case({"global_batch/micro_batch_size": 2**31}, "global_batch.micro_batch_size", "at most 10,000,000"),
     case(
         {"execution/parallel_micro_batches": True, "execution/pipeline_devices": 2},
         "execution.parallel_micro_batches",
         "a pipeline computes micro batches at the same time by itself",
     ),
     case({"execution/threads": 10**9}, "execution.threads", "at most 1,024", "(flag: --execution.threads)"),
-    case({"execution/pipeline_devices": 10**9}, "execution.pipeline_devices", "at most 1,024"),
-    case({"data/reader_threads": 10**9}, "data.reader_threads", "at most 1,024"),
     case({"max_seq_length": 4}, "max_seq_length", "at least 5"),
-    case({"num_epochs": 0}, "num_epochs", "1 or more"),
     case({"total_num_train_samples": 1e300}, "total_num_train_samples", f"and at most {2**63 - 1:,}"),
     case({"generated_dataset": "true"}, "generated_dataset", "without quotes"),
-    case({"generated_dataset": 1}, "generated_dataset", "true or false"),
     case({"dataset_dir": 5}, "dataset_dir", "a path"),
     case({"logging": "LOUD"}, "logging", "one of DEBUG, INFO"),
     case({"logging": "info"}, "logging", 'did you mean "INFO"'),
-    case({"matmul_partials_type": "quarter"}, "matmul_partials_type", "half, float"),
-    case({"embedding_serialization_factor": 0}, "embedding_serialization_factor", "1 or more"),
     case({"min_remote_tensor_size": -1}, "min_remote_tensor_size", "0 or more"),
-    case({"wandb_tags": "one"}, "wandb_tags", "a list of texts"),  # room: wandb
     case({"wandb_tags": ["a", 3]}, "wandb_tags[1]", "a list of texts"),  # room: wandb
-    case({"global_batch/replicas": 0}, "global_batch.replicas", "1 or more"),
-    case({"global_batch/micro_batch_size": "2"}, "global_batch.micro_batch_size", "without quotes"),
     case({"global_batch": 24}, "global_batch", "expected an object", "micro_batch_size"),
     case({"optimizer_opts/name": "Adam"}, "optimizer_opts.name", 'did you mean "AdamW"'),
-    case({"optimizer_opts/name": "SGD"}, "optimizer_opts.name", "one of LAMB, AdamW, Muon"),
-    case({"optimizer_opts/weight_decay_rate": -0.1}, "optimizer_opts.weight_decay_rate", "0 or more"),
     case({"optimizer_opts/loss_scaling": 0}, "optimizer_opts.loss_scaling", "none"),
-    case({"optimizer_opts/loss_scaling": "big"}, "optimizer_opts.loss_scaling", "above 0"),
     case({"optimizer_opts/beta_1": 1.0}, "optimizer_opts.beta_1", "not including"),
     case({RATE + "/warmup_frac": 28}, "optimizer_opts.learning_rate.warmup_frac", "from 0 to 1"),
     case({RATE + "/max_learning_rate": 0}, "max_learning_rate", "above 0"),
-    case({RATE + "/schedule_name": "down_up"}, "schedule_name", "up_down"),
-    case({RATE: 0.006}, "optimizer_opts.learning_rate", "expected an object", "max_learning_rate"),
-    case({"bert_config/hidden_dropout_prob": 1.0}, "bert_config.hidden_dropout_prob", "not including"),
     case({"bert_config/hidden_size": None}, "bert_config.hidden_size", "remove"),
     case({"bert_config/position_embedding_type": "relative_key"}, "position_embedding_type", "absolute"),
-    case({"bert_config/hidden_act": "quick_gelu"}, "bert_config.hidden_act", "one of gelu"),
-    case({"execution/precision": "float8"}, "execution.precision", "expected one of auto, float32, float16"),
-    case({"execution/device": "tpu"}, "execution.device", "auto, cpu, gpu"),
-    case({"data/prefetch": -1}, "data.prefetch", "0 or more"),
-    case({"execution": "cpu"}, "execution", "expected an object"),
-    case({"squad": ["train.json"]}, "squad", "expected an object"),
-    case({"bert_config/max_seq_length": {"a": 1}}, "max_seq_length", "expected a whole number"),
     case({STAGES: "emb hid hid"}, "pipeline_stages", "a list of stages"),
-    case({STAGES: []}, "pipeline_stages", "a list of stages"),
     case({STAGES: [["emb"], [], ["hid"]]}, "pipeline_stages[1]", "none of them empty"),
     case({DEVICES: [0, -1, 0]}, "pipeline_device_mapping[1]", "0 or more"),
-    case({DEVICES: 0}, "pipeline_device_mapping", "a list of IPU numbers"),
-    case({PROPORTIONS: [0.2, 0]}, "proportion_per_pipeline_stage[1]", "above 0"),
     case({PROPORTIONS: [0.2, 1.5]}, "proportion_per_pipeline_stage[1]", "at most 1"),
 ]
 
@@ -106,12 +71,9 @@ UNKNOWN_KEYS = [
     case({"max_sequence_length": 128}, "max_sequence_length", "did you mean max_seq_length"),
     case({"replicas": 4}, "replicas", "belongs in section global_batch"),
     case({"global_batch/seed": 4}, "global_batch.seed", "at the top"),
-    case({"global_batch/micro_batchsize": 4}, "did you mean global_batch.micro_batch_size"),
     case({"optimizer_opts/lr": 1}, "did you mean optimizer_opts.learning_rate.max_learning_rate?"),
     case({"global_batch.replicas": 4}, "global_batch.replicas", "write it as global_batch"),
-    case({"ipu_config/pipeline_stage": []}, "did you mean ipu_config.pipeline_stages"),
     case({"bert_config/max_sequence_length": 128}, "bert_config.max_sequence_length", "did you mean max_seq_length"),
-    case({"bert_config/max_seq_length": "128"}, "max_seq_length", "without quotes"),
     case({"bert_config/pad_token_id": 0}, "bert_config.pad_token_id", "keys of bert_config are"),
     case({"qqqqqqqq": 0}, "qqqqqqqq", "--help"),
 ]
@@ -159,7 +121,6 @@ BROKEN_RULES = [
     case({"max_predictions_per_seq": 200}, "about 15 %", "(flags: --max-predictions-per-seq, --max-seq-length)"),
     case({"dataset_dir": ...}, "dataset_dir", "--dataset-dir"),
     case({"dataset_dir": "$NO_SUCH_VARIABLE/x"}, "dataset_dir", "export NO_SUCH_VARIABLE="),
-    case({"save_ckpt_path": "${NO_SUCH_VARIABLE}/x"}, "save_ckpt_path", "export NO_SUCH_VARIABLE="),
     case({"output_dir": "~no_such_user_here/x"}, "output_dir", "in full"),
     case({"total_num_train_samples": ..., "max_seq_length": 64}, "total_num_train_samples", "num_epochs", "set one"),
     case({"total_num_train_samples": 23}, "total_num_train_samples", "24 or more", "lower global_batch.grad_acc"),
@@ -181,33 +142,24 @@ BROKEN_RULES = [
 
 PACKS = "packing/max_sequences_per_pack"
 BROKEN_SECTIONS = [
-    case({PACKS: 0}, "packing.max_sequences_per_pack", "1 or more"),
     case({PACKS: 26}, "packing.max_sequences_per_pack", "at most 25"),  # 128 // 5
     case({PACKS: 43, "use_next_sentence": False}, "at least 3 tokens", "at most 42"),
     case({PACKS: 4, "packing/max_predictions_per_pack": 3}, "max_predictions_per_pack"),
     case({PACKS: 4, "packing/max_predictions_per_pack": 129}, "at most max_seq_length"),
-    case({"packing/max_sequence_per_pack": 3}, "packing.max_sequence_per_pack", "max_sequences_per_pack"),
     case({PACKS: 3, "generated_dataset": True, "total_num_train_samples": 71}, "total_num_train_samples", "72"),
     case({"evaluation/patience": 4}, "evaluation.patience", "evaluation.every"),
     case({"evaluation/every": 0}, "evaluation.every", '"epoch"'),
     case({"evaluation/every": 4, "do_validation": False}, "evaluation.every", "do_validation"),
 ]
 
-SST2 = {"glue_task": "sst2"}
+squad = functools.partial(case, task="squad")
 BROKEN_FINE_TUNING = [
-    case({"bert_model_name": ...}, "bert_model_name", "pretrained_ckpt_path", task="squad"),
-    case({"num_epochs": ...}, "num_epochs", "set one", task="squad"),
-    case({"glue_task": "mrpc"}, "glue_task", "remove", task="squad"),
-    case({"do_test": True}, "do_test", "false", task="squad"),
-    case({"do_training": False, "do_validation": False}, "do_training", "set one", task="squad"),
-    case({STAGES: ["emb", "hid hid", "qa_head"]}, "pipeline_stages", "write 12 hid", task="squad"),
-    case({"max_seq_length": 600}, "max_seq_length", "at most 512", task="squad"),
-    case({"glue_task": "mprc"}, "glue_task", 'did you mean "mrpc"', task="classification"),
-    case(
-        {"bert_model_name": ..., "bert_config": {}, "do_training": False},
-        *("pretrained_ckpt_path", "bert_model_name"),
-        task="squad",
-    ),
+    squad({"bert_model_name": ...}, "bert_model_name", "pretrained_ckpt_path"),
+    squad({"num_epochs": ...}, "num_epochs", "set one"),
+    squad({"glue_task": "mrpc"}, "glue_task", "remove"),
+    squad({"do_training": False, "do_validation": False}, "do_training", "set one"),
+    squad({STAGES: ["emb", "hid hid", "qa_head"]}, "pipeline_stages", "write 12 hid"),
+    squad({"bert_model_name": ..., "bert_config": {}, "do_training": False}, "pretrained_ckpt_path", "bert_model_name"),
 ]
 
 # Newer versions of Python refuse to read such a number at all.
@@ -217,37 +169,27 @@ BROKEN_FILES = [
     ("", "empty", "JSON object"),
     ("[1, 2]", "[1, 2]", "JSON object"),
     ('{"seed": 1,}', "run.json:1:", "comma"),
-    ('{\n  "seed": 1\n  "name": "x"\n}', "run.json:3:3", "not valid JSON"),
     ("{'seed': 1}", "run.json:1:2", "double quotes"),
     ('{"seed": 1} // seed', "run.json:1:13", "about"),
     ('{"seed": 1, "seed": 2}', '"seed"', "twice", "remove"),
-    ('{"bert_config": {"hidden_size": 1, "hidden_size": 2}}', '"hidden_size"', "line 1", "remove"),
     ('{"seed": NaN}', "NaN", "finite"),
     ('{"optimizer_opts": {"epsilon": 1e999}}', "optimizer_opts.epsilon", "above 0"),
     ('{"seed": ' + "1" * 5000 + "}", *TOO_MANY_DIGITS),
     ('{"a":' * 100000, "run.json", "deeply"),
     ('{"extends": "no_such.json"}', "extends", "no_such.json", "relative to the file"),
-    ('{"extends": "' + "x" * 10000 + '"}', "extends", "no such file"),
-    ('{"extends": 5}', "extends", 'write "extends"'),
 ]
 
 BROKEN_FLAGS = [
     (["--sed", "1"], "--sed", "did you mean --seed"),
-    (["--num-epochs", "1e308"], "num_epochs", f"a whole number, 1 or more and at most {2**63 - 1:,}"),
     (["--optimizer-opts.lr", "1"], "did you mean --optimizer-opts.learning-rate.max-learning-rate?"),
     (["--num-warmup-steps", "1"], "--num-warmup-steps: unknown flag; --help-all lists the flags"),
-    (["--wd", "1"], "--wd", "did you mean --optimizer-opts.weight-decay-rate?"),
     (["--batch-size", "1"], "did you mean --global-batch.micro-batch-size?"),
-    (["--replicas", "1"], "--replicas", "did you mean --global-batch.replicas"),
     (["--global_batch.replicas", "1"], "--global_batch.replicas", "did you mean --global-batch.replicas"),
     (["--seed"], "--seed", "expected one argument"),
     (["--seed", "many"], "seed", "command line", "a whole number"),
-    (["--global-batch.replicas", "-1"], "global_batch.replicas", "1 or more"),
-    (["--generated-dataset", "perhaps"], "generated_dataset", "true or false"),
     (["extra.json"], "extra.json", "--config"),
     (["--ipu-config.pipeline-device-mapping", "0,x,0"], "pipeline_device_mapping[1]", "IPU numbers"),
     (["--ipu-config.pipeline-device-mapping", "[0,"], "pipeline_device_mapping", "IPU numbers"),
-    (["--optimizer-opts.learning-rate.warmup-frac", "2"], "warmup_frac", "from 0 to 1"),
     (["--dataset-dir", ""], "dataset_dir", "a path"),
     (["--throughput", "0.0"], "--throughput", "add --plan"),
     (["--max-seq-length", "96", "--total-num-train-samples", "none"], "total_num_train_samples", "set one"),
@@ -261,12 +203,13 @@ def test_unchanged_configs_are_valid(tmp_path: Path) -> None:
         assert run_command(task, ["--config", str(write(tmp_path, values)), "--plan"]) == 0
 
 
-@pytest.mark.parametrize("broken", TABLE, ids=lambda c: f"{c.task}-{c.words[0]}-{c.words[-1]}"[:60])
-def test_broken_config(broken: Case, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    base = TINY if broken.task == "pretraining" else FINE_TUNING
-    path = write(tmp_path, changed(base, broken.change))
-    status, shown = run_command(broken.task, ["--config", str(path)]), capsys.readouterr()
-    assert_refused(status, shown, *broken.words)
+@pytest.mark.parametrize(("change", "words", "task"), TABLE, ids=[f"{t}-{w[0]}-{w[-1]}"[:60] for _, w, t in TABLE])
+def test_broken_config(
+    change: dict[str, Any], words: tuple[str, ...], task: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = write(tmp_path, changed(TINY if task == "pretraining" else FINE_TUNING, change))
+    status, shown = run_command(task, ["--config", str(path)]), capsys.readouterr()
+    assert_refused(status, shown, *words)
     assert shown.out == ""
 
 
@@ -293,10 +236,6 @@ def test_wrong_environment_variable(
     assert_refused(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), word)
 
 
-def test_config_is_required(capsys: pytest.CaptureFixture) -> None:
-    assert_refused(run_command("pretraining", []), capsys.readouterr(), "--config FILE is missing")
-
-
 @pytest.mark.parametrize(("name", "made"), [("max_seq_length", 64), ("max_predictions_per_seq", 11)])
 def test_sizes_that_the_data_does_not_have_are_refused_by_the_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture, name: str, made: int
@@ -321,12 +260,6 @@ def test_config_that_is_not_a_regular_file_or_too_large(tmp_path: Path, capsys: 
     path = write(tmp_path, " " * 2**20 + json.dumps(TINY))
     status = run_command("pretraining", ["--config", str(path)])
     assert_refused(status, capsys.readouterr(), "more than 1,048,576 bytes")
-
-
-def test_message_names_the_file_of_a_value(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    write(tmp_path, changed(TINY, {"seed": "7"}), "base.json")
-    path = write(tmp_path, {"extends": "base.json", "num_epochs": 1})
-    assert_refused(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), "seed", "base.json")
 
 
 def test_further_problems_are_counted_and_listed_on_debug(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

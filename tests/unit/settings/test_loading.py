@@ -31,7 +31,6 @@ def load(path: Path, *flags: str, task: str = "pretraining") -> LoadedConfig:
         ({"total_num_train_samples": 1e6}, "total_num_train_samples", 1_000_000),
         ({"optimizer_opts/loss_scaling": 4096}, "optimizer_opts/loss_scaling", 4096),
         ({"optimizer_opts/loss_scaling": None}, "optimizer_opts/loss_scaling", None),
-        ({"optimizer_opts/loss_scaling": "none"}, "optimizer_opts/loss_scaling", None),
         ({"optimizer_opts/loss_scaling": "None"}, "optimizer_opts/loss_scaling", None),
         ({"name": "$HOME-run"}, "name", "$HOME-run"),  # only paths are expanded
         ({"execution/parallel_micro_batches": 2}, "execution/parallel_micro_batches", True),
@@ -68,6 +67,7 @@ def test_extends_merges_objects_and_replaces_the_rest(tmp_path: Path) -> None:
     assert origins["seed"].endswith("run.json")
     assert origins["name"] == "derived"
     assert origins["max_seq_length"] == "default"
+    assert set(origins) == set(leaves())
 
 
 def test_circular_extends_is_refused(tmp_path: Path) -> None:
@@ -76,25 +76,6 @@ def test_circular_extends_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, {"extends": "a.json"}, "c.json")
     with pytest.raises(UserError, match=r"circle: .*c\.json -> .*a\.json -> .*b\.json -> .*c\.json; remove"):
         load(path)
-
-
-def test_two_files_may_share_a_base(tmp_path: Path) -> None:
-    write(tmp_path, TINY, "base.json")
-    write(tmp_path, {"extends": "base.json"}, "a.json")
-    write(tmp_path, {"extends": "base.json"}, "b.json")
-    loaded = load(write(tmp_path, {"extends": ["a.json", "b.json"]}))
-    assert loaded.origins["bert_config.hidden_size"].endswith("base.json")
-
-
-def test_origin_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, TINY, "configs/x.json")
-    monkeypatch.chdir(tmp_path)
-    assert load(tmp_path / "configs" / "x.json").origins["dataset_dir"] == "configs/x.json"
-
-
-def test_every_field_has_an_origin(tmp_path: Path) -> None:
-    loaded = load(write(tmp_path, TINY))
-    assert set(loaded.origins) == set(leaves())
 
 
 def test_file_with_byte_order_mark(tmp_path: Path) -> None:
@@ -188,10 +169,12 @@ def test_accumulation_by_schedule(schedule: str, steps: int, tmp_path: Path) -> 
     assert load(write(tmp_path, changed(TINY, change))).config.samples_per_update == 2 * steps
 
 
-def test_samples_take_precedence_over_epochs_with_a_note(tmp_path: Path) -> None:
+def test_samples_take_precedence_over_epochs_of_the_same_file_and_a_flag_over_both(tmp_path: Path) -> None:
     loaded = load(write(tmp_path, changed(TINY, {"num_epochs": 2})))
     assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (2400, None)
     assert "num_epochs = 2" in loaded.notes[0] and "no effect" in loaded.notes[0]
+    by_flag = load(write(tmp_path, TINY), "--num-epochs", "2").config
+    assert (by_flag.total_num_train_samples, by_flag.num_epochs) == (None, 2)
 
 
 @pytest.mark.parametrize(
@@ -240,34 +223,12 @@ def test_options_without_effect_are_named(tmp_path: Path) -> None:
     ]
 
 
-def test_epochs_of_a_flag_take_precedence_over_samples_of_a_file(tmp_path: Path) -> None:
-    loaded = load(write(tmp_path, TINY), "--num-epochs", "2")
-    assert (loaded.config.total_num_train_samples, loaded.config.num_epochs) == (None, 2)
-
-
 def test_stages_follow_the_depth_of_a_local_model(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     write(folder, {"num_hidden_layers": 3, "hidden_size": 12, "num_attention_heads": 2}, "config.json")
-    path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": str(folder)}))
-    assert load(path, task="squad").config.ipu_config.pipeline_stages == [["emb", "hid", "hid", "hid", "qa_head"]]
-
-
-def test_stages_of_an_unknown_model_are_unset(tmp_path: Path) -> None:
-    path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": "someone/some-bert"}))
-    assert load(path, task="squad").config.ipu_config.pipeline_stages is None
-
-
-def test_about_accepts_anything_without_effect(tmp_path: Path) -> None:
-    about = {"command": "x", "anything": [1, {"a": None}]}
-    with_about, without = load(write(tmp_path, {**TINY, "about": about})), load(write(tmp_path, TINY))
-    assert with_about.config.about == about
-    assert with_about.config.model_copy(update={"about": None}) == without.config
-
-
-def test_config_is_frozen(tmp_path: Path) -> None:
-    config = load(write(tmp_path, TINY)).config
-    with pytest.raises(ValueError, match="frozen"):
-        config.seed = 3
+    for model, stages in ((str(folder), [["emb", "hid", "hid", "hid", "qa_head"]]), ("someone/some-bert", None)):
+        path = write(tmp_path, {**FINE_TUNING, "bert_model_name": model})
+        assert load(path, task="squad").config.ipu_config.pipeline_stages == stages
 
 
 def test_call_from_python_equals_the_command(tmp_path: Path) -> None:
@@ -298,9 +259,8 @@ def test_config_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, json.dumps(TINY).encode())
     os.close(writer)
-    assert load(Path(f"/dev/fd/{reader}")).config == load(write(tmp_path, TINY)).config.model_copy(
-        update={"name": str(reader)}
-    )
+    config = load(write(tmp_path, {**TINY, "name": str(reader)})).config
+    assert load(Path(f"/dev/fd/{reader}")).config == config
     os.close(reader)
 
 
@@ -313,7 +273,6 @@ def test_config_from_a_pipe_of_the_shell(tmp_path: Path) -> None:
         ("pretraining", {**TINY, "seed": float("nan")}, {}, "config: contains NaN"),
         ("pretraining", TINY, {"seed": {1, 2}}, "seed (argument of train): expected str"),
         ("pretraining", TINY, {"global_batch.replica": 2}, "did you mean global_batch.replicas?"),
-        ("pretraining", TINY, {"seed": True}, "seed = true (argument of train): expected a whole number"),
     ],
 )
 def test_errors_of_a_call(task: str, config: Any, overrides: dict[str, Any], words: str) -> None:

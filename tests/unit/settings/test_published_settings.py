@@ -9,49 +9,44 @@ from typing import Any
 import pytest
 
 from settings.config_files import read_config
+from settings.fields import value_at
 from settings.loading import load_config
 from settings.schema import TrainingConfig
-from tests.support.config_files import write
+from tests.support.config_files import changed, write
 from tests.support.published_configs import CONFIGS, FOLDERS, ROWS, SIZES, TASKS, load
 from utilities.errors import UserError
 
-BATCH = ("replicas", "micro_batch_size", "grad_acc_steps_per_replica")
-TOP = ("max_seq_length", "max_predictions_per_seq", "embedding_serialization_factor", "num_epochs", "seed")
+RATE, BERT, IPUS = "optimizer_opts/learning_rate", "bert_config", "ipu_config"
+PATHS = {  # the keys of a config by the names of the published table
+    "max_seq_length": "max_seq_length", "max_predictions_per_seq": "max_predictions_per_seq", "seed": "seed",
+    "num_epochs": "num_epochs", "embedding_serialization_factor": "embedding_serialization_factor",
+    "replicas": "global_batch/replicas", "micro_batch_size": "global_batch/micro_batch_size",
+    "grad_acc_steps_per_replica": "global_batch/grad_acc_steps_per_replica",
+    "pipeline_stages": f"{IPUS}/pipeline_stages", "device_mapping": f"{IPUS}/pipeline_device_mapping",
+    "matmul_memory_proportion": f"{IPUS}/matmul_available_memory_proportion_per_pipeline_stage",
+    "rts": f"{IPUS}/replicated_tensor_sharding",
+    "optimizer": "optimizer_opts/name", "weight_decay": "optimizer_opts/weight_decay_rate",
+    "loss_scaling": "optimizer_opts/loss_scaling",
+    "max_lr": f"{RATE}/max_learning_rate", "warmup_frac": f"{RATE}/warmup_frac",
+    "vocab_size": f"{BERT}/vocab_size", "hidden_dropout": f"{BERT}/hidden_dropout_prob",
+    "attention_dropout": f"{BERT}/attention_probs_dropout_prob",
+}  # fmt: skip
+SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size")
 
 
-def resolved(config: TrainingConfig) -> dict[str, Any]:
-    """Return the values of a config by the names of the published table."""
-    batch, ipus, optimizer = config.global_batch, config.ipu_config, config.optimizer_opts
-    values = {
-        **batch.model_dump(include=set(BATCH)),
-        **config.model_dump(include=set(TOP)),
-        "pipeline_stages": [" ".join(stage) for stage in ipus.pipeline_stages],
-        "device_mapping": ipus.pipeline_device_mapping,
-        "matmul_memory_proportion": ipus.matmul_available_memory_proportion_per_pipeline_stage,
-        "rts": ipus.replicated_tensor_sharding,
-        "optimizer": optimizer.name,
-        "weight_decay": optimizer.weight_decay_rate,
-        "loss_scaling": optimizer.loss_scaling,
-        "max_lr": optimizer.learning_rate.max_learning_rate,
-        "warmup_frac": optimizer.learning_rate.warmup_frac,
-    }
-    model = config.bert_config
-    if model is None:
+def resolved(config: TrainingConfig, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a config by the names of a row, with the model's name for its shape."""
+    values = {name: value_at(config, tuple(PATHS[name].split("/"))) for name in row if name != "model"}
+    values["pipeline_stages"] = [" ".join(stage) for stage in values["pipeline_stages"]]
+    if config.bert_config is None:
         return {**values, "model": config.bert_model_name}
     assert config.bert_model_name is None
-    shape = (model.num_hidden_layers, model.hidden_size, model.num_attention_heads, model.intermediate_size)
-    return {
-        **values,
-        "model": next(name for name, size in SIZES.items() if size == shape),
-        "vocab_size": model.vocab_size,
-        "hidden_dropout": model.hidden_dropout_prob,
-        "attention_dropout": model.attention_probs_dropout_prob,
-    }
+    shape = tuple(getattr(config.bert_config, name) for name in SHAPE)
+    return {**values, "model": next(name for name, sizes in SIZES.items() if sizes == shape)}
 
 
 def assert_published(name: str, config: TrainingConfig) -> None:
-    row, values = ROWS[name], resolved(config)
-    assert {key: values[key] for key in row} == row
+    assert resolved(config, ROWS[name]) == ROWS[name]
     assert config.optimizer_opts.learning_rate.schedule_name == "up_down"
 
 
@@ -64,47 +59,19 @@ def test_config_has_the_published_values(name: str) -> None:
 
 def published_file(name: str) -> dict[str, Any]:
     """Return the users' file of a published run, which has neither the length of training nor the task."""
-    row = ROWS[name]
-    rate = {"schedule_name": "up_down", "max_learning_rate": row["max_lr"], "warmup_frac": row["warmup_frac"]}
-    optimizer = {"name": row["optimizer"], "weight_decay_rate": row["weight_decay"], "learning_rate": rate}
-    return {
-        "dataset_dir": "/data/wikipedia/" if name.startswith("pretrain") else "./cache/",
-        **published_model(row),
-        **{key: row[key] for key in TOP if key in row},
-        "global_batch": {key: row[key] for key in BATCH},
-        "ipu_config": {
-            "pipeline_stages": [stage.split() for stage in row["pipeline_stages"]],
-            "pipeline_device_mapping": row["device_mapping"],
-            "matmul_available_memory_proportion_per_pipeline_stage": row["matmul_memory_proportion"],
-            "replicated_tensor_sharding": row["rts"],
-        },
-        "optimizer_opts": {**optimizer, **({"loss_scaling": row["loss_scaling"]} if "loss_scaling" in row else {})},
-        "global_batches_per_log": 1,
-        "enable_wandb": True,  # room: wandb
-        "wandb_tags": ["published"],  # room: wandb
-        "output_dir": "./output_dir_hf/",
-    }
-
-
-def published_model(row: dict[str, Any]) -> dict[str, Any]:
-    if row["model"] not in SIZES:
-        return {"bert_model_name": row["model"]}
-    layers, hidden, heads, intermediate = SIZES[row["model"]]
-    sizes = {
-        "hidden_size": hidden,
-        "vocab_size": row["vocab_size"],
-        "num_attention_heads": heads,
-        "num_hidden_layers": layers,
-        "intermediate_size": intermediate,
-        "hidden_dropout_prob": row["hidden_dropout"],
-        "attention_probs_dropout_prob": row["attention_dropout"],
-        "max_position_embeddings": 512,
-        "type_vocab_size": 2,
-        "initializer_range": 0.02,
-        "layer_norm_eps": 1e-12,
-        "position_embedding_type": "absolute",
-    }
-    return {"bert_config": sizes}
+    row, model = ROWS[name], ROWS[name]["model"]
+    given = {PATHS[key]: value for key, value in row.items() if key != "model"}
+    given[f"{IPUS}/pipeline_stages"] = [stage.split() for stage in row["pipeline_stages"]]
+    if model in SIZES:
+        usual = {"max_position_embeddings": 512, "type_vocab_size": 2, "initializer_range": 0.02}
+        usual.update(layer_norm_eps=1e-12, position_embedding_type="absolute", **dict(zip(SHAPE, SIZES[model])))
+        given.update({f"{BERT}/{key}": value for key, value in usual.items()})
+    else:
+        given["bert_model_name"] = model
+    others: dict[str, Any] = {"output_dir": "./output_dir_hf/", "global_batches_per_log": 1}
+    others.update(enable_wandb=True, wandb_tags=["x"])  # room: wandb
+    folder = "/data/wikipedia/" if name.startswith("pretrain") else "./cache/"
+    return changed({**others, "dataset_dir": folder}, {**given, f"{RATE}/schedule_name": "up_down"})
 
 
 def row_length(name: str) -> int:

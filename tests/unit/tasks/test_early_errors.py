@@ -1,4 +1,4 @@
-"""Wrong paths and checkpoints of other tasks are refused before TensorFlow is loaded, which takes seconds."""
+"""Wrong paths and checkpoints are refused before TensorFlow is loaded, and broken files by a plan, too."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from checkpoints.folder import DESCRIPTION, WEIGHTS, facts_as_json
+from tasks.cli import main
 from utilities.files import PROJECT, sha256
 
 RECIPE = ["--config", "configs/fine_tuning.json", "--bert-model-name", "bert-base-uncased"]
 OWN = ["--classification-data.text", "text", "--classification-data.label", "label"]
+LENGTH = ["--max-seq-length", "96"]  # otherwise the data decide it
 PROGRAM = """
 import sys
 {code}
@@ -22,7 +24,7 @@ sys.exit(status)
 """
 
 
-def refused(folder: Path, code: str) -> str:
+def refused(code: str) -> str:
     """Run code that sets ``status``, and return the error that it prints; TensorFlow must not be loaded."""
     program = PROGRAM.format(code=code)
     ended = subprocess.run(
@@ -45,7 +47,6 @@ def command(module: str, *arguments: str) -> str:
 
 
 def checkpoint(folder: Path, task: str) -> Path:
-    """Write a run whose checkpoint says that it is of a task."""
     step = folder / "checkpoints" / "step-00000004"
     step.mkdir(parents=True)
     (step / f"{WEIGHTS}.index").write_bytes(b"")
@@ -58,20 +59,17 @@ def checkpoint(folder: Path, task: str) -> Path:
     ("task", "flags", "error"),
     [
         ("classification", [*OWN, "--classification-data.train-file", "missing.csv"], "there is no file missing.csv"),
-        ("classification", ["--glue-task", "sst2", "--dataset-dir", "nowhere"], "there is no folder nowhere"),
+        ("classification", ["--glue-task", "sst2", "--dataset-dir", "nowhere", *LENGTH], "there is no folder nowhere"),
         ("classification", ["--glue-task", "sst2", "--pretrained-ckpt-path", "no"], "there is no folder or file no;"),
-        ("squad", ["--dataset-dir", "nowhere"], "nowhere/train-v1.1.json: cannot be read"),
+        ("squad", ["--dataset-dir", "nowhere", *LENGTH], "nowhere/train-v1.1.json: cannot be read"),
         ("squad", ["--vocab-file", "nowhere"], "nowhere: no such vocabulary file"),
-        ("token_classification", ["--dataset-dir", "nowhere"], "nowhere has no train.txt"),
+        ("token_classification", ["--dataset-dir", "nowhere", *LENGTH], "nowhere has no train.txt"),
         ("token_classification", [], "dataset_dir is not set"),
         ("sentence_embedding", ["--embedding.train-file", "no.csv", "--embedding.text", "a", "b"], "no file no.csv"),
     ],
 )
-@pytest.mark.parametrize("length", [[], ["--max-seq-length", "96"]])
-def test_a_training_with_a_wrong_path(
-    tmp_path: Path, task: str, flags: list[str], error: str, length: list[str]
-) -> None:
-    assert error in refused(tmp_path, training(task, *flags, *length, "--output-dir", str(tmp_path)))
+def test_a_training_with_a_wrong_path(tmp_path: Path, task: str, flags: list[str], error: str) -> None:
+    assert error in refused(training(task, *flags, "--output-dir", str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -83,22 +81,21 @@ def test_a_training_with_a_wrong_path(
         ("checkpoints.export.__main__", ["--output", "nothing"]),
     ],
 )
-def test_a_checkpoint_that_is_not_there(tmp_path: Path, module: str, flags: list[str]) -> None:
-    shown = refused(tmp_path, command(module, "--checkpoint", "nowhere", *flags))
+def test_a_checkpoint_that_is_not_there(module: str, flags: list[str]) -> None:
+    shown = refused(command(module, "--checkpoint", "nowhere", *flags))
     assert shown == "error: --checkpoint: there is no folder or file nowhere; correct the path"
 
 
 @pytest.mark.parametrize(
     ("module", "trained", "flags", "error"),
     [
-        ("tasks.classify", "pretraining", ["a text"], "was trained for pretraining; fine-tune it with"),
         ("tasks.classify", "sentence_embedding", ["a text"], "was trained for sentence_embedding; fine-tune it with"),
         ("tasks.fill_mask", "squad", ["a [MASK]"], "has no masked-LM head (it was trained for squad)"),
     ],
 )
 def test_a_checkpoint_of_another_task(tmp_path: Path, module: str, trained: str, flags: list[str], error: str) -> None:
     run = checkpoint(tmp_path / "run", trained)
-    shown = refused(tmp_path, command(module, "--checkpoint", str(run), *flags))
+    shown = refused(command(module, "--checkpoint", str(run), *flags))
     assert error in shown and f"{run}/checkpoints/step-00000004" in shown
 
 
@@ -115,5 +112,29 @@ except UserError as error:
     print("error:", error, file=sys.stderr)
     status = 2
 """
-    shown = refused(tmp_path, code)
+    shown = refused(code)
     assert "there is no folder or file nowhere" in shown or "is of classification, not of squad" in shown
+
+
+WRONG = {"id": "1", "question": "q", "answers": [{"text": "a", "answer_start": "x"}]}
+SQUAD = {"data": [{"title": "t", "paragraphs": [{"context": "a", "qas": [WRONG]}]}]}
+TABLE = [*OWN, "--classification-data.train-file", "train.csv"]
+
+
+@pytest.mark.parametrize(
+    ("task", "files", "flags", "error"),
+    [
+        ("squad", {"train-v1.1.json": json.dumps(SQUAD)}, [], "train-v1.1.json: data[0]"),
+        ("token_classification", {"train.txt": "a O\nb\n", "valid.txt": "a O\n"}, [], "train.txt: line 2"),
+        ("classification", {"train.csv": "text,label\na,1\nb,0\nc,\n"}, TABLE, "train.csv: line 4"),
+    ],
+)
+def test_a_broken_file_is_refused_by_the_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str, files: dict[str, str], flags: list[str], error: str
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, "utf-8")
+    for plan in (["--plan"], ["--plan", "all"]):
+        assert main(task, pytest.fail, [*RECIPE, "--dataset-dir", str(tmp_path), *flags, *plan]) == 2
+        printed = capsys.readouterr()
+        assert error in printed.err and printed.err.count("\n") == 1 and not printed.out

@@ -23,7 +23,6 @@ OWN = ["--classification-data.text", "text", "--classification-data.label", "lab
 
 @pytest.fixture
 def own(tmp_path: Path) -> list[str]:
-    """Flags of a table of 40 texts, and of the vocabulary."""
     rows = [json.dumps({"text": text, "label": "ab"[number % 2]}) for number, text in enumerate(TEXTS)]
     (tmp_path / "train.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
     vocabulary = write_pieces(tmp_path / "vocab.txt", PIECES)

@@ -26,16 +26,10 @@ NAMED = {"id2label": {"0": "neutral", "1": "contradiction", "2": "entailment"}}
 @pytest.mark.parametrize(
     ("start", "task", "message"),
     [
-        (
-            checkpoint(2),
-            "mnli",
-            "somewhere has 2 outputs, this task entailment, neutral, contradiction; name",
-        ),
-        (checkpoint(1), "sst2", "somewhere has 1 output, this task negative, positive"),
+        (checkpoint(2), "mnli", "somewhere has 2 outputs, this task entailment, neutral, contradiction; name"),
         (checkpoint(2), "stsb", "somewhere has 2 outputs, this task a number"),
         (checkpoint(2, own=True, task="classification", config={"glue_task": "rte"}), "sst2", "the classes entailment"),
         (checkpoint(architectures=["BertForTokenClassification"]), "mnli", "is no trained classifier of texts"),
-        (checkpoint(own=True, task="token_classification"), "mnli", "is no trained classifier of texts"),
         (Pretrained("somewhere", {}, {}), "mnli", "is no trained classifier of texts"),
     ],
 )

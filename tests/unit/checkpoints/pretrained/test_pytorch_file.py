@@ -69,19 +69,16 @@ DICT = b"ccollections\nOrderedDict\n"
 STORAGE = b"(" + text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + whole(3) + b"tQ"
 ATTACKS = {
     "system": b"cos\nsystem\n(" + text(f"touch {MARK}") + b"tR0",
-    "exec": b"cbuiltins\nexec\n(" + text(f"open('{MARK}', 'w')") + b"tR0",
     "eval in Python 2's name": b"c__builtin__\neval\n(" + text(f"open('{MARK}', 'w')") + b"tR0",
     "getattr": b"cbuiltins\ngetattr\n0",
     "instance": b"(" + text(f"touch {MARK}") + b"ios\nsystem\n0",
     "object": b"(cos\nsystem\n" + text(f"touch {MARK}") + b"o0",
     "load": b"ctorch\nload\n0",
-    "another library": b"cnumpy\nload\n0",
     "dotted name": b"\x80\x04" + b"\x8c\x0bcollections" + b"\x8c\x14OrderedDict.fromkeys" + b"\x930",
     "name of several lines": b"\x80\x04\x8c\x05two\nl\x8c\x04ines\x930",
     "reconstruction": b"ccopyreg\n_reconstructor\n(ccollections\nOrderedDict\nc__builtin__\nobject\nNtR0",
     "extension": b"\x82\xf0(" + text(f"touch {MARK}") + b"tR0",
     "extension of two bytes": b"\x83\xf0\x000",
-    "extension of four bytes": b"\x84\xf0\x00\x00\x000",
     "attribute of a function": REBUILD + b"}" + text("__defaults__") + b"Nsb0",
     "slot of a function": REBUILD + b"N}" + text("_function") + b"Ns\x86b0",
 }
@@ -117,9 +114,7 @@ def test_reaching_beyond_the_numbers_is_an_error_that_names_the_weight(tmp_path)
 
 DAMAGED = {
     "a list": b"].",
-    "a number": b"K\x01.",
     "no end": b"}",
-    "garbage": b"garbage",
     "a call of a text": b"ctorch\nFloatStorage\n)R.",
     "an instance of a function": REBUILD + b")\x81.",
     "attributes of a text": b"ctorch\nFloatStorage\n}" + text("x") + b"Nsb.",
@@ -172,9 +167,3 @@ def test_a_small_file_of_large_entries_is_refused_before_they_are_read(tmp_path,
     monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("an entry is read"))
     with pytest.raises(UserError, match=r"bomb\.bin.*many times its size"):
         open_pytorch_file(path)
-
-
-def test_another_file_is_refused_with_the_command_that_converts_it(tmp_path):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.")  # before PyTorch 1.6
-    with pytest.raises(UserError, match=r"PyTorch is installed: python -c .*weights_only=True.*model\.safetensors"):
-        open_pytorch_file(tmp_path / "pytorch_model.bin")

@@ -79,9 +79,8 @@ def test_any_number_of_labels(seed: int) -> None:
     predictions = np.where(random.random((30, 5)) < 0.8, labels, 1 - labels)
     predictions[:, 4] = labels[:, 4] = 0  # scikit-learn counts a label that never occurs as 0
     by_label = [f1_by_hand(p.tolist(), t.tolist()) for p, t in zip(predictions.T, labels.T)]
-    assert METRICS["micro_f1"](predictions, labels) == pytest.approx(
-        f1_by_hand(predictions.ravel().tolist(), labels.ravel().tolist())
-    )
+    together = f1_by_hand(predictions.ravel().tolist(), labels.ravel().tolist())
+    assert METRICS["micro_f1"](predictions, labels) == pytest.approx(together)
     assert METRICS["macro_f1"](predictions, labels) == pytest.approx(sum(by_label) / 5)
 
 

@@ -20,7 +20,6 @@ BAD = {5: "checksum", 6: "not a tf.train.Example", 20: "no feature segment_ids",
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two files, in which records 5, 6, 20 and 39 are bad, each in its own way."""
     folder = tmp_path_factory.mktemp("records")
     payloads = [example(sample(number)) for number in range(COUNT)]
     payloads[6] = b"\xff" * 50

@@ -11,6 +11,7 @@ from data_utils.records.arrays import GeneratedReader
 from data_utils.records.order import samples_at
 from data_utils.records.pipeline import SampleReader, evaluation_dataset, raise_data_errors, training_dataset
 from data_utils.records.reader import RecordReader
+from data_utils.records.validation import find_problem
 from keras_extensions.backend import keras, tf
 from tests.support.record_samples import (
     PREDICTIONS,
@@ -143,18 +144,15 @@ def test_generated_samples_are_valid_and_follow_from_the_seed(reader: RecordRead
     first = batches()
     for batch in first:
         assert batch["input_ids"].shape == (2, 4, SEQUENCE)
-        assert batch["input_ids"].min() >= 0 and batch["input_ids"].max() < VOCABULARY
         assert len(np.unique(batch["input_ids"][..., 0])) == 1  # [CLS]
-        assert set(np.unique(batch["segment_ids"])) == {0, 1}
         masked = batch["masked_lm_positions"]
-        assert (np.diff(masked, axis=-1) > 0).all() and masked.min() > 0 and masked.max() < SEQUENCE
-        assert set(np.unique(batch["next_sentence_labels"])) <= {0, 1}
-        assert batch["masked_lm_weights"].dtype == np.float32
+        assert (np.diff(masked, axis=-1) > 0).all() and masked.min() > 0
     for again, later in zip(batches()[2:], batches(first_update=2, num_updates=3), strict=True):
         np.testing.assert_array_equal(again["input_ids"], later["input_ids"])
     np.testing.assert_array_equal(first[0]["input_ids"], batches()[0]["input_ids"])
     assert not np.array_equal(first[0]["input_ids"], batches(seed=2)[0]["input_ids"])
-    real, generated = reader.read(np.arange(5)), GeneratedReader(spec(), seed=0).read(np.arange(5))
+    real, generated = reader.read(np.arange(37)), GeneratedReader(spec(), seed=0).read(np.arange(37))
+    assert find_problem(spec(), generated) is None
     assert {name: (values.shape, values.dtype) for name, values in real.items()} == {
         name: (values.shape, values.dtype) for name, values in generated.items()
     }

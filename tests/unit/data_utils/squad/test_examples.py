@@ -26,25 +26,15 @@ from tests.support.real_data import real_data
 from tests.support.squad_files import parsed, random_document, single
 from utilities.errors import UserError
 
-DOCUMENT: dict[str, Any] = {
-    "version": "1.1",
-    "data": [
-        {"title": "First", "paragraphs": [{"context": "a b", "qas": [{"id": "1", "question": "?", "answers": []}]}]},
-        {
-            "title": "Norway",
-            "paragraphs": [
-                {"context": "x y", "qas": []},
-                {
-                    "context": "Oslo is a city.",
-                    "qas": [
-                        {"id": "2", "question": "Which?", "answers": [{"text": "Oslo", "answer_start": 0}]},
-                        {"id": "3", "question": "What?", "answers": [{"text": "city", "answer_start": 10}]},
-                    ],
-                },
-            ],
-        },
-    ],
-}
+
+def asked(identity: str, text: str, start: int) -> dict[str, Any]:
+    return {"id": identity, "question": "What?", "answers": [{"text": text, "answer_start": start}]}
+
+
+FIRST = {"context": "a b", "qas": [{"id": "1", "question": "?", "answers": []}]}
+OSLO = {"context": "Oslo is a city.", "qas": [asked("2", "Oslo", 0), asked("3", "city", 10)]}
+NORWAY = {"title": "Norway", "paragraphs": [{"context": "x y", "qas": []}, OSLO]}
+DOCUMENT: dict[str, Any] = {"version": "1.1", "data": [{"title": "First", "paragraphs": [FIRST]}, NORWAY]}
 ARTICLE = ("data", 1)
 PARAGRAPH = (*ARTICLE, "paragraphs", 1)
 QUESTION = (*PARAGRAPH, "qas", 1)
@@ -53,31 +43,19 @@ MISSING = object()
 
 WRONG = [
     (("data",), MISSING, "data is missing"),
-    (("data",), {}, "data is {}"),
     (("data",), [], "no questions"),
     (ARTICLE, 3, "data[1] is 3"),
     ((*ARTICLE, "paragraphs"), MISSING, "data[1].paragraphs is missing"),
     ((*ARTICLE, "title"), ["T"], "data[1].title is ['T']"),
-    (PARAGRAPH, None, "data[1].paragraphs[1] is None"),
-    ((*PARAGRAPH, "context"), MISSING, "paragraphs[1].context is missing"),
     ((*PARAGRAPH, "context"), " \n", "paragraphs[1].context is ' \\n'"),
     ((*PARAGRAPH, "context"), "half \ud83d", "paragraphs[1].context is 'half \\ud83d'"),
     ((*PARAGRAPH, "qas"), "none", "paragraphs[1].qas is 'none'"),
-    ((*QUESTION, "id"), MISSING, "qas[1].id is missing"),
     ((*QUESTION, "id"), 2, "data[1].paragraphs[1].qas[1].id is '2', as data[1].paragraphs[1].qas[0].id is"),
     ((*QUESTION, "id"), None, "qas[1].id is None"),
-    ((*QUESTION, "id"), "", "qas[1].id is ''"),
-    ((*QUESTION, "id"), "2", "data[1].paragraphs[1].qas[1].id is '2', as data[1].paragraphs[1].qas[0].id is"),
-    ((*QUESTION, "question"), ["What?"], "qas[1].question is ['What?']"),
-    ((*QUESTION, "answers"), {"text": "city"}, "qas[1].answers is {"),
     ((*QUESTION, "answers"), {"text": ["city"], "answer_start": []}, "but there are as many texts as positions"),
     ((*QUESTION, "is_impossible"), "maybe", "qas[1].is_impossible is 'maybe'"),
-    (ANSWER, "city", "qas[1].answers[0] is 'city'"),
-    ((*ANSWER, "text"), MISSING, "answers[0].text is missing"),
     ((*ANSWER, "text"), "", "answers[0].text is ''"),
-    ((*ANSWER, "answer_start"), MISSING, "answers[0].answer_start is missing"),
     ((*ANSWER, "answer_start"), "ten", "answers[0].answer_start is 'ten'"),
-    ((*ANSWER, "answer_start"), 10.5, "answers[0].answer_start is 10.5"),
     ((*ANSWER, "answer_start"), True, "answers[0].answer_start is True"),
     ((*ANSWER, "answer_start"), -2, "answers[0].answer_start is -2"),
 ]
@@ -106,10 +84,8 @@ def test_a_broken_document_is_refused_with_its_place(path: tuple[Any, ...], valu
     ("content", "part"),
     [
         (b'{"data": [', "line 1 column 11"),
-        (b"", "line 1 column 1"),
         (b"[" * 100_000, "not valid JSON"),
         (b'{"data": "\xff"}', "line 1: is not UTF-8"),
-        (b"[]", "contains no questions"),
     ],
 )
 def test_a_file_that_is_not_a_data_set(tmp_path: Path, content: bytes, part: str) -> None:
@@ -251,22 +227,13 @@ RANDOM = random_document(6)
 
 
 def rows() -> list[dict[str, Any]]:
-    """Return the document in the library's form, with one row per question."""
-    return [
-        {
-            "id": entry["id"],
-            "title": article["title"],
-            "context": paragraph["context"],
-            "question": entry["question"],
-            "answers": {
-                "text": [answer["text"] for answer in entry["answers"]],
-                "answer_start": [answer["answer_start"] for answer in entry["answers"]],
-            },
-        }
-        for article in RANDOM["data"]
-        for paragraph in article["paragraphs"]
-        for entry in paragraph["qas"]
-    ]
+    found = []
+    for article in RANDOM["data"]:
+        for paragraph in article["paragraphs"]:
+            for entry in paragraph["qas"]:
+                answers = {key: [answer[key] for answer in entry["answers"]] for key in ("text", "answer_start")}
+                found.append({**entry, "title": article["title"], "context": paragraph["context"], "answers": answers})
+    return found
 
 
 def test_a_file_by_its_name_or_its_path(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from argparse import Namespace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +65,8 @@ def test_a_vocabulary_that_looks_cased(
     examples.vocabulary_from_options(Namespace(keep_accents=False, vocab_file=tmp_path, extra_tokens=None, cased=cased))
     lines = capsys.readouterr().err
     assert ("vocab.txt seems to be a vocabulary of cased text" in lines) == is_warned
-    assert ("vocab.txt has no capitals, so that words with capitals are [UNK]; leave --cased out" in lines) == (
-        cased and piece == "a"
-    )
+    lacks = "vocab.txt has no capitals, so that words with capitals are [UNK]; leave --cased out"
+    assert (lacks in lines) == (cased and piece == "a")
 
 
 @pytest.mark.parametrize(
@@ -100,53 +101,55 @@ def test_a_shard_whose_documents_are_all_held_out_has_no_file(
     assert records.count == totals(out)["records"]
 
 
-@pytest.mark.parametrize(("killed_in", "message"), [("", "not all records are written"), ("validation", "has no")])
-def test_the_data_set_of_a_killed_command_is_not_read(
-    corpus: Corpus,
-    vocabulary: Vocabulary,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    killed_in: str,
-    message: str,
-) -> None:
-    out, settings = tmp_path / "out", SETTINGS._replace(validation_fraction=0.5)
+@contextlib.contextmanager
+def killed_before(is_last: Callable[[examples.RecordsJob, Any], bool]) -> Iterator[None]:
+    """Within the block, a command is killed before it writes such a shard."""
     real = examples._write_shard
 
     def killed(job: examples.RecordsJob, shard: Any) -> Any:
-        if job.output == out / killed_in and shard.number:
+        if is_last(job, shard):
             raise KeyboardInterrupt
         return real(job, shard)
 
-    monkeypatch.setattr("data_utils.text.corpus.SMALLEST_SHARD", 100)  # several shards, also of held-out documents
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(examples, "_write_shard", killed)
+        yield
+
+
+@pytest.mark.parametrize(("part", "message"), [("", "not all records are written"), ("validation", "has no")])
+def test_the_data_set_of_a_killed_command_is_not_read(
+    corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, message: str
+) -> None:
+    out, settings = tmp_path / "out", SETTINGS._replace(validation_fraction=0.5)
+    monkeypatch.setattr("data_utils.text.corpus.SMALLEST_SHARD", 100)  # several shards, also of held-out documents
+    with killed_before(lambda job, shard: job.output == out / part and shard.number > 0):
         write_examples(corpus, vocabulary, out, settings)
-    assert (out / killed_in / "wiki_000.tfrecord").exists()
+    assert (out / part / "wiki_000.tfrecord").exists()
     with pytest.raises(UserError, match=f"out: {message}") as caught:
         RecordFiles(out)
     assert "validation does" not in str(caught.value)
-    write_examples(corpus, vocabulary, out, settings)  # resumes
-    assert RecordFiles(out).count == totals(out)["records"]
 
 
-def test_a_corpus_without_text(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    """It is refused, and the folder can be used for another one."""
-    with pytest.raises(UserError, match="the corpus is empty"):
-        write_examples(write_corpus(tmp_path / "blank", [" ", "\t"]), vocabulary, tmp_path / "out", SETTINGS)
+@pytest.mark.parametrize(
+    ("documents", "settings", "message"),
+    [
+        ([" ", "\t"], SETTINGS, "the corpus is empty"),
+        (["one sentence."], SETTINGS, "--no-next-sentence"),
+        (
+            ["one sentence.\nand another one."],
+            SETTINGS._replace(validation_fraction=0.1),
+            r"--validation-fraction 0\.1: the text of 30 bytes is too short",
+        ),
+    ],
+)
+def test_a_text_that_is_too_short_is_refused_and_the_folder_can_be_used_for_another_one(
+    vocabulary: Vocabulary, tmp_path: Path, documents: list[str], settings: Settings, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        write_examples(write_corpus(tmp_path / "short", documents), vocabulary, tmp_path / "out", settings)
     one = write_corpus(tmp_path / "one", ["one sentence."])
-    with pytest.raises(UserError, match="--no-next-sentence"):
-        write_examples(one, vocabulary, tmp_path / "out", SETTINGS)
     write_examples(one, vocabulary, tmp_path / "out", SETTINGS._replace(next_sentence=False))
-    assert totals(tmp_path / "out")["documents"] == 1
-
-
-def test_a_text_too_short_to_hold_out_a_part(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    """It is refused, and the folder can be used without a share."""
-    one = write_corpus(tmp_path / "one", ["one sentence.\nand another one."])
-    with pytest.raises(UserError, match=r"--validation-fraction 0\.1: the text of 30 bytes is too short"):
-        write_examples(one, vocabulary, tmp_path / "out", SETTINGS._replace(validation_fraction=0.1))
-    write_examples(one, vocabulary, tmp_path / "out", SETTINGS)
-    assert not (tmp_path / "out" / "validation").exists()
+    assert totals(tmp_path / "out")["documents"] == 1 and not (tmp_path / "out" / "validation").exists()
 
 
 @pytest.mark.parametrize(("fraction", "count"), [(1e-6, 1), (0.999999, 39)])
@@ -159,20 +162,10 @@ def test_one_document_at_least_is_on_each_side(
     assert "held_out_parts_of" not in totals(tmp_path / "out")  # each is whole
 
 
-def test_held_out_records_that_a_killed_command_left(
-    corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_held_out_records_that_a_killed_command_left(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path) -> None:
     """Their documents must not be trained on by a data set that holds out none, and evaluated as if they were not."""
     out, held_out = tmp_path / "out", SETTINGS._replace(validation_fraction=0.5)
-    real = examples._write_shard
-
-    def killed(job: examples.RecordsJob, shard: Any) -> Any:
-        if job.output == out:
-            raise KeyboardInterrupt
-        return real(job, shard)
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(examples, "_write_shard", killed)
+    with killed_before(lambda job, _: job.output == out):
         write_examples(corpus, vocabulary, out, held_out)
     assert totals(out / "validation")["records"]
     (out / "validation" / "corpus" / ".sentences_000.txt.host-1.tmp").touch()
@@ -180,11 +173,7 @@ def test_held_out_records_that_a_killed_command_left(
         write_examples(corpus, vocabulary, out, SETTINGS)
     write_examples(corpus, vocabulary, out, held_out)  # resumes
     assert not list(out.rglob(".*"))
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    write_examples(corpus, vocabulary, out, held_out)
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before  # complete: nothing is written
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(examples, "_write_shard", killed)
+    with killed_before(lambda job, _: job.output == out):
         write_examples(corpus, vocabulary, out, held_out._replace(validation_fraction=0.7), overwrite=True)
     assert not (out / "manifest.json").exists()  # its documents may be held out now
     write_examples(corpus, vocabulary, out, SETTINGS, overwrite=True)

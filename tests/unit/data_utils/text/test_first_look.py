@@ -13,7 +13,7 @@ from data_utils.text.first_look import look, look_at_beginning
 from data_utils.text.instances import Settings, make_features
 from data_utils.text.tokens import tokenize_text
 from data_utils.text.vocabulary import train_vocabulary
-from data_utils.tokenizer import make_tokenizer, read_vocabulary
+from data_utils.tokenizer import SPECIAL_TOKENS, make_tokenizer, read_vocabulary
 from tests.unit.data_utils.text.test_sources import source_of
 from utilities.errors import UserError
 
@@ -122,15 +122,21 @@ def test_whole_words_of_ideographs_are_said_to_be_single_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "cause"), [(["▁the", "▁film", "▁was", "s"], "SentencePiece"), (["the"], "lacks its words")]
+    ("pieces", "text", "options", "cause"),
+    [
+        ("▁the ▁film ▁was s", "the film was good", [], "SentencePiece"),
+        ("the", "the film was good", [], "lacks its words"),
+        ("GAT TAC", "GAT TAC TAC GAT", [], "is of text with capitals; give --cased"),
+        ("gat tac", "GAT TAC TAC GAT", ["--cased"], "leave --cased out"),
+        ("gat tac", "GÁT TÀC TÁC GÀT", ["--keep-accents"], "leave --keep-accents out"),
+    ],
 )
-def test_a_vocabulary_of_another_text_is_refused_before_records_are_made(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], pieces: list[str], cause: str
+def test_a_vocabulary_of_another_text_is_refused_with_the_cause_before_records_are_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pieces: str, text: str, options: list[str], cause: str
 ) -> None:
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (tmp_path / "vocab.txt").write_text("\n".join([*special, *pieces]) + "\n", encoding="utf-8")
-    (tmp_path / "a.txt").write_text("\n\n".join(["the film was good, as far as one can tell. " * 4] * 9), "utf-8")
-    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data")]
+    (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *pieces.split()]) + "\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("\n\n".join([f"{text}. " * 8] * 9), "utf-8")
+    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data"), *options]
     assert prepare([*arguments, "--vocab-file", str(tmp_path / "vocab.txt")]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert "is [UNK]" in line and cause in line and not list((tmp_path / "data").glob("*.tfrecord"))
@@ -147,24 +153,3 @@ def test_a_trained_vocabulary_that_is_too_small_asks_for_a_larger_one(
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert "has only 300 pieces; give a larger --vocab-size" in line and "--vocab-file" not in line
     assert prepare([*arguments, "--vocab-size", "1500"]) == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "options", "fix"),
-    [
-        ("GAT TAC", [], "is of text with capitals; give --cased"),
-        ("gat tac", ["--cased"], "leave --cased out"),
-        ("gat tac", ["--keep-accents"], "leave --keep-accents out"),
-    ],
-)
-def test_a_vocabulary_of_other_case_or_accents_is_named_as_the_cause(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, options: list[str], fix: str
-) -> None:
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (tmp_path / "vocab.txt").write_text("\n".join([*special, *words.split()]) + "\n", encoding="utf-8")
-    lines = [" ".join(["GÁT TÀC TÁC GÀT" if "--keep-accents" in options else "GAT TAC TAC GAT"] * 8)] * 4
-    (tmp_path / "a.txt").write_text("\n\n".join(["\n".join(lines)] * 9), "utf-8")
-    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data"), *options]
-    assert prepare([*arguments, "--vocab-file", str(tmp_path / "vocab.txt")]) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert "100% of this text is [UNK]" in line and fix in line

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from data_utils.text import examples
 from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import describe, write_examples
 from data_utils.text.held_out import choose_held_out, select
@@ -26,7 +25,6 @@ FIRST_WORD = len(SPECIAL_TOKENS)
 
 @pytest.fixture(scope="module")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
-    """Return a word for each sentence."""
     path = tmp_path_factory.mktemp("pieces") / "vocab.txt"
     path.write_text("\n".join([*SPECIAL_TOKENS, *(f"word{number}" for number in range(SENTENCES))]) + "\n")
     return read_vocabulary(path)
@@ -97,25 +95,12 @@ def test_of_many_documents_those_of_the_smallest_digests_are_held_out(vocabulary
     assert f"held out: {len(expected)} documents, {share:.1%} of the text" in describe(out)
 
 
-def test_parts_are_the_same_for_all_lengths_and_workers_and_after_a_kill(
-    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus, real = corpus_of(tmp_path / "corpus", [700, 800, 900, 600]), examples._write_shard
-
-    def killed(job: examples.RecordsJob, shard: Any) -> Any:
-        if job.output == tmp_path / "resumed" and shard.number:
-            raise KeyboardInterrupt
-        return real(job, shard)
-
+def test_parts_are_the_same_for_all_lengths_and_workers(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path / "corpus", [700, 800, 900, 600])
     write_examples(corpus, vocabulary, tmp_path / "out", SETTINGS, unit_bytes=50_000)
     with open_workers(2, tmp_path / "two") as workers:
         write_examples(corpus, vocabulary, tmp_path / "two", SETTINGS, workers, unit_bytes=50_000)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(examples, "_write_shard", killed)
-        write_examples(corpus, vocabulary, tmp_path / "resumed", SETTINGS, unit_bytes=50_000)
-    assert (tmp_path / "resumed" / "wiki_000.tfrecord").exists()
-    write_examples(corpus, vocabulary, tmp_path / "resumed", SETTINGS, unit_bytes=50_000)
-    assert content(tmp_path / "out") == content(tmp_path / "two") == content(tmp_path / "resumed")
+    assert content(tmp_path / "out") == content(tmp_path / "two")
     write_examples(corpus, vocabulary, tmp_path / "long", SETTINGS._replace(max_seq_length=128, seed=1))
     parts = [tmp_path / name / "validation" / "corpus" / "sentences_000.txt" for name in ("out", "long")]
     assert parts[0].read_bytes() == parts[1].read_bytes()

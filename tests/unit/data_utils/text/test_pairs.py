@@ -63,15 +63,9 @@ def test_pairs(length: int) -> None:
 def test_half_of_the_pairs_are_random(length: int) -> None:
     starts, documents = unit(2000)
     pairs = make_pairs(starts, documents, length, 0.1, random.Random(3))
-    assert len(pairs) > 5000
+    assert len(pairs) > max(5000, len(make_pairs(starts, documents, length, 0.0, random.Random(3))))  # some are short
     share = sum(pair.is_random for pair in pairs) / len(pairs)
     assert share == pytest.approx(0.5, abs=0.02)
-
-
-def test_a_tenth_of_the_pairs_is_short() -> None:
-    starts, documents = unit(2000)
-    full, some = (make_pairs(starts, documents, 128, share, random.Random(3)) for share in (0.0, 0.1))
-    assert len(full) < len(some)
 
 
 @pytest.mark.parametrize("length", [8, 24, 64])

@@ -75,12 +75,6 @@ def test_documents_do_not_depend_on_compression_and_shards(
             assert documents(option, *files, *others) == expected
 
 
-def test_folders_have_compressed_files(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": "One."}\n')
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "Two."}\n'))
-    assert documents("--jsonl", tmp_path) == [("", "One."), ("", "Two.")]
-
-
 @pytest.mark.parametrize("name", ["a.ndjson", "a.json", "a.json.gz", "AA/wiki_00", "part-00000"])
 def test_folders_of_json_lines_of_other_names(tmp_path: Path, name: str) -> None:
     (tmp_path / "AA").mkdir()
@@ -88,7 +82,7 @@ def test_folders_of_json_lines_of_other_names(tmp_path: Path, name: str) -> None
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     (tmp_path / "notes.txt").write_text("no JSON\n")
     assert documents("--jsonl", tmp_path) == [("", "One.")]
-    (tmp_path / "b.jsonl").write_text('{"text": "Two."}\n')
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "Two."}\n'))
     assert documents("--jsonl", tmp_path) == [("", "Two.")]
 
 
@@ -162,9 +156,6 @@ def test_parquet_files_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.M
         source_of("--parquet", path, "--parquet-column", "body")
     with pytest.raises(UserError, match=r"--parquet-column number: .*a\.parquet is int64, not text"):
         source_of("--parquet", path, "--parquet-column", "number")
-    with pytest.raises(UserError, match="contains no files"):
-        (tmp_path / "empty").mkdir()
-        source_of("--parquet", tmp_path / "empty")
     content = path.read_bytes()
     cut = tmp_path / "cut.parquet"
     for broken in (content[:-30], b"", b"Just some text, which is longer than a footer."):
@@ -232,8 +223,6 @@ def test_data_sets_of_the_hub_that_cannot_be_used(hub: Path, monkeypatch: pytest
         list(source_of("--hub-dataset", hub).documents())
     with pytest.raises(UserError, match=r"cannot get .*/hub .*dev"):
         source_of("--hub-dataset", hub, "--hub-split", "dev")
-    with pytest.raises(UserError, match=r"cannot get .*/hub/other"):
-        source_of("--hub-dataset", hub, "--hub-config", "other")
     (hub / "train.jsonl").write_text('{"body": "a"}\n{"body": \n')
     with pytest.raises(UserError, match=r"cannot get .*/hub "):
         list(source_of("--hub-dataset", hub, "--hub-column", "body").documents())
