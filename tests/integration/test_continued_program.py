@@ -28,7 +28,6 @@ from tests.support.runs import (
     trained,
     variables,
     write_config,
-    write_dataset,
 )
 
 pytestmark = pytest.mark.slow
@@ -38,11 +37,6 @@ RATE, BETA_1, BETA_2, EPSILON = 1e-3, 0.9, 0.999, 1e-6
 SIZES = Sizes(layers=2, hidden=32, intermediate=64, words=VOCABULARY, positions=SEQUENCE)
 CONSTANT = {"name": "AdamW", "weight_decay_rate": 0.0}
 CONSTANT["learning_rate"] = {"schedule_name": "constant", "max_learning_rate": RATE, "warmup_frac": 0.0}
-
-
-@pytest.fixture(scope="module")
-def dataset(root: Path) -> Path:
-    return write_dataset(root / "data")
 
 
 def config(path: Path, dataset: Path, start: Path, updates: int = UPDATES + 2, **changes: object) -> Path:

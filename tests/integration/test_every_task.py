@@ -1,4 +1,4 @@
-"""Every task has a script, learns, continues after a kill to the same bits, and refuses a wrong value."""
+"""Every task has a script, learns, and refuses a wrong value; a fine-tuning continues after a kill to the same bits."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def test_the_model_learns(run: Run) -> None:
     assert events(run.folder) == ["begin", "end"]
 
 
-def test_a_run_continues_after_a_kill_with_the_same_bits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("run", ["squad"], indirect=True)
+def test_a_fine_tuning_continues_after_a_kill_with_the_same_bits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     killed = run.folder.with_name("killed")
     killed_at(monkeypatch, 50, run.config, killed.parent, "--name", killed.name, task=run.task)
     flags = ("--output-dir", str(killed.parent), "--name", killed.name)

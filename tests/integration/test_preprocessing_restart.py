@@ -91,11 +91,8 @@ def stopped_after(calls: int, module: object, name: str) -> Iterator[None]:
     ("module", "name"),
     [
         (sentences, "paragraphs"),
-        (sentences, "save_parameters"),
         (whole, "train_vocabulary"),
-        (examples, "make_shard"),
         (examples, "write_record_file"),
-        (examples, "write_manifest"),
     ],
 )
 def test_a_run_that_is_stopped_anywhere_resumes(
@@ -118,16 +115,15 @@ def test_a_run_that_is_stopped_anywhere_resumes(
     assert content(tmp_path / "out") == content(data_set)
 
 
-@pytest.mark.parametrize(("limit", "file"), [(100, "recipe"), (60_000, "wiki")])
 def test_a_full_disk_is_one_line_and_the_command_resumes(
-    limit: int, file: str, text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("--text", text, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
-    with files_up_to(limit):
+    with files_up_to(60_000):
         assert run(*arguments) == 2
     *_, last = capsys.readouterr().err.splitlines()
     path, cause, fix = last.removeprefix("error: ").split(": ", 2)
-    assert Path(path).is_relative_to(tmp_path / "out") and file in Path(path).name
+    assert Path(path).is_relative_to(tmp_path / "out") and "wiki" in Path(path).name
     assert cause.startswith("File too large; free space there") and "resumes" in fix and "another --output" in fix
     assert run(*arguments) == 0
     assert content(tmp_path / "out") == content(data_set)
@@ -248,10 +244,7 @@ def test_the_order_of_samples_does_not_depend_on_how_files_are_grouped(tmp_path:
 
 
 def test_bad_documents_are_rejected(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "Here is some text of article {}. It goes on for a while, and then ends."
     lines = [json.dumps({"title": f"Good {n}", "text": text.format(n)}) for n in range(60)]
@@ -268,7 +261,6 @@ def test_bad_documents_are_rejected(
     assert run(*arguments, "--output", tmp_path / "out", "--max-bad-articles", 4) == 0
     said = capsys.readouterr()
     assert "4 documents rejected (set_aside.jsonl)" in said.out
-    assert "4 rejected" in caplog.text
     lines = (tmp_path / "out" / "corpus" / "set_aside.jsonl").read_text().splitlines()
     first, *others = map(json.loads, lines)
     assert first["title"] == "Good 17"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.tokenizer import SPECIAL_TOKENS
-from tests.support.runs import BASE, SMALL, run_command, write_json
+from tests.support.runs import BASE, SMALL, run_command, write_csv, write_json
 from tests.support.squad_files import WORDS, write_vocabulary
 
 GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "awful", "poor", "dull"]
@@ -138,8 +138,7 @@ def write_own_labels(root: Path) -> list[str]:
 
     hidden = rows(15)
     for name, content in (("labels.csv", rows(250)), ("new_labels.csv", hidden)):
-        with open(root / name, "w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([["text", "moods"], *content])
+        write_csv(root / name, ["text", "moods"], content)
     return [row[1].replace(" | ", "|") for row in hidden]
 
 
@@ -156,8 +155,7 @@ def write_texts_to_embed(root: Path) -> None:
         right, wrong = chance.sample([*GOOD, *BAD], 2)
         scored = (right in GOOD) == (wrong in GOOD)
         rows.append([f"film {right}", sentence(chance, right), sentence(chance, wrong), 0.8 if scored else -0.5])
-    with open(root / "texts.csv", "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([["film", "right", "wrong", "score"], *rows])
+    write_csv(root / "texts.csv", ["film", "right", "wrong", "score"], rows)
 
 
 def article(chance: random.Random, title: str) -> dict[str, Any]:
