@@ -16,12 +16,7 @@ PLAN = Plan(updates=23, updates_per_period=10, micro_batches=1, packing_factor=1
 
 
 class Run:
-    """A training of 23 updates in periods of 10; each update takes ``seconds`` of the clock.
-
-    Attributes:
-        lengths: updates of each call.
-        events: what was done after calls, in order.
-    """
+    """A training of 23 updates in periods of 10; it has the length of each call, and what was done after calls."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ import pytest
 
 from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.outputs import MetricsFile, TensorBoardScalars
-from keras_extensions.listeners.progress import Progress, early_log, format_duration, run_log
+from keras_extensions.listeners.progress import Progress, early_log, run_log
 from keras_extensions.listeners.reporting import Listener, Reporting, learning_rate
 from keras_extensions.schedules import Linear
 
@@ -108,14 +108,6 @@ def test_rates_of_packs_sequences_and_tokens(tmp_path, caplog):
     assert (written["throughput"], written["packs_per_second"], written["tokens_per_second"]) == (10.0, 4.0, 400.0)
 
 
-def test_period_of_compilation_only_is_marked():
-    clock, seen = Clock(), Collected()
-    drive(Reporting(4, 8, [seen], clock=clock), clock, [(2, 10, metrics(7.0)), (2, 1, metrics(6.0))])
-    assert [p.compiling for p in seen.periods] == [True, False]
-    assert [p.throughput for p in seen.periods] == [pytest.approx(1.6), pytest.approx(16.0)]
-    assert seen.periods[0].eta is None
-
-
 def test_steps_continue_after_a_resume():
     clock, seen = Clock(), Collected()
     reporting = Reporting(106, 2, [seen], first_step=100, seconds_before=7.0, clock=clock)
@@ -185,13 +177,6 @@ def test_existing_console_handler_does_not_duplicate_lines(tmp_path):
     finally:
         root.removeHandler(handler)
     assert re.fullmatch(r"[\d:, -]+ WARNING once\n", console.getvalue())
-
-
-@pytest.mark.parametrize(
-    "seconds, text", [(None, "-:--:--"), (0, "0:00:00"), (724.4, "0:12:04"), (90061, "1 day, 1:01:01")]
-)
-def test_durations(seconds, text):
-    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.legacy.SGD])
