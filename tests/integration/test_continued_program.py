@@ -18,17 +18,7 @@ from tests.support.published_checkpoints import (
     write_random,
 )
 from tests.support.record_samples import SEQUENCE, VOCABULARY
-from tests.support.runs import (
-    BATCH,
-    SMALL,
-    last_checkpoint,
-    logged,
-    read_json,
-    train,
-    trained,
-    variables,
-    write_config,
-)
+from tests.support.runs import BATCH, SMALL, last_checkpoint, logged, read_json, train, trained, variables, write_config
 
 pytestmark = pytest.mark.slow
 

@@ -231,12 +231,7 @@ def test_another_teacher_cannot_continue_a_run(root: Path, teacher: Path, monkey
 def test_teachers_of_something_else_are_refused(root: Path, teacher: Path) -> None:
     section = {"train_file": "other.csv", "validation_file": "other.csv"}
     for name, labels, fields, words in (
-        (
-            "others",
-            ["yes", "perhaps"],
-            {},
-            "has the classes no, yes, this task perhaps, yes; name a teacher",
-        ),
+        ("others", ["yes", "perhaps"], {}, "has the classes no, yes, this task perhaps, yes; name a teacher"),
         ("numbers", ["1", "2"], {"regression": True}, "was trained for one class of each sample, not for a number"),
     ):
         write_csv(root / "other.csv", ["text", "label"], [["the film", labels[n % len(labels)]] for n in range(24)])

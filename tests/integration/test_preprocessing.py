@@ -159,8 +159,7 @@ def test_a_share_of_the_documents(
 
 
 @pytest.mark.parametrize(
-    "option",
-    [("--documents-share", 0.5), ("--min-characters", 9), ("--max-bad-articles", 2), ("--join-lines",)],
+    "option", [("--documents-share", 0.5), ("--min-characters", 9), ("--max-bad-articles", 2), ("--join-lines",)]
 )
 def test_of_sentences_no_option_of_the_text_is_passed_over(
     option: tuple[object, ...], data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -88,12 +88,7 @@ def stopped_after(calls: int, module: object, name: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        (sentences, "paragraphs"),
-        (whole, "train_vocabulary"),
-        (examples, "write_record_file"),
-    ],
+    ("module", "name"), [(sentences, "paragraphs"), (whole, "train_vocabulary"), (examples, "write_record_file")]
 )
 def test_a_run_that_is_stopped_anywhere_resumes(
     text: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str

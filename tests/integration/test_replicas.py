@@ -19,16 +19,7 @@ from execution.software.cluster.membership import Membership, tf_config
 from tests import ROOT
 from tests.support.fine_tuning_runs import PIECES, write_pieces, write_sst2
 from tests.support.fine_tuning_runs import write_config as write_classification
-from tests.support.runs import (
-    checkpoints,
-    events,
-    logged,
-    read_json,
-    state,
-    train,
-    write_config,
-    write_dataset,
-)
+from tests.support.runs import checkpoints, events, logged, read_json, state, train, write_config, write_dataset
 
 pytestmark = pytest.mark.slow
 

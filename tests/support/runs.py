@@ -26,15 +26,7 @@ from data_utils.text.__main__ import main as prepare
 from keras_extensions.backend import tf
 from keras_extensions.listeners.outputs import MetricsFile
 from tasks.cli import main
-from tests.support.record_samples import (
-    PREDICTIONS,
-    SEQUENCE,
-    VOCABULARY,
-    example,
-    sample,
-    write,
-    write_samples,
-)
+from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY, example, sample, write, write_samples
 
 COMMANDS = {
     "pretraining": run_pretraining,
