@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.page import write_report
 from tests.support.html_pages import Page
 from tests.support.runs import BATCH, trained, write_config, write_dataset
 
@@ -79,12 +78,3 @@ def test_the_time_is_that_of_the_log(run):
     assert round(rows(run)[-1]["seconds"]) == sum(
         int(part) * size for part, size in zip(ended.group(1).split(":"), (3600, 60, 1), strict=True)
     )
-
-
-def test_a_page_made_again_is_the_same(run):
-    def shown() -> str:
-        return re.sub(r"Page written [\d :-]+", "", (run / "report.html").read_text(encoding="utf-8"))
-
-    before = shown()
-    write_report(run)
-    assert shown() == before
