@@ -105,12 +105,12 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "units that are not a number": (
         text.main, lambda folder: prepare(folder, SOME_TEXT, "--unit-megabytes", "nan"), "--unit-megabytes nan"
     ),
-    "a data set in the output folder": (text.main, lambda folder: in_the_way(folder, "out/manifest.json"), "--overwrite"),
+    "a data set in the output": (text.main, lambda folder: in_the_way(folder, "out/manifest.json"), "--overwrite"),
     "a data set that is a file": (text.main, lambda folder: in_the_way(folder, "out"), "a file, not a folder"),
     "a data set of a folder without sentences": (
         text.main, lambda folder: ["--sentences", str(folder), "--output", str(folder / "o")], "no .txt files"
     ),
-    "a picture in a missing folder": (packing.main, lambda folder: picture(folder, "/no/such/folder/p.png"), "--picture"),
+    "a picture nowhere": (packing.main, lambda folder: picture(folder, "/no/such/folder/p.png"), "--picture"),
     "the doctor on a file": (
         doctor.main, lambda folder: [str(write(folder, "x", "a.tfrecord")), "--workers", "1"], "a.tfrecord"
     ),
