@@ -51,7 +51,6 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def published(root):
-    """Return, for each task, a model that was trained without biases, and its export."""
     result = {}
     for task in TASKS:
         saved = save(task, OPTIONS["as published"], root / task / "checkpoints", pieces=PIECES)

@@ -78,7 +78,6 @@ def exported(root) -> dict:
 
 @pytest.fixture(scope="module")
 def theirs(root, exported) -> Path:
-    """PyTorch's models in every format."""
     return root / "theirs"
 
 

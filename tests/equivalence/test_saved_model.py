@@ -94,14 +94,12 @@ def saved(root: Path) -> dict[str, Saved]:
 
 @pytest.fixture(scope="module")
 def pytorch(root: Path, saved: dict[str, Saved]) -> dict[str, dict[str, np.ndarray]]:
-    """PyTorch's outputs for the exports."""
     names = [*MODELS, "encoder"]
     run_pytorch("tests.support.pytorch_outputs", root / "data.npz", *(root / name for name in names))
     return {name: dict(np.load(root / f"{name}.npz")) for name in names}
 
 
 def alone(root: Path, name: str, inputs: str = "padded") -> dict[str, np.ndarray]:
-    """Return the outputs of TensorFlow alone for one of its inputs."""
     found = np.load(root / f"{name}.alone.npz")
     return {path.split("/")[1]: found[path] for path in found.files if path.startswith(f"{inputs}/")}
 

@@ -315,5 +315,4 @@ def flag_words() -> list[str]:
 
 
 def word(value: Any) -> str:
-    """Return a value as a flag's text."""
     return value if isinstance(value, str) else json.dumps(value)

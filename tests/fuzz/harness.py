@@ -26,8 +26,6 @@ class WrongError(AssertionError):
 
 
 class Suite(Protocol):
-    """Mutations of one kind of file."""
-
     name: str
 
     def draw(self, chance: random.Random) -> Sequence[Any]:
@@ -39,8 +37,6 @@ class Suite(Protocol):
 
 @dataclass
 class Report:
-    """The outcomes of a number of cases."""
-
     suite: str
     outcomes: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)

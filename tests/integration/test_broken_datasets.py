@@ -252,7 +252,6 @@ def test_broken_data_set_is_refused_in_one_clear_line(broken: Broken, tmp_path: 
 
 
 def train_one_epoch(folder: Path, features: FeatureSpec) -> None:
-    """Use the data like a training run, without a model."""
     reader = RecordReader(folder, features)
     updates = training_dataset(
         reader, micro_batch_size=1, micro_batches_per_update=3, seed=0, num_updates=-(-reader.count // 3)

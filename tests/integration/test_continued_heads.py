@@ -42,7 +42,6 @@ def released(folder: Path) -> Any:
 
 
 def probabilities(model: Any, texts: list[str]) -> list[dict[str, float]]:
-    """Return Hugging Face's probabilities of the classes by name."""
     result = []
     for text in texts:
         tokens = ["[CLS]", *text.split(), "[SEP]"]

@@ -16,7 +16,6 @@ SHORT: dict[str, Any] = {"max_seq_length": LENGTH, "num_epochs": 1}
 
 
 def words(count: int) -> str:
-    """Return words of one piece each."""
     return " ".join(random.Random(count).choices(FILLING, k=count))
 
 

@@ -53,13 +53,11 @@ def config(root: Path, dataset: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(root: Path, config: Path) -> Path:
-    """A run that ends early, without interruptions."""
     return trained(config, root / "runs")
 
 
 @pytest.fixture(scope="module")
 def plain(root: Path, dataset: Path) -> Path:
-    """A run without evaluations while training."""
     return trained(write_config(root / "plain.json", dataset), root / "runs")
 
 

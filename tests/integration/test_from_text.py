@@ -53,7 +53,6 @@ def run(text: Path, folder: Path, hours: str = HOURS) -> subprocess.CompletedPro
 
 @pytest.fixture(scope="module")
 def done(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a command that has ended."""
     folder = tmp_path_factory.mktemp("done")
     outcome = run(text, folder)
     assert outcome.returncode == 0, outcome.stderr

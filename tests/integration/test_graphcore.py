@@ -104,8 +104,6 @@ def sentence_embedding(root: Path) -> str:
 
 
 class Run:
-    """The calls of a run, and its folder."""
-
     def __init__(self, record: dict[str, Any], folder: Path):
         assert record["status"] == 0
         self.calls, self.folder = record["calls"], folder

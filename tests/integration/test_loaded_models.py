@@ -40,7 +40,6 @@ def ids_of(text: str) -> list[int]:
 
 
 def probabilities(model: Any, ids: list[int]) -> list[float]:
-    """Return Hugging Face's probabilities of the classes."""
     return softmax(model(tf.constant([ids])).logits.numpy()[0]).tolist()
 
 

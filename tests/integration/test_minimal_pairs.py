@@ -151,7 +151,6 @@ def test_unusable_models_and_paths_are_refused(models, tmp_path, capsys):
 
 
 def refuses(capsys: pytest.CaptureFixture[str], message: str) -> None:
-    """Check that one line of error was printed, which has the message."""
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1 and message in captured.err, captured.err
 

@@ -45,7 +45,6 @@ def data_set(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_records(folder: Path, length: int = LENGTH, most: int = PREDICTIONS) -> dict[str, np.ndarray]:
-    """Return all records, parsed by TensorFlow."""
     from keras_extensions.backend import tf
 
     spec = {name: tf.io.FixedLenFeature([length], tf.int64) for name in ("input_ids", "input_mask", "segment_ids")}
@@ -67,7 +66,6 @@ def ids(folder: Path) -> dict[str, int]:
 
 
 def restored(records: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the input ids with the labels restored at their positions."""
     out = records["input_ids"].copy()
     rows, slots = np.nonzero(records["masked_lm_weights"])
     out[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]

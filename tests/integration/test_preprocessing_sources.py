@@ -53,7 +53,6 @@ def write_parquet(path: Path, texts: list[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return the documents of a corpus as JSON Lines."""
     folder = tmp_path_factory.mktemp("text")
     write_demo_corpus(folder / "a.txt", words=30_000, packages=())
     documents = (folder / "a.txt").read_text().strip().split("\n\n")

@@ -52,7 +52,6 @@ def dataset(root, text) -> Path:
 
 @pytest.fixture(scope="module")
 def run(root, dataset) -> Path:
-    """A finished run of 240 updates."""
     config = write_config(root / "first.json", total_num_train_samples=16 * 240)
     return trained(config, root / "runs", "--dataset-dir", str(dataset))
 

@@ -50,7 +50,6 @@ def begun(line: list[str], **environment: str) -> subprocess.Popen:
 
 
 def said_by_process_1(text: str) -> list[str]:
-    """Return the lines of process 1."""
     return [line for line in text.splitlines() if "[1]" in line]
 
 

@@ -33,7 +33,6 @@ def rows(run: Path) -> list[dict[str, Any]]:
 
 
 def cards(run: Path) -> dict[str, tuple[str, str]]:
-    """Return value and note of each card by its name."""
     texts = [text for text in Page((run / "report.html").read_text(encoding="utf-8")).texts if text]
     names = ("masked-LM loss", "next-sentence loss", "throughput", "samples seen", "loss")
     return {name: (texts[at + 1], texts[at + 2]) for name in names if name in texts for at in [texts.index(name)]}

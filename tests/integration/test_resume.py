@@ -42,7 +42,6 @@ UPDATES = 26  # over 4.6 epochs
 
 @pytest.fixture(scope="module")
 def start(root, dataset) -> Path:
-    """The run that all others start from."""
     return trained(write_config(root / "start.json", dataset, updates=2), root / "runs")
 
 
@@ -53,7 +52,6 @@ def config(root, dataset, start) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(root, config) -> Path:
-    """A run without interruptions."""
     return trained(config, root / "runs")
 
 

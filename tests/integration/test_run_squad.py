@@ -24,7 +24,6 @@ OUTPUTS = {"predictions.json", "nbest_predictions.json", "predictions.html", "sc
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files in SQuAD's format, and a vocabulary."""
     folder = tmp_path_factory.mktemp("squad")
     write_squad_with_names(folder)
     return folder
@@ -122,7 +121,6 @@ def test_questions_of_a_table_get_the_answers_of_the_evaluation(
 
 
 def printed(output: str, name: str) -> float:
-    """Return a score as scripts find it in the log."""
     return float(re.findall(rf"{name}: *(\d*\.\d*)", output)[-1])
 
 

@@ -176,7 +176,6 @@ def article(chance: random.Random, title: str) -> dict[str, Any]:
 
 
 def write_squad(folder: Path, train: int, dev: int) -> None:
-    """Write SQuAD files with these numbers of articles."""
     chance = random.Random(3)
     for name, count in (("train-v1.1.json", train), ("dev-v1.1.json", dev)):
         articles = [article(chance, f"{name[:5]}_{number}") for number in range(count)]

@@ -76,15 +76,12 @@ SPARSE = {"sparsity_ratio": 0.75, "sparsity_block_size": 4}
 
 
 class Training(NamedTuple):
-    """A compiled model, its optimizer, and their state."""
-
     pair: Pair
     optimizer: Any
     state: TrainingState
 
 
 def compiled(case: Case, processes: Processes) -> Training:
-    """Return a new model with the chief's random weights."""
     sparse = SPARSE if case.sparse else {}
     a = architecture(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, **sparse)
     on = on_cpu(
@@ -111,11 +108,7 @@ def compiled(case: Case, processes: Processes) -> Training:
 
 
 def weights_after(case: Case, processes: Processes, folder: Path | None = None) -> tuple[dict[str, np.ndarray], Any]:
-    """Return the weights by name, and the means of the metrics since the start or the resume.
-
-    Args:
-        folder: of the checkpoint of a case that is resumed.
-    """
+    """Return the weights by name, and the means since the start or the resume from a checkpoint in ``folder``."""
     size, share = MICRO_BATCHES * MICRO_BATCH_SIZE, MICRO_BATCHES // processes.count
     own = slice(processes.index * size // processes.count, (processes.index + 1) * size // processes.count)
     updates = [{n: v[own] for n, v in batch(architecture(), size, seed=step).items()} for step in range(UPDATES)]
@@ -166,7 +159,6 @@ def pattern_change(blocks: Any, optimizer: Any, processes: Processes) -> Callabl
 
 
 def main(folder: Path, further: bool) -> None:
-    """Train the cases in the processes that the environment describes."""
     processes = processes_for("software")
     pipeline_devices(2)
     processes.join()

@@ -26,7 +26,6 @@ TINY = str(ROOT / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")
 
 
 def with_gradient(function, scores, labels):
-    """Return the losses, and the gradient of their weighted sum."""
     with tf.GradientTape() as tape:
         tape.watch(scores)
         losses = function(scores, labels)

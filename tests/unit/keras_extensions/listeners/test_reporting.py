@@ -21,8 +21,6 @@ NSP_LOSS = re.compile(r"nsp_loss: *(\d*\.\d*)")
 
 
 class Clock:
-    """A clock that tests move."""
-
     def __init__(self):
         self.now = 100.0
 
@@ -45,7 +43,6 @@ class Collected(Listener):
 
 
 def drive(reporting, clock, periods, first_step=0):
-    """Report ``periods`` of (updates, seconds, metrics)."""
     reporting.begin()
     step = first_step
     for updates, seconds, values in periods:
