@@ -109,7 +109,6 @@ def test_a_continued_run_that_was_interrupted_goes_on_alike(root: Path, dataset:
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
-        ("squad", {}, "has no moments of"),
         ("pretraining", {"use_cls_layer": True}, "has no moments of heads/masked_lm/transform"),
         ("pretraining", {"total_num_train_samples": UPDATES * BATCH}, "has 6 updates, and the run ends after 6"),
         ("without an optimizer", {}, "has no optimizer's state of Graphcore's program"),

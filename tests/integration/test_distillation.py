@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,17 @@ from scipy.special import expit, rel_entr, softmax
 
 from checkpoints.export.__main__ import main as export
 from tasks import load
-from tests.support.fine_tuning_runs import BAD, GOOD, PIECES, run_folder, sentence, write_config, write_pieces
-from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
+from tests.support.fine_tuning_runs import (
+    BAD,
+    GOOD,
+    PIECES,
+    pytorch_predictions,
+    run_folder,
+    sentence,
+    write_config,
+    write_pieces,
+)
+from tests.support.pytorch_process import NEEDS_PYTORCH
 from tests.support.runs import (
     SMALLEST,
     STILL,
@@ -51,11 +59,7 @@ def kept(folder: Path) -> Path:
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Teachers of PyTorch with random weights and their answers, and a student's vocabulary, which is another one."""
     root = tmp_path_factory.mktemp("answers")
-    write_pieces(root / "vocab.txt", PIECES)
-    chance = random.Random(5)
-    texts = [[sentence(chance, chance.choice(GOOD)), sentence(chance, chance.choice(BAD))] for _ in range(SAMPLES)]
-    (root / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
-    run_pytorch("tests.support.pytorch_predictions", root)
+    pytorch_predictions(root, SAMPLES)
     write_pieces(root / "student.txt", [*PIECES[:5], *reversed(PIECES[9:])])  # the good words are unknown
     return root
 
@@ -74,7 +78,7 @@ TEACHERS_CLASSES = {"single": ["bad", "good", "so, so"], "pair": ["no", "yes"], 
 @pytest.mark.parametrize("packed", [[], PACKED])
 def test_the_teacher_answers_as_pytorch_does(answers: Path, name: str, packed: list[str]) -> None:
     columns, labels, fields, classes = KINDS[name]
-    texts = [text[: len(columns)] for text in json.loads((answers / "texts.json").read_text())]
+    texts = [text[: len(columns)] for text in read_json(answers / "texts.json")]
     rows = [[*text, labels[number % len(labels)]] for number, text in enumerate(texts)]
     write_csv(answers / "train.csv", [*columns, "label"], rows[:LABELLED])
     write_csv(answers / "more.csv", columns, texts[LABELLED:])

@@ -221,34 +221,24 @@ def test_a_prompt_is_left_out_of_the_pooling(pooling: str, tmp_path: Path) -> No
         load(str(tmp_path), max_seq_length=5)
 
 
-def test_options_that_are_no_options_are_refused(tmp_path: Path) -> None:
+def test_options_and_values_that_are_none_are_refused(tmp_path: Path) -> None:
     written(tmp_path, "pretraining")
-    model = load(str(tmp_path))
-    for options, message in (
-        ({"top": 0}, "top is 0; set it to a whole number, 1 or more"),
-        ({"top": "3"}, "top is '3'"),
-        ({"among": [5]}, "give a list of words"),
+    model, text, task = load(str(tmp_path)), "the [MASK]", "sentence_embedding"
+    for call, message in (
+        (lambda: model(text, top=0), "top is 0; set it to a whole number, 1 or more"),
+        (lambda: model(text, top="3"), "top is '3'"),
+        (lambda: model(text, among=[5]), "give a list of words"),
+        (lambda: model(["the [MASK]", "caf\udce9 [MASK]"]), r"has half a character \(a lone surrogate\)"),
+        (lambda: model(np.array([text])), r"^array\(\['the \[MASK\]'\].* is not a text; give a text, a pair"),
+        (lambda: model((text, 3)), "has a int, not a text"),
+        (lambda: model(""), "^'' has no text; write one"),
+        (lambda: load(str(tmp_path), "fill-mask"), "^load: 'fill-mask' is not the name of a task; name one of"),
+        (lambda: load(str(tmp_path), task, max_seq_length=0), "^max_seq_length is "),
+        (lambda: load(str(tmp_path), task, pooling="max"), r"^embedding\.pooling is "),
     ):
-        with pytest.raises(UserError, match=message):
-            model("the [MASK]", **options)
-    for text in ("the [MASK] \ud83d", ["the [MASK]", "caf\udce9 [MASK]"]):
-        with pytest.raises(UserError, match=r"has half a character \(a lone surrogate\)"):
-            model(text)
-    for values, message in (
-        (np.array(["the [MASK]"]), r"^array\(\['the \[MASK\]'\].* is not a text; give a text, a pair"),
-        ([None], "^None is not a text"),
-        (("the [MASK]", 3), "has a int, not a text"),
-        ("", "^'' has no text; write one"),
-    ):
-        with pytest.raises(UserError, match=message):
-            model(values)
-    with pytest.raises(UserError, match=r"^load: 'fill-mask' is not the name of a task; name one of pretraining, "):
-        load(str(tmp_path), "fill-mask")
-    given: list[dict[str, Any]] = [{"max_seq_length": 0}, {"pooling": "max"}]
-    for settings in given:
-        with pytest.raises(UserError, match=rf"^(embedding\.)?{next(iter(settings))} is ") as error:
-            load(str(tmp_path), "sentence_embedding", **settings)
-        assert "\n" not in str(error.value)
+        with pytest.raises(UserError, match=message) as refused:
+            call()
+        assert "\n" not in str(refused.value)
 
 
 def test_pairs_are_refused_where_the_tokenizer_does_not_tell_them_apart(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -317,17 +315,3 @@ def test_packs_of_a_data_set_that_is_replaced(tmp_path: Path, capsys: pytest.Cap
     assert "warning" not in capsys.readouterr().err
     assert run(*arguments, "--overwrite") == 0
     assert f"warning: {out / 'packed'} has packs of the data set that was replaced" in capsys.readouterr().err
-
-
-def test_command_from_the_shell_imports_no_tensorflow(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"text": \n')
-    code = "import sys, runpy\n"
-    code += "try: runpy.run_module('data_utils.text', run_name='__main__')\n"
-    code += "finally: assert not any(name.split('.')[0] in ('tensorflow', 'tf_keras') for name in sys.modules)"
-    command = [sys.executable, "-c", code, "--jsonl", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert "line 1: not JSON" in done.stderr
-    debug = subprocess.run([*command, "--debug"], capture_output=True, text=True)
-    assert "Traceback" in debug.stderr

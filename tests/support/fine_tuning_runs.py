@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.tokenizer import SPECIAL_TOKENS
+from tests.support.pytorch_process import run_pytorch
 from tests.support.runs import BASE, SMALL, run_command, write_csv, write_json
 from tests.support.squad_files import WORDS, write_vocabulary
 
@@ -67,6 +68,16 @@ def sentence(chance: random.Random, word: str) -> str:
     words = [*chance.choices(FILLING, k=chance.randrange(2, 6)), word]
     chance.shuffle(words)
     return " ".join(words)
+
+
+def pytorch_predictions(root: Path, samples: int) -> list[list[str]]:
+    """Write models of PyTorch with random weights, and their answers to pairs of texts, which are returned."""
+    write_pieces(root / "vocab.txt", PIECES)
+    chance = random.Random(5)
+    texts = [[sentence(chance, chance.choice(words)) for words in (GOOD, BAD)] for _ in range(samples)]
+    write_json(root / "texts.json", texts)
+    run_pytorch("tests.support.pytorch_predictions", root)
+    return texts
 
 
 def write_sst2(root: Path) -> list[int]:
