@@ -78,8 +78,7 @@ class Configs:
         return (kind, path)
 
     def attempt(self, mutations: Sequence[Mutation]) -> str:
-        base = next((m[1] for m in mutations if m[0] == "base"), min(self._bases))
-        task, values = self._bases[base]
+        task, values = self._bases[mutations[0][1]]
         values = copy.deepcopy(values)
         for mutation in mutations:
             change_values(values, mutation)
