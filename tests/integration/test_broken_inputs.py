@@ -99,6 +99,9 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "more predictions than tokens": (
         text.main, lambda folder: prepare(folder, SOME_TEXT, "--max-predictions", "126"), "between 1 and 125"
     ),
+    "a share of no documents": (
+        text.main, lambda folder: prepare(folder, SOME_TEXT, "--documents-share", "0"), "reads no document"
+    ),
     "no masked tokens": (
         text.main, lambda folder: prepare(folder, SOME_TEXT, "--masked-lm-prob", "0"), "--masked-lm-prob"
     ),

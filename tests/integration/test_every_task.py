@@ -115,7 +115,8 @@ def test_a_fine_tuning_continues_after_a_kill_with_the_same_bits(run: Run, monke
     assert events(killed) == ["begin", "resume", "end"]
 
 
-def test_a_wrong_value_is_refused_in_one_line(run: Run) -> None:
+@pytest.mark.parametrize("run", ["pretraining", "squad"], indirect=True)
+def test_a_vocabulary_larger_than_the_model_s_is_refused_in_one_line(run: Run) -> None:
     flags = ("--output-dir", str(run.folder.parent), "--name", "wrong", "--bert-config.vocab-size", "8")
     assert "vocab" in run_command(run.task, run.config, *flags, status=2).error
     assert not (run.folder.parent / "wrong").exists()

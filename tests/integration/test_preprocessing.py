@@ -137,9 +137,7 @@ def test_held_out_documents(data_set: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "short" / "validation").exists()
 
 
-def test_a_share_of_the_documents(
-    text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_share_of_the_documents(text: Path, data_set: Path, tmp_path: Path) -> None:
     """Half of the documents are whole, however they are split into sentences."""
     options = ["--documents-share", 0.5, "--workers", 1]
     vocabulary = ["--vocab-file", data_set / "vocab.txt"]
@@ -149,9 +147,6 @@ def test_a_share_of_the_documents(
         for folder in (tmp_path / "half", data_set)
     )
     assert half < everything and len(half) == pytest.approx(len(everything) / 2, rel=0.1)
-    options[1] = 0
-    assert run("--text", text, "--output", tmp_path / "none", *options, *vocabulary) == 2
-    assert "reads no document" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
