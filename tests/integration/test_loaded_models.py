@@ -1,7 +1,8 @@
-"""A loaded model answers several threads at once, and takes texts of its own length."""
+"""A loaded model answers several threads at once, and takes texts of its own length; a trained head is continued."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +19,9 @@ from model.huggingface import transformers
 from tasks import load
 from tasks.classify import main as classify
 from tests.support.checkpoint_writers import safetensors
-from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, write_pieces
+from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, write_config, write_pieces
 from tests.support.hf_models import hugging_face
-from tests.support.runs import read_json, read_lines, write_json
+from tests.support.runs import STILL, read_json, read_lines, run_command, write_csv, write_json
 from utilities.errors import UserError
 
 POSITIONS = 200
@@ -270,3 +271,27 @@ def test_an_argument_that_is_not_utf8_is_one_line(tmp_path: Path, capsys: pytest
         capsys.readouterr().err
         == "error: the argument 'caf\\udce9' is not UTF-8; write it in UTF-8, or rename the file\n"
     )
+
+
+THEIRS = ["neutral", "positive", "negative"]
+
+
+def test_a_head_is_continued_by_the_names_of_its_classes(tmp_path: Path) -> None:
+    """A training that learns nothing changes no probability, of a released classifier or of a run in another order."""
+    theirs, released = written(tmp_path / "released", "classification"), tmp_path / "released"
+    for variable in theirs.classifier.weights:  # probabilities that differ from class to class
+        variable.assign(3 * np.random.default_rng(0).normal(size=variable.shape))
+    safetensors(theirs, released)
+    names = {"id2label": dict(enumerate(THEIRS)), "label2id": {name: number for number, name in enumerate(THEIRS)}}
+    write_json(released / "config.json", {**read_json(released / "config.json"), **names})
+    texts = [long_text(count) for count in range(3, 11)]
+    write_csv(tmp_path / "rows.csv", ["text", "label"], zip(texts * 6, itertools.cycle(sorted(THEIRS))))
+    still = {"optimizer_opts": STILL, "num_epochs": 1, "vocab_file": None, "bert_config": None}
+    data = {"train_file": "rows.csv", "validation_file": "rows.csv"}
+    reordered = {**data, "classes": ["positive", "negative", "neutral"]}
+    for name, start, section in (("first", released, data), ("second", tmp_path / "runs" / "first", reordered)):
+        given = {**still, "classification_data": section, "pretrained_ckpt_path": str(start)}
+        run_command("classification", write_config(tmp_path, name, **given), status=0)
+        for text, answer in zip(texts, load(str(tmp_path / "runs" / name))(texts)):
+            expected = dict(zip(THEIRS, probabilities(theirs, ids_of(text))))
+            assert dict(answer) == pytest.approx(expected, abs=1e-5)
