@@ -12,7 +12,7 @@ from model.architecture import hidden_matrix_parameters
 from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
-from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION, expected_blocks
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, expected_blocks
 from tests.support.bert_pairs import (
     architecture,
     assert_same_logits,
@@ -112,7 +112,7 @@ MERGED = {"use_qkv_split": False, "use_qkv_bias": False, "use_cls_layer": False}
 SPARSE = {"sparsity_ratio": 0.5, "sparsity_block_size": 8, "sparse_parts": ["qkv", "output"]}
 
 
-@pytest.mark.parametrize("task", [PRETRAINING, SQUAD, CLASSIFICATION, TOKEN_CLASSIFICATION, SENTENCE_EMBEDDING])
+@pytest.mark.parametrize("task", [PRETRAINING, SQUAD, CLASSIFICATION])  # with a transform, without a pooler, with one
 @pytest.mark.parametrize(
     "options, layer, transforms",
     [

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints.folder import facts_as_json, read_facts
+from checkpoints.writer import rewrite_facts
 from tasks import train as train_in_python
 from tests.support.runs import (
     Killed,
@@ -32,6 +32,7 @@ from tests.support.runs import (
     trained,
     write_config,
     write_dataset,
+    write_json,
 )
 from utilities.errors import Stopped
 
@@ -148,36 +149,22 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused(stopped, config, roo
         assert "no checkpoint of" in outcome.error and "damaged-step-00000010" in outcome.error
 
 
-def edit(name: str, **changes: Any) -> Callable[[Path], None]:
-    """Change the values of a JSON file, or of the first line of a file of JSON lines; ... removes one."""
-
-    def change(run: Path) -> None:
-        first, *others = (run / name).read_text().splitlines() if name.endswith("l") else [(run / name).read_text()]
-        content = {**json.loads(first), **changes}
-        kept = {key: value for key, value in content.items() if value is not ...}
-        (run / name).write_text("\n".join([json.dumps(kept), *others]) + "\n")
-
-    return change
-
-
 def edit_facts(**changes: Any) -> Callable[[Path], None]:
-    """Change what all checkpoints say about themselves, with the right checksum; ... removes a value."""
+    """Change what all checkpoints say about themselves, with the right checksum."""
 
     def change(run: Path) -> None:
         for folder in (run / "checkpoints").iterdir():
-            facts = {**read_facts(folder), **changes}
-            kept = {key: value for key, value in facts.items() if value is not ... and key != "sha256"}
-            (folder / "checkpoint.json").write_text(facts_as_json(kept))
+            rewrite_facts(folder, changes)
 
     return change
 
 
-def replace(name: str, content: str | None = None) -> Callable[[Path], None]:
-    """Replace a file or folder by another file, or else by an empty folder."""
+def replace(name: str) -> Callable[[Path], None]:
+    """Replace a file or folder by an empty folder."""
 
     def change(run: Path) -> None:
         shutil.rmtree(run / name) if (run / name).is_dir() else (run / name).unlink()
-        (run / name).mkdir() if content is None else (run / name).write_text(content)
+        (run / name).mkdir()
 
     return change
 
@@ -188,7 +175,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "checkpoints of a newer version": (edit_facts(version=3), ("checkpoint.json", "update")),
     "no config": (lambda run: (run / "resolved_config.json").unlink(), ("resolved_config.json", "No such file")),
     "a batch that is a text": (
-        edit("resolved_config.json", config={"global_batch": {"replicas": "two"}}),
+        lambda run: write_json(run / "resolved_config.json", {"config": {"global_batch": {"replicas": "two"}}}),
         ("global_batch.replicas is 1 and was two",),
     ),
     "a folder for the history": (replace("history.jsonl"), ("history.jsonl", "restore it")),
