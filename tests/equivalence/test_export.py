@@ -45,11 +45,6 @@ PIECES = 118  # in vocab.txt; the tables have 120 rows
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("exported")
-
-
-@pytest.fixture(scope="module")
 def published(root):
     result = {}
     for task in TASKS:

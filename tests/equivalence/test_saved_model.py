@@ -68,11 +68,6 @@ def tokenized() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("served")
-
-
-@pytest.fixture(scope="module")
 def saved(root: Path) -> dict[str, Saved]:
     """The models that were saved; ``root`` has their exports, and what TensorFlow alone makes of them."""
     models = {}
