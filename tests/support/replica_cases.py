@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("AdamW", sharded=True, clipped=True, sparse=True, reduction="sum"),
+    Case("AdamW", sharded=True, clipped=True, sparse=True),
     Case("AdamW", precision=MIXED),
     Case("AdamW", precision=MIXED, resumed=True),
     Case("Muon", sharded=True, pipelined=True, clipped=True, reduction="running_mean", offchip=True),
