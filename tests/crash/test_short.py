@@ -1,4 +1,8 @@
-"""A short crash test with one kill and one signal; `make crash-test` runs the long one."""
+"""A short crash test with one kill and one signal (`make long-test`); `make crash-test` runs the long one.
+
+What a killed writer of checkpoints leaves is in tests/unit/checkpoints/test_writer.py, a run that is killed in
+tests/integration/test_resume.py, and processes that are killed in test_replicas.py and test_from_text.py.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,13 @@ import pytest
 from tests.crash.training import PATIENCE, STEPPING, WRITING, kill_once, prepare, start, stop
 from tests.support.runs import assert_same_run
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 UPDATES = 60
 SEED = 20
 
 
-@pytest.mark.parametrize("moment", [WRITING, pytest.param(STEPPING, marks=pytest.mark.long)])
+@pytest.mark.parametrize("moment", [WRITING, STEPPING])
 def test_killed_stopped_and_resumed(tmp_path, moment):
     experiment = prepare(tmp_path, UPDATES)
     run = tmp_path / "runs" / "crash"

@@ -1,8 +1,9 @@
-"""Makes several logical devices on the CPU for the pipeline's tests, before TensorFlow computes anything."""
+"""Makes several logical devices on the CPU for the pipeline's tests, before TensorFlow computes anything; a folder."""
 
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import pytest
 
@@ -21,3 +22,8 @@ def logical_devices() -> None:
     """Fail if TensorFlow was started too early; skipped tests of pipelines would go unnoticed."""
     result = len(tf.config.list_logical_devices("CPU"))
     assert result == LOGICAL_DEVICES, "a module computed with TensorFlow when it was imported, before this conftest.py"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("root")

@@ -8,8 +8,6 @@ import hashlib
 import json  # room: model_card
 import os
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -24,7 +22,6 @@ from checkpoints.folder import read_facts
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.writer import rewrite_facts
 from model.tasks import CLASSIFICATION, PRETRAINING
-from tests import ROOT
 from tests.support.bert_pairs import architecture, batch
 from tests.support.checkpoint_writers import google, hdf5, safetensors
 from tests.support.hf_models import (
@@ -51,13 +48,7 @@ PIECES = 118  # in vocab.txt; the tables have 120 rows
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("exported")
-
-
-@pytest.fixture(scope="module")
 def published(root):
-    """Return, for each task, a model that was trained without biases, and its export."""
     result = {}
     for task in TASKS:
         saved = save(task, OPTIONS["as published"], root / task / "checkpoints", pieces=PIECES)
@@ -200,12 +191,6 @@ def test_other_projects_checkpoints_are_exported_with_every_bit_and_all_rows(wri
     assert BertConfig.from_pretrained(tmp_path / "out").architectures == ["BertForPreTraining"]
 
 
-def test_export_does_not_load_pytorch():
-    code = "import sys, checkpoints.export.hf_folder; print('torch' in sys.modules, 'tensorflow' in sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["False", "True"]
-
-
 def test_encoder_only(published, root):
     saved, _ = published[PRETRAINING]
     export(str(root / PRETRAINING), root / "encoder", encoder_only=True)
@@ -266,21 +251,6 @@ def test_the_card_names_what_was_trained(tmp_path):  # room: model_card
             card = (folder / "README.md").read_text()
             assert card.count("next-sentence prediction") == (2 if is_both else 0)
             assert card.count("masked language model") == 2
-
-
-@pytest.mark.usefixtures("published")
-def test_of_two_exports_into_one_folder_one_is_refused(root, tmp_path):
-    """Whichever begins second is refused in one line, and the folder is that of the first."""
-    command = [sys.executable, "-m", "checkpoints.export", "--checkpoint", str(root / PRETRAINING)]
-    both = [
-        subprocess.Popen([*command, "--output", str(tmp_path / "out")], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    errors = sorted(process.communicate()[1].splitlines()[-1:] for process in both)
-    assert sorted(process.returncode for process in both) == [0, 2]
-    refused = next(lines[0] for lines in errors if lines and lines[0].startswith("error: "))
-    assert "another command writes" in refused or "exists and is not empty" in refused
-    assert open_pretrained(str(tmp_path / "out"), "k").weights and not list(tmp_path.glob(".writing-*"))
 
 
 def test_an_export_beside_another_is_refused_and_what_a_killed_one_left_is_removed(tmp_path):

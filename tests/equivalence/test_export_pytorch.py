@@ -55,11 +55,6 @@ def samples() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("pytorch")
-
-
-@pytest.fixture(scope="module")
 def exported(root) -> dict:
     """Exports and outputs of saved models by task and options; PyTorch has read the exports, and written its models."""
     outputs, folders = {}, []
@@ -78,7 +73,6 @@ def exported(root) -> dict:
 
 @pytest.fixture(scope="module")
 def theirs(root, exported) -> Path:
-    """PyTorch's models in every format."""
     return root / "theirs"
 
 

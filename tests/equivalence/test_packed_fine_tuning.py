@@ -162,7 +162,6 @@ def test_losses_of_tags_are_those_of_the_sentences_alone(samples, readers):
 
 
 def sums_and_counts(objective, outputs, batch):
-    """Return an objective's sums and counts as numbers."""
     data = {name: tf.constant(values) for name, values in batch.items()}
     result = (
         objective.sums({name: tf.constant(values) for name, values in outputs.items()}, data),

@@ -61,7 +61,6 @@ def alone(source, data, row):
 
 @pytest.fixture(scope="module")
 def alone_by_row(pair, data):
-    """Hugging Face's logits of each sequence alone."""
     rows = range(len(LENGTHS))
     return [{name: values[0] for name, values in alone(pair.source, data, row)[0].items()} for row in rows]
 
@@ -100,7 +99,6 @@ def gradients_alone(pair, data):
 
 
 def gradients_of_packs(model, packed):
-    """Return the gradients of the objective that training minimises."""
     objective = PretrainingObjective()
     batch = {name: tf.constant(values) for name, values in packed.items()}
     counts = objective.counts(batch)
@@ -166,7 +164,6 @@ def test_losses_are_means_over_real_tokens_and_sequences(a, data, precision, rto
 
 
 def curves_of(pair, update, updates):
-    """Return the losses of every update."""
     objective = PretrainingObjective()
     pair.platform.compile(pair.model, AdamW(5e-3, weight_decay_rate=0.01), objective, update, 1)
     data = dataset_of(updates, update.micro_batches)

@@ -74,14 +74,6 @@ def test_own_checkpoints_by_run_by_folder_and_by_file(tmp_path):
         assert start.settings["step"] == 3 and len(start.weights) == 39
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_own_checkpoints_give_the_outputs_of_the_saved_model(task, tmp_path):
-    saved, data = save(task, OPTIONS["as published"], tmp_path), batch(architecture())
-    model = loaded(task, open_pretrained(str(tmp_path), "pretrained_ckpt_path"))
-    for name, values in outputs_of(saved.model, data).items():
-        np.testing.assert_array_equal(outputs_of(model, data)[name], values)
-
-
 def test_the_architecture_of_a_bare_tensorflow_checkpoint_is_known_but_for_the_heads(tmp_path):
     save(PRETRAINING, OPTIONS["split, no prediction bias"], tmp_path)
     (tmp_path / "step-00000003" / "checkpoint.json").unlink()

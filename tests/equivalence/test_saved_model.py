@@ -27,10 +27,11 @@ from tests.support.hf_models import outputs_of
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.runs import read_json, write_json
 from tests.support.saved_checkpoints import OPTIONS, Saved, save
-from tests.support.tensorflow_lines import LOADING
 
 pytestmark = pytest.mark.slow
 
+# What TensorFlow writes to standard error while it is loaded, whatever its log level.
+LOADING = ("All log messages before absl", "oneDNN custom operations", "cuda drivers", "register cu")
 PIECES = 118  # in vocab.txt; the tables have two rows more
 ROWS = 4
 ALL, PUBLISHED = OPTIONS["everything"], OPTIONS["as published"]
@@ -68,11 +69,6 @@ def tokenized() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("served")
-
-
-@pytest.fixture(scope="module")
 def saved(root: Path) -> dict[str, Saved]:
     """The models that were saved; ``root`` has their exports, and what TensorFlow alone makes of them."""
     models = {}
@@ -95,14 +91,12 @@ def saved(root: Path) -> dict[str, Saved]:
 
 @pytest.fixture(scope="module")
 def pytorch(root: Path, saved: dict[str, Saved]) -> dict[str, dict[str, np.ndarray]]:
-    """PyTorch's outputs for the exports."""
     names = [*MODELS, "encoder"]
     run_pytorch("tests.support.pytorch_outputs", root / "data.npz", *(root / name for name in names))
     return {name: dict(np.load(root / f"{name}.npz")) for name in names}
 
 
 def alone(root: Path, name: str, inputs: str = "padded") -> dict[str, np.ndarray]:
-    """Return the outputs of TensorFlow alone for one of its inputs."""
     found = np.load(root / f"{name}.alone.npz")
     return {path.split("/")[1]: found[path] for path in found.files if path.startswith(f"{inputs}/")}
 

@@ -36,7 +36,6 @@ def data():
 
 
 def trained(kernel="masked", devices=(), optimizer=None, updates=2, **platform):
-    """Return the model and its sparse layers after some updates."""
     a = sparse_architecture(kernel)
     on = on_cpu(layout=PipelineLayout(devices), **platform)
     pair = pair_of(build_hf_model(PRETRAINING, a, seed=11), a, on, stages=STAGES, transfer=False)

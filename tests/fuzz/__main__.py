@@ -35,7 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
         started = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             report = run_suite(import_suite(name)(Path(folder)), cases, options.seed)
-        print(f"{report}\n  {time.monotonic() - started:.0f} s", flush=True)
+        counts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(report.outcomes.items()))
+        print(f"{name}: {cases} cases, {counts}, {len(report.failures)} failures", *report.failures, sep="\n")
+        print(f"  {time.monotonic() - started:.0f} s", flush=True)
         failed = failed or bool(report.failures)
     return int(failed)
 

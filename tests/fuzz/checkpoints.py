@@ -82,9 +82,9 @@ class Checkpoints:
     def attempt(self, mutations: Sequence[Damage]) -> str:
         shutil.rmtree(self._folder, ignore_errors=True)
         shutil.copytree(self._good, self._folder)
-        ask = next((mutation[1] for mutation in mutations if mutation[0] == "ask"), "run")
-        for mutation in mutations:
-            self._apply(mutation)
+        (_, ask), *damages = mutations
+        for damage in damages:
+            self._apply(damage)
         for variable in self._variables:
             variable.assign(tf.zeros_like(variable))
         try:
@@ -120,7 +120,7 @@ class Checkpoints:
             target = source.with_name(mutation[2])
             if source.is_dir() and not target.exists():
                 source.rename(target)
-        elif mutation[0] != "ask":
+        else:
             apply(self._folder, mutation, self._others)
 
     def _check(self, result: Checkpoint) -> None:

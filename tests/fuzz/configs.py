@@ -35,10 +35,7 @@ VALUES: tuple[Any, ...] = (
     [], [[]], [None], [1, 2], ["a"], [0.2, 0.2], ["emb", "hid"], [["emb"], ["hid", "hid"]], [[["emb"]]], [True], [-1],
     {}, {"a": 1}, {"name": "LAMB"}, {"a": {"b": {"c": {}}}},
 )  # fmt: skip
-WEIGHTS = {
-    "good": 20, "near": 4, "set": 6, "delete": 2, "rename": 1, "move": 1, "twice": 1, "insert": 1, "cut": 1, "flip": 1,
-    "flag": 3, "extends": 1, "wrap": 1,
-}  # fmt: skip
+WEIGHTS = {"good": 20, "near": 4, "set": 6, "delete": 2, "move": 1, "insert": 1, "cut": 1, "flip": 1, "flag": 3}
 TEXTS = (
     "{", "}", "[", "]", ",", ":", '"', "'", "//", "#", "\\", "\0", "\ufeff", "NaN", "-", "1e999", "\n", "null", "e",
 )  # fmt: skip
@@ -70,23 +67,18 @@ class Configs:
             return ("set", leaf.path, good_value(leaf, chance))
         if kind == "near":
             return (kind, path, chance.choice(["+1", "-1", "*2", "/2", "neg", "text", "list", "drop", "again"]))
-        if kind == "rename":
-            return (kind, path, chance.choice(["case", "dash", "short", "swap", "long"]), chance.randrange(100))
         if kind == "move":
             return (kind, path, chance.choice([*sections(), "optimizer_opts.learning_rate"]))
         if kind == "insert":
             return (kind, chance.random(), chance.choice(TEXTS))
-        if kind in ("cut", "flip", "twice"):
+        if kind in ("cut", "flip"):
             return (kind, chance.random(), chance.randrange(256))
         if kind == "flag":
             return (kind, chance.choice(flag_words()), chance.choice([None, *map(word, VALUES)]))
-        if kind == "extends":
-            return (kind, chance.choice(["base.json", "fuzzed.json", "nowhere.json", [], ["base.json"] * 2, 1, {}, ""]))
         return (kind, path)
 
     def attempt(self, mutations: Sequence[Mutation]) -> str:
-        base = next((m[1] for m in mutations if m[0] == "base"), min(self._bases))
-        task, values = self._bases[base]
+        task, values = self._bases[mutations[0][1]]
         values = copy.deepcopy(values)
         for mutation in mutations:
             change_values(values, mutation)
@@ -95,7 +87,6 @@ class Configs:
             text = change_text(text, mutation)
         path = self._folder / "fuzzed.json"
         path.write_text(text, encoding="utf-8", errors="surrogatepass")
-        (self._folder / "base.json").write_text('{"seed": 7, "about": "base"}')
         flags = [part for m in mutations if m[0] == "flag" for part in (m[1:] if m[2] is not None else m[1:2])]
         with mock.patch.dict(os.environ, DATASETS_DIR=str(self._folder)):
             return judge(task, path, text, flags)
@@ -262,9 +253,7 @@ def good_value(leaf: Leaf, chance: random.Random) -> Any:
 
 def change_values(values: dict[str, Any], mutation: Mutation) -> None:
     kind = mutation[0]
-    if kind == "extends":
-        values["extends"] = mutation[1]
-    if kind not in ("set", "delete", "near", "rename", "move", "wrap"):
+    if kind not in ("set", "delete", "near", "move"):
         return
     *outer, key = mutation[1]
     section: Any = values
@@ -282,10 +271,6 @@ def change_key(values: dict[str, Any], section: dict[str, Any], key: str, mutati
     value = section[key]
     if mutation[0] == "delete":
         del section[key]
-    elif mutation[0] == "wrap":
-        section[key] = {key: value}
-    elif mutation[0] == "rename":
-        section[renamed(key, mutation[2], mutation[3])] = section.pop(key)
     elif mutation[0] == "move":
         target: Any = values
         for name in filter(None, mutation[2].split(".")):
@@ -311,35 +296,16 @@ def similar(value: Any, how: str) -> Any:
     return changes[how](value) if how in changes else value
 
 
-def renamed(key: str, how: str, number: int) -> str:
-    offset = number % len(key)
-    if how == "case":
-        return key.upper()
-    if how == "dash":
-        return key.replace("_", "-")
-    if how == "short":
-        return key[:offset] + key[offset + 1 :]
-    if how == "swap":
-        return key[:offset] + key[offset : offset + 2][::-1] + key[offset + 2 :]
-    return key + key[offset]
-
-
 def change_text(text: str, mutation: Mutation) -> str:
     kind = mutation[0]
-    if kind not in ("insert", "cut", "flip", "twice"):
+    if kind not in ("insert", "cut", "flip"):
         return text
     offset = int(mutation[1] * len(text))
     if kind == "insert":
         return text[:offset] + mutation[2] + text[offset:]
     if kind == "cut":
         return text[:offset]
-    if kind == "flip":
-        return text[:offset] + chr(mutation[2]) + text[offset + 1 :]
-    pairs = list(re.finditer(r'"\w+": (?:[\d.e-]+|true|false|"[^"]*")', text))
-    if not pairs:
-        return text
-    pair = pairs[mutation[2] % len(pairs)]
-    return f"{text[: pair.end()]}, {pair.group(0)}{text[pair.end() :]}"
+    return text[:offset] + chr(mutation[2]) + text[offset + 1 :]
 
 
 def flag_words() -> list[str]:
@@ -348,5 +314,4 @@ def flag_words() -> list[str]:
 
 
 def word(value: Any) -> str:
-    """Return a value as a flag's text."""
     return value if isinstance(value, str) else json.dumps(value)

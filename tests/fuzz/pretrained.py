@@ -77,15 +77,15 @@ class Pretrained:
         return (chance.choice(PATH_DAMAGE), f"{kind}/{name}", chance.choice(sorted(self._others)))
 
     def attempt(self, mutations: Sequence[Damage]) -> str:
-        kind = next((mutation[1] for mutation in mutations if mutation[0] == "format"), "safetensors")
+        (_, kind), *damages = mutations
         folder = self._folder / kind
         shutil.rmtree(self._folder, ignore_errors=True)
         shutil.copytree(self._good / kind, folder)
-        for mutation in mutations:
-            if mutation[0] == "attack":
-                self._attack(mutation)
-            elif mutation[0] != "format":
-                apply(self._folder, mutation, self._others)
+        for damage in damages:
+            if damage[0] == "attack":
+                self._attack(damage)
+            else:
+                apply(self._folder, damage, self._others)
 
         try:
             start = open_pretrained(str(folder), "pretrained_ckpt_path")

@@ -147,7 +147,6 @@ def read_by_tensorflow(paths: Sequence[Path]) -> dict[str, np.ndarray]:
 
 
 def check_values(result: dict[str, np.ndarray]) -> None:
-    """Check that values are in the specification's ranges."""
     for feature in spec().features:
         values = result[feature.name]
         top = np.inf if feature.below is None else feature.below

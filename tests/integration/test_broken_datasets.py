@@ -159,22 +159,13 @@ CASES = [
     Broken("truncated, indexed before", cut(True), ("b.index", "ends at byte", RENEW)),
     Broken("truncated, no index", cut(False), ("b.tfrecord: record 4 ", "is cut off", "30 bytes more", COPY)),
     Broken("bit of the payload", flip(2, 20), (*RECORD_2, "damaged (checksum of its data", COPY)),
-    Broken("bit of the payload's checksum", flip(2, -2), (*RECORD_2, "damaged (checksum of its data", COPY)),
     Broken("bit of the length", flip(2, 0), (*RECORD_2, *DAMAGED_LENGTH)),
     Broken("bit of the length, no index", flip(2, 0, indexed=False), (*RECORD_2, *DAMAGED_LENGTH)),
-    Broken("bit of the length's checksum", flip(2, 9), (*RECORD_2, *DAMAGED_LENGTH)),
-    Broken("bit of the length's checksum, no index", flip(2, 9, False), (*RECORD_2, *DAMAGED_LENGTH)),
     Broken("gzip", compress, ("b.tfrecord: record 0 ", "compressed with gzip", "gunzip")),
     Broken(
         "text, not records",
         lambda folder: (folder / "b.tfrecord").write_text("This is no TFRecord file. " * 9),
         ("b.tfrecord: record 0 ", "not a TFRecord file"),
-    ),
-    Broken(
-        "other sequence length",
-        lambda folder: None,
-        ("a.tfrecord: record 0 ", "16 values of input_ids, 32 are expected", "set max_seq_length to 16"),
-        spec=pretraining_features(32, PREDICTIONS, VOCABULARY),
     ),
     Broken(
         "other number of predictions",
@@ -185,12 +176,7 @@ CASES = [
     Broken("not an Example", replace_payload(b"\xff\xfe not a message"), (*RECORD_1, "is not a tf.train.Example")),
     Broken("index is a folder", lambda folder: (folder / "b.index").mkdir(), ("b.index", "cannot be read")),
     Broken("no such folder", lambda folder: None, ("nowhere", "no such folder", "name the folder"), dataset="nowhere"),
-    Broken(
-        "a file instead of a folder",
-        lambda folder: None,
-        ("a.tfrecord", "is a file", "name the folder"),
-        dataset="a.tfrecord",
-    ),
+    Broken("a file for a folder", lambda folder: None, ("a.tfrecord", "is a file", "name the folder"), "a.tfrecord"),
     Broken("empty folder", only(""), ("is empty", "name a folder")),
     Broken("no record files", only("notes.txt"), ("no *.tfrecord files", "notes.txt", "name the folder")),
     Broken("record files one folder below", move_below, ("no *.tfrecord files", "phase1", "name that folder")),
@@ -218,30 +204,23 @@ RECORDS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "negative id": ({"masked_lm_ids": [1, -7, 3]}, ("masked_lm_ids -7 at index 1", REMAKE)),
     "position beyond the end": ({"masked_lm_positions": [0, 1, 16]}, ("masked_lm_positions 16 at index 2", REMAKE)),
     "label 2": ({"next_sentence_labels": [2]}, ("next_sentence_labels 2", "outside [0, 2)", REMAKE)),
-    "mask 7": ({"input_mask": [7] * 16}, ("input_mask 7 at index 0",)),
     "segment 2": ({"segment_ids": [2] * 16}, ("segment_ids 2", "set bert_config.type_vocab_size to 3")),
     "weight not a number": ({"masked_lm_weights": [1.0, float("nan"), 0.0]}, ("masked_lm_weights nan at index 1",)),
-    "weight negative": ({"masked_lm_weights": [-1.0, 1.0, 0.0]}, ("masked_lm_weights -1.0",)),
-    "weight infinite": ({"masked_lm_weights": [1.0, float("inf"), 0.0]}, ("masked_lm_weights inf",)),
 }
 CASES += [Broken(name, replace_record(2, **changes), (*RECORD_2, *words)) for name, (changes, words) in RECORDS.items()]
 
 # Every message names manifest.json.
 MANIFESTS: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
     "is not JSON": (manifest_text(b'{"format": '), ("not valid JSON",)),
-    "is binary": (manifest_text(b"\xff\xfe\x00"), ("not valid JSON",)),
     "nested too deep": (manifest_text(b"[" * 100_000), ("not valid JSON",)),
     "is a list": (manifest_text(b"[]"), ("the whole is []",)),
     "is a pipe": (lambda folder: os.mkfifo(folder / "manifest.json"), ("not a regular",)),
     "lacks its version": (manifest_text(b'{"format": "bert-pretraining"}'), ("version is missing",)),
     "of a later version": (manifest(version=2), ("version is 2", "update")),
     "of another task": (manifest(format="bert-squad"), ("'bert-squad'", "set dataset_dir")),
-    "files no list": (manifest(files={}), ("files is {}",)),
     "file without count": (files(records=None), ("files[1].records is None",)),
-    "count negative": (files(records=-5), ("files[1].records is -5",)),
     "names a missing file": (files(name="z.tfrecord"), ("z.tfrecord", "is missing")),
     "names a path": (files(name="../b.tfrecord"), ("files[1].name is '../b.tfrecord'",)),
-    "names no printable file": (files(name="z\n.tfrecord"), ("files[1].name",)),
     "names a file twice": (files(name="a.tfrecord"), ("a.tfrecord twice",)),
     "lacks a file": (unlisted_file, ("c.tfrecord", "not in manifest.json", "move it")),
     "of another size": (files(bytes=17), ("b.tfrecord", "manifest.json says 17", COPY)),
@@ -249,16 +228,8 @@ MANIFESTS: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
     "total of another count": (manifest(totals={"records": 12}), ("totals.records is 12", "11")),
     "another vocabulary": (vocabulary, ("vocab.txt: its SHA-256", REMAKE)),
     "entropy no number": (manifest(unigram_entropy_nats=float("nan")), ("unigram_entropy_nats is nan",)),
-    "no share": (manifest(context_free={"loss_nats": 5.0, "accuracy": 1.5}), ("context_free",)),
-    "entropy huge": (manifest(unigram_entropy_nats=10**400), ("unigram_entropy_nats is 1000",)),
-    "sequences negative": (manifest(totals={"records": 11, "sequences": -3}), ("totals.sequences is -3",)),
-    "sequences a text": (manifest(totals={"records": 11, "sequences": "x"}), ("sequences is 'x'",)),
     "length a text": (settings(max_seq_length="16"), ("settings.max_seq_length is '16'", "delete it")),
-    "length huge": (settings(max_seq_length=10**30), ("settings.max_seq_length is 10000",)),
-    "vocabulary of nothing": (manifest(vocabulary={"size": 0}), ("vocabulary.size is 0",)),
-    "vocabulary true": (manifest(vocabulary={"size": True}), ("vocabulary.size is True",)),
     "of another length": (settings(max_seq_length=384), ("max_seq_length 384", "set max_seq_length to 384")),
-    "of other predictions": (settings(max_predictions_per_seq=56), ("max_predictions_per_seq 56",)),
     "of a larger vocabulary": (settings(vocab_size=30522), ("vocab_size is 30522", "bert_config.vocab_size")),
 }
 CASES += [Broken(f"manifest: {name}", damage, ("manifest.json", *words)) for name, (damage, words) in MANIFESTS.items()]
@@ -281,7 +252,6 @@ def test_broken_data_set_is_refused_in_one_clear_line(broken: Broken, tmp_path: 
 
 
 def train_one_epoch(folder: Path, features: FeatureSpec) -> None:
-    """Use the data like a training run, without a model."""
     reader = RecordReader(folder, features)
     updates = training_dataset(
         reader, micro_batch_size=1, micro_batches_per_update=3, seed=0, num_updates=-(-reader.count // 3)
@@ -330,13 +300,5 @@ def test_checksums_are_verified_on_request(tmp_path: Path) -> None:
 def test_wrong_data_is_refused_before_anything_else_is_read(tmp_path: Path) -> None:
     """A wrong sequence length is reported at construction, before a model is built."""
     write_samples(tmp_path / "a.tfrecord", range(3))
-    with pytest.raises(UserError, match="max_seq_length"):
+    with pytest.raises(UserError, match=r"record 0 .*16 values of input_ids, 32 are .*set max_seq_length to 16"):
         RecordReader(tmp_path, pretraining_features(SEQUENCE * 2, PREDICTIONS, VOCABULARY))
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_file_without_permission(tmp_path: Path) -> None:
-    write_samples(tmp_path / "a.tfrecord", range(3))
-    (tmp_path / "a.tfrecord").chmod(0)
-    with pytest.raises(UserError, match="Permission denied"):
-        RecordReader(tmp_path, spec())

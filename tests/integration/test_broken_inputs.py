@@ -1,15 +1,10 @@
-"""Mistakes around a config: in files next to it, and in the arguments of the data commands.
-
-Each ends in status 2 and one line that names what is wrong; what is only unusual works.
-"""
+"""Mistakes in files below a config, and in the arguments of the data commands, end in one line that names them."""
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,162 +12,67 @@ from checkpoints.export import __main__ as export
 from data_utils.packing import __main__ as packing
 from data_utils.squad import __main__ as squad
 from data_utils.text import __main__ as text
-from data_utils.text import examples, sentences, vocabulary
+from data_utils.text import sentences, vocabulary
 from data_utils.tokenizer import SPECIAL_TOKENS
 from execution import launch
-from tasks.cli import main
 from tests.support.command_errors import assert_refused
-from tests.support.config_files import TINY, run_command, write
+from tests.support.config_files import run_command, write
 from tests.support.pack_samples import sequence
 from tests.support.pack_samples import write as write_records
 
 SOME_TEXT = "One sentence is here. Another one follows it.\n\nA second document has words too. It ends.\n" * 20
 
 
-# Files around a config. Each function changes a folder that has a good run.json, and returns further arguments.
-
-
-def overlay(content: Any, name: str = "overlay.json") -> Callable[[Path], list[str]]:
-    """Give the good config and another file to --config."""
-
-    def make(folder: Path) -> list[str]:
-        path = folder / name
-        path.write_bytes(content) if isinstance(content, bytes) else write(folder, content, name)
-        return ["--config", str(folder / "run.json"), str(path)]
-
-    return make
-
-
-def chain(*texts: str) -> Callable[[Path], list[str]]:
-    """Give the first of several files, which extend one another."""
-
-    def make(folder: Path) -> list[str]:
-        for number, content in enumerate(texts):
-            write(folder, content, f"{number}.json")
-        return ["--config", str(folder / "0.json")]
-
-    return make
-
-
-def a_loop_of_links(folder: Path) -> list[str]:
-    (folder / "one.json").symlink_to(folder / "two.json")
-    (folder / "two.json").symlink_to(folder / "one.json")
-    return ["--config", str(folder / "one.json")]
-
-
-CONFIG_FILES: dict[str, tuple[Callable[[Path], list[str]], tuple[str, ...]]] = {
-    "the base's base is broken": (chain('{"extends": "1.json"}', '{"extends": "2.json"}', "{"), ("2.json",)),
-    "a base with an unknown key": (chain('{"extends": "1.json"}', '{"sead": 1}'), ("sead", "1.json")),
-    "a list of base configs with a number": (chain('{"extends": ["0.json", 5]}'), ("extends",)),
-    "an empty name of a base": (chain('{"extends": ""}'), ("extends",)),
-    "a base of a NUL": (chain('{"extends": "a\\u0000b"}'), ("extends",)),
-    "a second file that breaks a rule of the first": (
-        overlay({"bert_config": {"num_attention_heads": 3}}), ("num_attention_heads",)
-    ),
-    "a second file that takes a section away": (overlay({"bert_config": None}), ("bert_config",)),
-    "UTF-16": (overlay(json.dumps(TINY).encode("utf-16")), ("overlay.json", "UTF-8")),
-    "a loop of links": (a_loop_of_links, ("one.json",)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", CONFIG_FILES)
-def test_broken_config_files(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    write(tmp_path, TINY)
-    make, words = CONFIG_FILES[name]
-    assert_refused(run_command("pretraining", make(tmp_path)), capsys.readouterr(), *words)
-
-
-UNUSUAL: dict[str, Callable[[Path], list[str]]] = {
-    "the same file twice": lambda folder: ["--config", str(folder / "run.json"), str(folder / "run.json")],
-    "an empty object over it": overlay({}),
-    "lines that end as on Windows": overlay(json.dumps(TINY, indent=1).replace("\n", "\r\n").encode()),
-    "a name in Chinese": overlay({"name": "预训练"}),
-    "a whole number with a fraction of zero": overlay({"seed": 7.0}),
-}
-
-
-@pytest.mark.parametrize("name", UNUSUAL)
-def test_unusual_but_valid_config_files(name: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    write(tmp_path, TINY)
-    assert main("pretraining", lambda loaded: 0, UNUSUAL[name](tmp_path)) == 0
-    assert "error" not in capsys.readouterr().err
+def test_a_base_config_that_is_broken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    last = tmp_path / "2.json"
+    for number, name in enumerate(("1.json", "2.json")):
+        write(tmp_path, {"extends": name}, f"{number}.json")
+    for damage, words in (
+        (lambda: last.write_text('{"sead": 1}'), ("sead", "2.json")),
+        (lambda: last.write_bytes('{"seed": 1}'.encode("utf-16")), ("2.json", "UTF-8")),
+        (lambda: (last.unlink(), last.symlink_to(last)), ("2.json",)),
+    ):
+        damage()
+        refused = run_command("pretraining", ["--config", str(tmp_path / "0.json")])
+        assert_refused(refused, capsys.readouterr(), *words)
 
 
 # The data commands. Each function makes files and returns a command's arguments.
 
 
-def prepare(content: bytes, *flags: str, option: str = "--text") -> Callable[[Path], list[str]]:
-    def make(folder: Path) -> list[str]:
-        (folder / "input").write_bytes(content)
-        return [option, str(folder / "input"), "--output", str(folder / "out"), "--workers", "1", *flags]
-
-    return make
+def prepare(folder: Path, content: str = SOME_TEXT, *flags: str) -> list[str]:
+    given = ["--text", str(write(folder, content, "input")), "--output", str(folder / "out"), "--workers", "1"]
+    return [*given, *flags]
 
 
-def some_text(*flags: str) -> Callable[[Path], list[str]]:
-    return prepare(SOME_TEXT.encode(), *flags)
-
-
-def output_is_input(option: str) -> Callable[[Path], list[str]]:
-    def make(folder: Path) -> list[str]:
-        (folder / "input").write_text(SOME_TEXT)
-        return [option, str(folder / "input"), "--output", "input"]
-
-    return make
-
-
-def with_vocabulary(content: bytes) -> Callable[[Path], list[str]]:
-    def make(folder: Path) -> list[str]:
-        (folder / "vocab.txt").write_bytes(content)
-        return some_text("--min-characters", "1", "--vocab-file", str(folder / "vocab.txt"))(folder)
-
-    return make
+def with_vocabulary(folder: Path, content: str) -> list[str]:
+    vocabulary = str(write(folder, content, "vocab.txt"))
+    return prepare(folder, SOME_TEXT, "--min-characters", "1", "--vocab-file", vocabulary)
 
 
 def latin_1(folder: Path) -> list[str]:
     (folder / "corpus").mkdir()
     (folder / "corpus" / "sentences_000.txt").write_bytes("Ein Café.\n\n".encode("latin-1") * 50)
     vocabulary = write(folder, "\n".join([*SPECIAL_TOKENS, "a"]), "vocab.txt")
-    arguments = ["--sentences", str(folder / "corpus"), "--vocab-file", str(vocabulary)]
-    return [*arguments, "--output", str(folder / "out"), "--workers", "1"]
+    return ["--sentences", str(folder / "corpus"), "--vocab-file", str(vocabulary), "--output", str(folder / "out")]
 
 
-def records(*flags: str) -> Callable[[Path], list[str]]:
-    def make(folder: Path) -> list[str]:
-        write_records(folder / "data", [[sequence(number) for number in range(20)]])
-        return ["--input", str(folder / "data"), "--output", str(folder / "out"), "--workers", "1", *flags]
-
-    return make
+def picture(folder: Path, path: str) -> list[str]:
+    write_records(folder / "data", [[sequence(number) for number in range(20)]])
+    return ["--input", str(folder / "data"), "--output", str(folder / "out"), "--workers", "1", "--picture", path]
 
 
-def output_is_a_file(make: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
-    def made(folder: Path) -> list[str]:
-        (folder / "out").write_text("in the way")
-        return make(folder)
-
-    return made
+def in_the_way(folder: Path, name: str) -> list[str]:
+    write(folder, "in the way", name)
+    return prepare(folder)
 
 
-def output_contains(name: str, make: Callable[[Path], list[str]]) -> Callable[[Path], list[str]]:
-    def made(folder: Path) -> list[str]:
-        (folder / "out").mkdir()
-        (folder / "out" / name).write_text("{}")
-        return make(folder)
-
-    return made
-
-
-def answers(predictions: bytes, expected: bytes = b"") -> Callable[[Path], list[str]]:
+def predictions(folder: Path, content: bytes) -> list[str]:
     asked = {"id": "q", "question": "Who?", "answers": [{"text": "Ann", "answer_start": 0}]}
     paragraph = {"context": "Ann came.", "qas": [asked]}
-    good = json.dumps({"data": [{"title": "T", "paragraphs": [paragraph]}]}).encode()
-
-    def make(folder: Path) -> list[str]:
-        (folder / "dev.json").write_bytes(expected or good)
-        (folder / "predictions.json").write_bytes(predictions)
-        return [str(folder / "dev.json"), str(folder / "predictions.json")]
-
-    return make
+    (folder / "predictions.json").write_bytes(content)
+    questions = write(folder, {"data": [{"title": "T", "paragraphs": [paragraph]}]}, "dev.json")
+    return [str(questions), str(folder / "predictions.json")]
 
 
 def a_zip(folder: Path) -> list[str]:
@@ -182,56 +82,44 @@ def a_zip(folder: Path) -> list[str]:
 
 
 DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], str]] = {
-    "an empty text": (text.main, prepare(b""), "contains no prose"),
-    "a text of blank lines": (text.main, prepare(b" \n\n\t\n" * 50), "contains no prose"),
-    "a text of NULs": (text.main, prepare(bytes(1000)), ""),
-    "a text that is too short": (text.main, prepare(b"Too short."), "--min-characters"),
-    "a text for a Parquet file": (text.main, prepare(SOME_TEXT.encode(), option="--parquet"), "input"),
-    "a folder that is no data set": (
-        text.main, lambda folder: ["--hub-dataset", str(folder), "--output", str(folder / "out")], ""
+    "an empty text": (text.main, lambda folder: prepare(folder, ""), "contains no prose"),
+    "a text that is too short": (text.main, lambda folder: prepare(folder, "Too short."), "--min-characters"),
+    "a vocabulary that is JSON": (
+        text.main, lambda folder: with_vocabulary(folder, '{"[PAD]": 0, "[UNK]": 1}'), "vocab.txt"
     ),
-    "JSON lines that are one list": (text.main, prepare(b'[{"text": "a"}]', option="--jsonl"), ""),
-    "a vocabulary of nothing": (text.main, with_vocabulary(b""), "vocab.txt"),
-    "a vocabulary that is JSON": (text.main, with_vocabulary(b'{"[PAD]": 0, "[UNK]": 1}'), "vocab.txt"),
-    "a corpus that is a file": (sentences.main, output_is_a_file(some_text()), "out"),
-    "a vocabulary into its input": (vocabulary.main, output_is_input("--sentences"), "is the input"),
-    "a vocabulary into the current folder": (
-        vocabulary.main, lambda folder: ["--sentences", some_text()(folder)[1], "--output", "."], "--output"
+    "a corpus that is a file": (sentences.main, lambda folder: in_the_way(folder, "out"), "out"),
+    "a vocabulary into its input": (
+        vocabulary.main, lambda folder: ["--sentences", prepare(folder)[1], "--output", "input"], "is the input"
     ),
     "sentences that are not UTF-8": (text.main, latin_1, "sentences_000.txt"),
-    "a vocabulary that is too small": (text.main, some_text("--vocab-size", "50"), "--vocab-size 50"),
-    "a vocabulary that is too large": (text.main, some_text("--vocab-size", "10000001"), "at most 10,000,000"),
-    "more predictions than tokens": (text.main, some_text("--max-predictions", "126"), "between 1 and 125"),
-    "sequences that are too short": (text.main, some_text("--max-seq-length", "4"), "--max-seq-length 4"),
-    "no masked tokens": (text.main, some_text("--masked-lm-prob", "0"), "--masked-lm-prob"),
-    "units of no size": (text.main, some_text("--unit-megabytes", "0"), "--unit-megabytes"),
-    "units that are not a number": (text.main, some_text("--unit-megabytes", "nan"), "--unit-megabytes nan"),
-    "units of infinite size": (text.main, some_text("--unit-megabytes", "1e305"), "--unit-megabytes 1e+305"),
-    "records in the output folder": (text.main, output_contains("old_000.tfrecord", some_text()), "--overwrite"),
-    "a data set in the output folder": (text.main, output_contains("manifest.json", some_text()), "--overwrite"),
-    "a data set that is a file": (text.main, output_is_a_file(some_text()), "a file, not a folder"),
+    "a vocabulary that is too small": (
+        text.main, lambda folder: prepare(folder, SOME_TEXT, "--vocab-size", "50"), "--vocab-size 50"
+    ),
+    "more predictions than tokens": (
+        text.main, lambda folder: prepare(folder, SOME_TEXT, "--max-predictions", "126"), "between 1 and 125"
+    ),
+    "a share of no documents": (
+        text.main, lambda folder: prepare(folder, SOME_TEXT, "--documents-share", "0"), "reads no document"
+    ),
+    "no masked tokens": (
+        text.main, lambda folder: prepare(folder, SOME_TEXT, "--masked-lm-prob", "0"), "--masked-lm-prob"
+    ),
+    "units that are not a number": (
+        text.main, lambda folder: prepare(folder, SOME_TEXT, "--unit-megabytes", "nan"), "--unit-megabytes nan"
+    ),
+    "a data set in the output": (text.main, lambda folder: in_the_way(folder, "out/manifest.json"), "--overwrite"),
+    "a data set that is a file": (text.main, lambda folder: in_the_way(folder, "out"), "a file, not a folder"),
     "a data set of a folder without sentences": (
         text.main, lambda folder: ["--sentences", str(folder), "--output", str(folder / "o")], "no .txt files"
     ),
-    "a vocabulary of a folder without sentences": (
-        vocabulary.main, lambda folder: ["--sentences", str(folder), "--output", str(folder / "v.txt")], ""
+    "a picture nowhere": (packing.main, lambda folder: picture(folder, "/no/folder/p.png"), "--picture"),  # room: planners
+    "predictions in UTF-16": (
+        squad.main, lambda folder: predictions(folder, '{"q": "Ann"}'.encode("utf-16")), "predictions.json"
     ),
-    "records of a folder without sentences": (
-        examples.main,
-        lambda folder: [
-            "--sentences", str(folder), "--output", str(folder / "o"), "--vocab-file", str(folder / "v.txt")
-        ],
-        "",
-    ),
-    "packs into a file": (packing.main, output_is_a_file(records()), "out"),
-    "a picture nowhere": (packing.main, records("--picture", "/no/folder/p.png"), "--picture"),  # room: planners
-    "predictions in UTF-16": (squad.main, answers('{"q": "Ann"}'.encode("utf-16")), "predictions.json"),
-    "predictions nested too deep": (squad.main, answers(b"[" * 100_000), "predictions.json"),
     "an export of an archive": (export.main, a_zip, "model.zip"),
     "the launcher with more processes than there are ports": (
         launch.main, lambda folder: ["--replicas", "100000", "--", "true"], "--processes"
     ),
-    "the launcher of a folder": (launch.main, lambda folder: ["--replicas", "1", "--", str(folder)], ""),
 }  # fmt: skip
 
 

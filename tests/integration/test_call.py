@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gc
 import logging
 import random
@@ -37,6 +36,7 @@ from tests.support.runs import (
     terminate,
     trained,
     write_config,
+    write_csv,
     write_text,
 )
 from utilities.errors import Stopped, UserError
@@ -152,9 +152,8 @@ def test_several_processes_are_for_the_commands(config: Path, monkeypatch: pytes
 def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare_dataset(tmp_path / "data" / "python", write_text(tmp_path / "text.txt"))
     chance = random.Random(0)
-    with open(tmp_path / "reviews.csv", "w", encoding="utf-8", newline="") as file:
-        rows = [(fine_tuning_runs.sentence(chance, word), word) for word in chance.choices(["good", "bad"], k=100)]
-        csv.writer(file).writerows([("review", "sentiment"), *rows])
+    rows = [(fine_tuning_runs.sentence(chance, word), word) for word in chance.choices(["good", "bad"], k=40)]
+    write_csv(tmp_path / "reviews.csv", ["review", "sentiment"], rows)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
     guide = (ROOT / "guides" / "python.md").read_text(encoding="utf-8")

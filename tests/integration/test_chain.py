@@ -52,7 +52,6 @@ with torch.no_grad():
 
 
 def run(*command: object) -> str:
-    """Run Python like a user, from the repository's folder."""
     ended = subprocess.run([sys.executable, *map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

@@ -57,7 +57,6 @@ SCRIPTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data of all scripts, with one vocabulary."""
     root = tmp_path_factory.mktemp("matrix")
     pieces = dict.fromkeys([*PIECES, *TAGGED_PIECES, *WORDS, *(word.lower() for word in (*NOUNS, *VERBS)), "near"])
     write_pieces(root / "vocab.txt", list(pieces))
@@ -79,7 +78,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config_of(root: Path, head: str, name: str, **changes: Any) -> tuple[str, Path]:
-    """Write the config of a script; return the task and the config."""
     task, settings = SCRIPTS[head]
     shared = {
         "bert_config": {**SIZES, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
@@ -93,7 +91,6 @@ def config_of(root: Path, head: str, name: str, **changes: Any) -> tuple[str, Pa
 
 @pytest.fixture(scope="module", params=CHECKPOINTS)
 def checkpoint(request: pytest.FixtureRequest, root: Path) -> tuple[str, Path]:
-    """A kind of checkpoint, and its folder."""
     name: str = request.param
     head, folder = CHECKPOINTS[name], root / "checkpoints" / name
     if name.startswith("own"):

@@ -18,18 +18,7 @@ from tests.support.published_checkpoints import (
     write_random,
 )
 from tests.support.record_samples import SEQUENCE, VOCABULARY
-from tests.support.runs import (
-    BATCH,
-    SMALL,
-    last_checkpoint,
-    logged,
-    read_json,
-    train,
-    trained,
-    variables,
-    write_config,
-    write_dataset,
-)
+from tests.support.runs import BATCH, SMALL, last_checkpoint, logged, read_json, train, trained, variables, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -38,11 +27,6 @@ RATE, BETA_1, BETA_2, EPSILON = 1e-3, 0.9, 0.999, 1e-6
 SIZES = Sizes(layers=2, hidden=32, intermediate=64, words=VOCABULARY, positions=SEQUENCE)
 CONSTANT = {"name": "AdamW", "weight_decay_rate": 0.0}
 CONSTANT["learning_rate"] = {"schedule_name": "constant", "max_learning_rate": RATE, "warmup_frac": 0.0}
-
-
-@pytest.fixture(scope="module")
-def dataset(root: Path) -> Path:
-    return write_dataset(root / "data")
 
 
 def config(path: Path, dataset: Path, start: Path, updates: int = UPDATES + 2, **changes: object) -> Path:
@@ -125,7 +109,6 @@ def test_a_continued_run_that_was_interrupted_goes_on_alike(root: Path, dataset:
 @pytest.mark.parametrize(
     ("task", "changes", "message"),
     [
-        ("squad", {}, "has no moments of"),
         ("pretraining", {"use_cls_layer": True}, "has no moments of heads/masked_lm/transform"),
         ("pretraining", {"total_num_train_samples": UPDATES * BATCH}, "has 6 updates, and the run ends after 6"),
         ("without an optimizer", {}, "has no optimizer's state of Graphcore's program"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import random
 from pathlib import Path
 from typing import Any
@@ -10,20 +9,14 @@ from typing import Any
 import pytest
 
 from tests.support.fine_tuning_runs import FILLING, PIECES, write_config, write_pieces
-from tests.support.runs import run_command, write_json
+from tests.support.runs import run_command, write_csv, write_json
 
 LENGTH = 16
 SHORT: dict[str, Any] = {"max_seq_length": LENGTH, "num_epochs": 1}
 
 
 def words(count: int) -> str:
-    """Return words of one piece each."""
     return " ".join(random.Random(count).choices(FILLING, k=count))
-
-
-def write_rows(path: Path, header: list[str], rows: list[list[str]]) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
 
 
 def cut_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -42,7 +35,7 @@ def test_classification(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     counts = {"train": [3, 14, 15, 30] * 4, "valid": [14, 20, 40]}
     for name, sizes in counts.items():
         rows = [[words(size), "ab"[number % 2]] for number, size in enumerate(sizes)]
-        write_rows(root / f"{name}.csv", ["text", "label"], rows)
+        write_csv(root / f"{name}.csv", ["text", "label"], rows)
     data = {"train_file": "train.csv", "validation_file": "valid.csv"}
     run_command("classification", write_config(root, "own", **SHORT, classification_data=data), status=0)
     assert cut_lines(caplog) == [
@@ -54,7 +47,7 @@ def test_classification(root: Path, caplog: pytest.LogCaptureFixture) -> None:
 def test_sentence_embedding(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The texts of a sample share the tokens in training; each text is embedded alone in the evaluation."""
     for name, pairs in {"train": [(6, 6), (6, 7), (30, 2)] * 4, "valid": [(14, 15), (3, 40), (5, 5)]}.items():
-        write_rows(root / f"{name}.csv", ["a", "b"], [[words(first), words(second)] for first, second in pairs])
+        write_csv(root / f"{name}.csv", ["a", "b"], [[words(first), words(second)] for first, second in pairs])
     data = {"train_file": "train.csv", "validation_file": "valid.csv", "text": ["a", "b"]}
     run_command("sentence_embedding", write_config(root, "own", **SHORT, embedding=data), status=0)
     assert cut_lines(caplog) == [

@@ -37,7 +37,7 @@ def prepare(path: Path, output: Path) -> int:
     return run("--dump", path, "--output", output, "--min-characters", 10, *OPTIONS)
 
 
-@pytest.mark.parametrize("compress", [bytes, bz2.compress, gzip.compress, lzma.compress])
+@pytest.mark.parametrize("compress", [bz2.compress, gzip.compress, lzma.compress])
 def test_articles_become_sentences(tmp_path: Path, compress: object) -> None:
     """The file's name need not say how it is compressed."""
     pages = page("Talk:City", "Not an article. " * 9, namespace=1) + page("Town", "#REDIRECT [[City]]")
@@ -78,12 +78,9 @@ def test_what_wikiextractor_leaves_is_tidied(text: str, tidied: str) -> None:
     ("content", "problem"),
     [
         (TEXT.encode(), "ends without </mediawiki>"),
-        (b"Just some text.", "ends without </mediawiki>"),
-        (bz2.compress(TEXT.encode())[:-20], "cannot be decompressed"),
         (bz2.compress((HEAD + "".join(LONG) + TAIL).encode())[:-3000], "cannot be decompressed"),
         (bz2.compress((TEXT + TAIL).encode("utf-16")), "WikiExtractor failed"),
         (("<mediawiki>\n" + page("A", "Text. " * 50) + TAIL).encode(), "found no article"),
-        (b"\xfd7zXZ\0" + bytes(50), "cannot be decompressed"),
     ],
 )
 def test_dumps_that_cannot_be_used(

@@ -96,7 +96,6 @@ def test_a_run_that_keeps_diverging_ends(root, dataset):
 
 @pytest.fixture(scope="module")
 def stopped(root, dataset) -> Path:
-    """A run that was stopped at step 10 of 26."""
     config = write_config(root / "stopped.json", dataset)
     with pytest.MonkeyPatch.context() as patch, at_step(patch, 10, terminate):
         train(config, root / "runs", status=128 + signal.SIGTERM)
@@ -104,7 +103,6 @@ def stopped(root, dataset) -> Path:
 
 
 def resume(root: Path, name: str, status: int = 2) -> Outcome:
-    """Resume a copy of the stopped run."""
     return train(root / "stopped.json", root / "runs", "--name", name, "--resume", status=status)
 
 
@@ -185,7 +183,6 @@ def test_checkpoints_of_another_run_are_not_written_over(root, stopped, dataset)
 
 @pytest.fixture(scope="module")
 def corrupt(root) -> Path:
-    """Records, two of which are damaged."""
     folder = prepare_dataset(root / "corrupt", write_text(root / "text.txt", documents=20))
     path = sorted(folder.glob("*.tfrecord"))[0]
     data = bytearray(path.read_bytes())

@@ -32,7 +32,7 @@ KINDS = (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normali
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("text") / "mine.txt"
-    write_demo_corpus(path, words=40_000, packages=())
+    write_demo_corpus(path, words=20_000, packages=())
     return path
 
 
@@ -66,7 +66,6 @@ def command(text: Path, released: Path, folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def done(text: Path, released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a command that has ended."""
     folder = tmp_path_factory.mktemp("done")
     outcome = subprocess.run(command(text, released, folder), cwd=ROOT, capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stderr

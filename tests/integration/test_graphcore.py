@@ -39,105 +39,71 @@ def write(path: Path, published: str, **changes: Any) -> str:
 
 def pretraining(root: Path) -> str:
     return write(
-        root / "pretrain.json",
-        "pretraining/pretrain_tiny_128_phase1.json",
-        dataset_dir=str(write_dataset(root / "records")),
-        bert_config={**SIZES, "num_hidden_layers": 2, "vocab_size": WORDS},
-        max_seq_length=SEQUENCE,
-        max_predictions_per_seq=PREDICTIONS,
+        root / "pretrain.json", "pretraining/pretrain_tiny_128_phase1.json",
+        dataset_dir=str(write_dataset(root / "records")), max_seq_length=SEQUENCE, max_predictions_per_seq=PREDICTIONS,
+        bert_config={**SIZES, "num_hidden_layers": 2, "vocab_size": WORDS}, optimizer_opts={"loss_scaling": 128},
         global_batch={"micro_batch_size": 2, "replicas": 2, "grad_acc_steps_per_replica": 12},
-        total_num_train_samples=48 * 6,
-        global_batches_per_log=2,
-        ckpt_every_n_steps_per_execution=2,
-        optimizer_opts={"loss_scaling": 128},
-    )
+        total_num_train_samples=48 * 6, global_batches_per_log=2, ckpt_every_n_steps_per_execution=2,
+    )  # fmt: skip
 
 
 def packed(root: Path) -> str:
     return write(
-        root / "packed.json",
-        "pretraining/pretrain_tiny_128_phase1_packed.json",
-        generated_dataset=True,
-        bert_config={**SIZES, "num_hidden_layers": 2, "vocab_size": WORDS},
-        max_seq_length=32,
-        max_predictions_per_seq=4,
+        root / "packed.json", "pretraining/pretrain_tiny_128_phase1_packed.json",
+        generated_dataset=True, max_seq_length=32, max_predictions_per_seq=4, total_num_train_samples=12 * 12,
+        bert_config={**SIZES, "num_hidden_layers": 2, "vocab_size": WORDS}, optimizer_opts={"loss_scaling": 128},
         global_batch={"micro_batch_size": 2, "replicas": 1, "grad_acc_steps_per_replica": 6},
-        total_num_train_samples=12 * 12,
-        optimizer_opts={"loss_scaling": 128},
-    )
+    )  # fmt: skip
+
+
+def with_vocabulary(root: Path, layers: int) -> dict[str, Any]:
+    """Return the settings of a fine-tuning with a vocabulary, whose rows are an even number, and random weights."""
+    vocabulary = write_vocabulary(root).path
+    words = len(vocabulary.read_text(encoding="utf-8").splitlines())
+    bert = {**SIZES, "num_hidden_layers": layers, "vocab_size": words + words % 2}
+    return {"vocab_file": str(vocabulary), "bert_config": bert, "pretrained_ckpt_path": None, "num_epochs": None}
 
 
 def squad(root: Path) -> str:
     write_squad(root, train=12, dev=2)
-    vocabulary = write_vocabulary(root).path
-    words = len(vocabulary.read_text(encoding="utf-8").splitlines())
     return write(
-        root / "squad.json",
-        "squad/squad_base_checkpoint_path.json",
-        dataset_dir=str(root),
-        vocab_file=str(vocabulary),
-        pretrained_ckpt_path=None,
-        bert_config={**SIZES, "num_hidden_layers": 12, "vocab_size": words + words % 2},
-        max_seq_length=32,
-        squad={"doc_stride": 12, "max_query_length": 8},
+        root / "squad.json", "squad/squad_base_checkpoint_path.json", **with_vocabulary(root, 12),
+        dataset_dir=str(root), max_seq_length=32, squad={"doc_stride": 12, "max_query_length": 8},
         global_batch={"micro_batch_size": 1, "replicas": 2, "grad_acc_steps_per_replica": 10},
-        num_epochs=None,
-        total_num_train_samples=40,
-        global_batches_per_log=1,
-        evaluation={"every": 1},
+        total_num_train_samples=40, global_batches_per_log=1, evaluation={"every": 1},
         optimizer_opts={"loss_scaling": 128},
-    )
+    )  # fmt: skip
 
 
 def classification(root: Path) -> str:
     write_sst2(root)
-    vocabulary = write_vocabulary(root / "SST-2").path
-    words = len(vocabulary.read_text(encoding="utf-8").splitlines())
+    stages = {
+        "pipeline_stages": [["emb", "hid", "pool", "glue_head"]], "pipeline_device_mapping": [0],
+        "matmul_available_memory_proportion_per_pipeline_stage": [0.3], "replicated_tensor_sharding": True,
+    }  # fmt: skip
     return write(
-        root / "glue.json",
-        "glue/glue_base_checkpoint_path.json",
-        glue_task="sst2",
-        dataset_dir=str(root),
-        vocab_file=str(vocabulary),
-        pretrained_ckpt_path=None,
-        bert_config={**SIZES, "num_hidden_layers": 1, "vocab_size": words + words % 2},
-        max_seq_length=16,
+        root / "glue.json", "glue/glue_base_checkpoint_path.json", **with_vocabulary(root / "SST-2", 1),
+        glue_task="sst2", dataset_dir=str(root), max_seq_length=16, ipu_config=stages,
         global_batch={"micro_batch_size": 4, "replicas": 2, "grad_acc_steps_per_replica": 3},
-        ipu_config={
-            "pipeline_stages": [["emb", "hid", "pool", "glue_head"]],
-            "pipeline_device_mapping": [0],
-            "matmul_available_memory_proportion_per_pipeline_stage": [0.3],
-            "replicated_tensor_sharding": True,
-        },
-        num_epochs=None,
-        total_num_train_samples=24 * 3,
-        enable_stochastic_rounding=False,
-        matmul_partials_type="float",
+        total_num_train_samples=24 * 3, enable_stochastic_rounding=False, matmul_partials_type="float",
         optimizer_opts={"name": "AdamW", "gradient_accumulation_reduction": "mean"},
-    )
+    )  # fmt: skip
 
 
 def sentence_embedding(root: Path) -> str:
     write_texts_to_embed(root)
     return write(
-        root / "embed.json",
-        "sentence_embedding/base.json",
-        dataset_dir=str(root),
-        vocab_file=str(write_pieces(root / "pieces.txt", PIECES)),
-        bert_model_name=None,
+        root / "embed.json", "sentence_embedding/base.json", dataset_dir=str(root), bert_model_name=None,
+        vocab_file=str(write_pieces(root / "pieces.txt", PIECES)), max_seq_length=32, num_epochs=4,
         bert_config={**SIZES, "num_hidden_layers": 2, "vocab_size": 40},
         embedding={"train_file": "texts.csv", "text": ["film", "right"]},
-        max_seq_length=32,
         global_batch={"micro_batch_size": 4, "replicas": 2, "grad_acc_steps_per_replica": 4},
         ipu_config={"pipeline_stages": ["emb hid", "hid embedding_head"], "pipeline_device_mapping": [0, 1]},
         optimizer_opts={"learning_rate": {"max_learning_rate": 0.01}},
-        num_epochs=4,
-    )
+    )  # fmt: skip
 
 
 class Run:
-    """The calls of a run, and its folder."""
-
     def __init__(self, record: dict[str, Any], folder: Path):
         assert record["status"] == 0
         self.calls, self.folder = record["calls"], folder
@@ -174,11 +140,8 @@ class Run:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     root = tmp_path_factory.mktemp("graphcore")
-    writers = {
-        "pretraining": pretraining, "squad": squad, "classification": classification,
-        "sentence_embedding": sentence_embedding,
-    }  # fmt: skip
-    configs = {task: write_config(root) for task, write_config in writers.items()}
+    writers = (pretraining, squad, classification, sentence_embedding)
+    configs = {writer.__name__: writer(root) for writer in writers}
     runs = [["pretraining", "--config", packed(root)], *([task, "--config", configs[task]] for task in configs)]
     runs.append(["pretraining", "--config", configs["pretraining"], "--name", "compiled", "--compile-only"])
     record = root / "record.json"
@@ -273,7 +236,7 @@ def test_callbacks_see_updates_and_streamed_values(runs: dict[str, Run]) -> None
         metrics = period["metrics"]
         assert metrics["mlm_loss"] == pytest.approx(math.log(VOCABULARY), rel=0.1)
         assert metrics["nsp_loss"] == pytest.approx(math.log(2), rel=0.2)
-        assert 0 <= metrics["mlm_accuracy"] <= 1 and "learning_rate" not in metrics
+        assert "learning_rate" not in metrics
     logged = [1e-7, 0.006, 0.0036, 0.0024, 0.0012, 1e-7]  # by the published program for this length and warm-up
     assert [period["learning_rate"] for period in periods] == pytest.approx(logged[1::2], rel=1e-3)
 
@@ -296,8 +259,7 @@ def test_evaluation_answers_every_sample(runs: dict[str, Run]) -> None:
     assert set(scores) >= {"f1", "exact_match"}
     predict = runs["squad"].called("predict")[-1]
     assert predict["steps"] % (2 * 5 * 2) == 0  # full pipelines on both replicas
-    accuracy = read_json(runs["classification"].folder / "scores.json")["accuracy"]
-    assert 0 <= accuracy <= 1
+    assert set(read_json(runs["classification"].folder / "scores.json")) == {"accuracy"}
 
 
 def test_evaluation_while_training_compiles_predictions_once(runs: dict[str, Run]) -> None:

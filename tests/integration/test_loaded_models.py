@@ -1,7 +1,8 @@
-"""A loaded model answers several threads at once, and takes texts of its own length."""
+"""A loaded model answers several threads at once, and takes texts of its own length; a trained head is continued."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +19,9 @@ from model.huggingface import transformers
 from tasks import load
 from tasks.classify import main as classify
 from tests.support.checkpoint_writers import safetensors
-from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, write_pieces
+from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, write_config, write_pieces
 from tests.support.hf_models import hugging_face
-from tests.support.runs import read_json, read_lines, write_json
+from tests.support.runs import STILL, read_json, read_lines, run_command, write_csv, write_json
 from utilities.errors import UserError
 
 POSITIONS = 200
@@ -40,7 +41,6 @@ def ids_of(text: str) -> list[int]:
 
 
 def probabilities(model: Any, ids: list[int]) -> list[float]:
-    """Return Hugging Face's probabilities of the classes."""
     return softmax(model(tf.constant([ids])).logits.numpy()[0]).tolist()
 
 
@@ -111,16 +111,6 @@ def test_a_piece_within_a_word_is_named_as_it_is_shown(tmp_path: Path) -> None:
     assert {piece: share for _, piece, share in found} == pytest.approx(dict(zip(("##ing", other), shares)), abs=1e-5)
     with pytest.raises(UserError, match="'##ed' is not one piece of the vocabulary"):
         load(str(tmp_path))("the [MASK] was", among=["##ed"])
-
-
-def test_threads_classify_their_own_texts(tmp_path: Path) -> None:
-    theirs, model = written(tmp_path, "classification"), load(str(tmp_path))
-    texts = [long_text(number) for number in range(1, 41)]
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(model, [texts[: number + 1] for number in range(40)]))
-    for number, answer in enumerate(answers):
-        expected = probabilities(theirs, ids_of(texts[number]))
-        assert sorted(share for _, share in answer[number]) == pytest.approx(sorted(expected), abs=1e-5)
 
 
 HEADS = {  # the tasks of Hugging Face's classes; any has an encoder, whose embeddings may be asked for
@@ -232,43 +222,24 @@ def test_a_prompt_is_left_out_of_the_pooling(pooling: str, tmp_path: Path) -> No
         load(str(tmp_path), max_seq_length=5)
 
 
-def test_options_that_are_no_options_are_refused(tmp_path: Path) -> None:
+def test_options_and_values_that_are_none_are_refused(tmp_path: Path) -> None:
     written(tmp_path, "pretraining")
-    model = load(str(tmp_path))
-    for options, message in (
-        ({"top": 0}, "top is 0; set it to a whole number, 1 or more"),
-        ({"top": "3"}, "top is '3'"),
-        ({"among": [5]}, "give a list of words"),
-        ({"top": -1}, "top is -1"),
-        ({"among": []}, "give a list of words"),
-        ({"among": "good"}, "give a list of words"),
+    model, text, task = load(str(tmp_path)), "the [MASK]", "sentence_embedding"
+    for call, message in (
+        (lambda: model(text, top=0), "top is 0; set it to a whole number, 1 or more"),
+        (lambda: model(text, top="3"), "top is '3'"),
+        (lambda: model(text, among=[5]), "give a list of words"),
+        (lambda: model(["the [MASK]", "caf\udce9 [MASK]"]), r"has half a character \(a lone surrogate\)"),
+        (lambda: model(np.array([text])), r"^array\(\['the \[MASK\]'\].* is not a text; give a text, a pair"),
+        (lambda: model((text, 3)), "has a int, not a text"),
+        (lambda: model(""), "^'' has no text; write one"),
+        (lambda: load(str(tmp_path), "fill-mask"), "^load: 'fill-mask' is not the name of a task; name one of"),
+        (lambda: load(str(tmp_path), task, max_seq_length=0), "^max_seq_length is "),
+        (lambda: load(str(tmp_path), task, pooling="max"), r"^embedding\.pooling is "),
     ):
-        with pytest.raises(UserError, match=message):
-            model("the [MASK]", **options)
-    for text in ("the [MASK] \ud83d", ["the [MASK]", "caf\udce9 [MASK]"]):
-        with pytest.raises(UserError, match=r"has half a character \(a lone surrogate\)"):
-            model(text)
-    for values, message in (
-        (np.array(["the [MASK]"]), r"^array\(\['the \[MASK\]'\].* is not a text; give a text, a pair"),
-        ([None], "^None is not a text"),
-        (("the [MASK]", 3), "has a int, not a text"),
-        ("", "^'' has no text; write one"),
-    ):
-        with pytest.raises(UserError, match=message):
-            model(values)
-    with pytest.raises(UserError, match=r"^load: 'fill-mask' is not the name of a task; name one of pretraining, "):
-        load(str(tmp_path), "fill-mask")
-    given: list[dict[str, Any]] = [
-        {"max_seq_length": -1},
-        {"max_seq_length": 0},
-        {"max_seq_length": "a"},
-        {"pooling": "max"},
-    ]
-    for settings in given:
-        (name,) = settings
-        with pytest.raises(UserError, match=rf"^(embedding\.)?{name} is ") as error:
-            load(str(tmp_path), "sentence_embedding", **settings)
-        assert "\n" not in str(error.value)
+        with pytest.raises(UserError, match=message) as refused:
+            call()
+        assert "\n" not in str(refused.value)
 
 
 def test_pairs_are_refused_where_the_tokenizer_does_not_tell_them_apart(tmp_path: Path) -> None:
@@ -300,3 +271,27 @@ def test_an_argument_that_is_not_utf8_is_one_line(tmp_path: Path, capsys: pytest
         capsys.readouterr().err
         == "error: the argument 'caf\\udce9' is not UTF-8; write it in UTF-8, or rename the file\n"
     )
+
+
+THEIRS = ["neutral", "positive", "negative"]
+
+
+def test_a_head_is_continued_by_the_names_of_its_classes(tmp_path: Path) -> None:
+    """A training that learns nothing changes no probability, of a released classifier or of a run in another order."""
+    theirs, released = written(tmp_path / "released", "classification"), tmp_path / "released"
+    for variable in theirs.classifier.weights:  # probabilities that differ from class to class
+        variable.assign(3 * np.random.default_rng(0).normal(size=variable.shape))
+    safetensors(theirs, released)
+    names = {"id2label": dict(enumerate(THEIRS)), "label2id": {name: number for number, name in enumerate(THEIRS)}}
+    write_json(released / "config.json", {**read_json(released / "config.json"), **names})
+    texts = [long_text(count) for count in range(3, 11)]
+    write_csv(tmp_path / "rows.csv", ["text", "label"], zip(texts * 6, itertools.cycle(sorted(THEIRS))))
+    still = {"optimizer_opts": STILL, "num_epochs": 1, "vocab_file": None, "bert_config": None}
+    data = {"train_file": "rows.csv", "validation_file": "rows.csv"}
+    reordered = {**data, "classes": ["positive", "negative", "neutral"]}
+    for name, start, section in (("first", released, data), ("second", tmp_path / "runs" / "first", reordered)):
+        given = {**still, "classification_data": section, "pretrained_ckpt_path": str(start)}
+        run_command("classification", write_config(tmp_path, name, **given), status=0)
+        for text, answer in zip(texts, load(str(tmp_path / "runs" / name))(texts)):
+            expected = dict(zip(THEIRS, probabilities(theirs, ids_of(text))))
+            assert dict(answer) == pytest.approx(expected, abs=1e-5)

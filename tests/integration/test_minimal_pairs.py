@@ -123,14 +123,11 @@ GOOD = {"sentence_good": "W1 W2", "sentence_bad": "W2 W1"}
 @pytest.mark.parametrize(
     "rows, message",
     [
-        ([], "pairs.jsonl: has no pairs; "),
         ([GOOD, {"sentence_good": "W1"}], "pairs.jsonl: line 2: sentence_bad is missing (the columns are "),
-        ([{**GOOD, "sentence_bad": 3}], "pairs.jsonl: line 1: sentence_bad is 3, not a text"),
         (
             [GOOD, {**GOOD, "sentence_good": words(41, 0)}],
             "line 2: the good sentence has 41 word pieces, and the model",
         ),
-        ([{**GOOD, "sentence_bad": " "}], "pairs.jsonl: line 1: the bad sentence has 0 word pieces, and the model"),
     ],
 )
 def test_unusable_pairs_are_refused(rows, message, models, tmp_path, capsys):
@@ -147,16 +144,13 @@ def test_unusable_models_and_paths_are_refused(models, tmp_path, capsys):
     data = write_jsonl(tmp_path / "pairs.jsonl", GOOD)
     for name in ("fine-tuned", "encoder"):
         refused("has no masked-LM head (cls.predictions.bias is missing); name a run of", models[name], data)
-    refused("--checkpoint: there is no folder or file", tmp_path / "absent", data)
     refused("is not a file, nor a folder with files that end with .csv", models["run"], tmp_path / "absent")
-    refused("its format is unknown", models["run"], models["exported"] / "vocab.txt")
     refused("--output: ", models["run"], data, "--output", str(tmp_path))
     shutil.copytree(models["exported"], tmp_path / "no words", ignore=shutil.ignore_patterns("vocab.txt", "token*"))
     refused("has no vocab.txt and no tokenizer.json; set vocab_file", tmp_path / "no words", data)
 
 
 def refuses(capsys: pytest.CaptureFixture[str], message: str) -> None:
-    """Check that one line of error was printed, which has the message."""
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1 and message in captured.err, captured.err
 

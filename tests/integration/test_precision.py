@@ -10,9 +10,7 @@ import pytest
 
 import optimization.loss_scaling
 from checkpoints.export.__main__ import main as export
-from data_utils.tokenizer import SPECIAL_TOKENS
 from keras_extensions.backend import tf
-from tests.support import fine_tuning_runs
 from tests.support.record_samples import SEQUENCE
 from tests.support.runs import (
     STILL,
@@ -21,13 +19,11 @@ from tests.support.runs import (
     last_checkpoint,
     logged,
     read_json,
-    run_command,
     train,
     trained,
     variables,
     write_config,
     write_dataset,
-    write_json,
 )
 from tests.support.saved_checkpoints import weights_of
 
@@ -161,26 +157,3 @@ def test_fp_exceptions_name_the_layer_and_the_rule_of_auto_is_printed(run, root,
 def test_hugging_face_layers_are_float32(root, dataset):
     config = write_config(root / "theirs.json", dataset, execution=HALF, replace_layers=False)
     assert "Hugging Face's own layers are float32" in train(config, root / "runs", status=2).error
-
-
-def test_squad_is_fine_tuned_and_answered_in_float16(run, root):
-    folder = root / "squad"
-    folder.mkdir()
-    fine_tuning_runs.write_pieces(folder / "vocab.txt", [*SPECIAL_TOKENS, *"abcdefghij"])
-    context = "a b c d e f g"
-    questions = [
-        {"id": letter, "question": letter, "answers": [{"text": letter, "answer_start": context.index(letter)}]}
-        for letter in "bdf"
-    ]
-    data = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]}
-    for name in ("train-v1.1.json", "dev-v1.1.json"):
-        write_json(folder / name, data)
-    of_run = read_json(root / "half.json")
-    config = fine_tuning_runs.write_config(
-        folder, "squad", pretrained_ckpt_path=str(run), bert_config=of_run["bert_config"],
-        max_seq_length=of_run["max_seq_length"], squad={"max_query_length": 2, "doc_stride": 3}, num_epochs=2,
-        global_batch={"micro_batch_size": 1, "grad_acc_steps_per_replica": 2}, optimizer_opts=AUTO, execution=HALF,
-        report=False,
-    )  # fmt: skip
-    run_command("squad", config, status=0)
-    assert {"f1", "exact_match"} <= read_json(folder / "runs" / "squad" / "scores.json").keys()

@@ -87,15 +87,7 @@ def stopped_after(calls: int, module: object, name: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        (sentences, "paragraphs"),
-        (sentences, "save_parameters"),
-        (whole, "train_vocabulary"),
-        (examples, "make_shard"),
-        (examples, "write_record_file"),
-        (examples, "write_manifest"),
-    ],
+    ("module", "name"), [(sentences, "paragraphs"), (whole, "train_vocabulary"), (examples, "write_record_file")]
 )
 def test_a_run_that_is_stopped_anywhere_resumes(
     text: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str
@@ -117,16 +109,15 @@ def test_a_run_that_is_stopped_anywhere_resumes(
     assert content(tmp_path / "out") == content(data_set)
 
 
-@pytest.mark.parametrize(("limit", "file"), [(100, "recipe"), (60_000, "wiki")])
 def test_a_full_disk_is_one_line_and_the_command_resumes(
-    limit: int, file: str, text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("--text", text, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
-    with files_up_to(limit):
+    with files_up_to(60_000):
         assert run(*arguments) == 2
     *_, last = capsys.readouterr().err.splitlines()
     path, cause, fix = last.removeprefix("error: ").split(": ", 2)
-    assert Path(path).is_relative_to(tmp_path / "out") and file in Path(path).name
+    assert Path(path).is_relative_to(tmp_path / "out") and "wiki" in Path(path).name
     assert cause.startswith("File too large; free space there") and "resumes" in fix and "another --output" in fix
     assert run(*arguments) == 0
     assert content(tmp_path / "out") == content(data_set)
@@ -247,10 +238,7 @@ def test_the_order_of_samples_does_not_depend_on_how_files_are_grouped(tmp_path:
 
 
 def test_bad_documents_are_rejected(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = "Here is some text of article {}. It goes on for a while, and then ends."
     lines = [json.dumps({"title": f"Good {n}", "text": text.format(n)}) for n in range(60)]
@@ -267,7 +255,6 @@ def test_bad_documents_are_rejected(
     assert run(*arguments, "--output", tmp_path / "out", "--max-bad-articles", 4) == 0
     said = capsys.readouterr()
     assert "4 documents rejected (set_aside.jsonl)" in said.out
-    assert "4 rejected" in caplog.text
     lines = (tmp_path / "out" / "corpus" / "set_aside.jsonl").read_text().splitlines()
     first, *others = map(json.loads, lines)
     assert first["title"] == "Good 17"

@@ -53,7 +53,6 @@ def write_parquet(path: Path, texts: list[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return the documents of a corpus as JSON Lines."""
     folder = tmp_path_factory.mktemp("text")
     write_demo_corpus(folder / "a.txt", words=30_000, packages=())
     documents = (folder / "a.txt").read_text().strip().split("\n\n")
@@ -117,10 +116,6 @@ def test_records_do_not_depend_on_the_format_of_the_text(
     assert sentences(out) == sentences(data_set)
     assert records(out) == records(data_set)
     assert not list(out.rglob(".*")) and not list(out.rglob("standard_input*"))
-    give_standard_input()
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
-    assert run(*arguments) == 0
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == before
 
 
 def test_workers_and_a_pipe_give_the_same_records(lines: list[str], data_set: Path, tmp_path: Path) -> None:

@@ -52,7 +52,6 @@ def dataset(root, text) -> Path:
 
 @pytest.fixture(scope="module")
 def run(root, dataset) -> Path:
-    """A finished run of 240 updates."""
     config = write_config(root / "first.json", total_num_train_samples=16 * 240)
     return trained(config, root / "runs", "--dataset-dir", str(dataset))
 
@@ -83,13 +82,14 @@ def test_the_recipe_between_tiny_and_base_trains_in_two_parts(root):
     """A few updates on random data. The parameters are those of 4 layers × 512 without next-sentence prediction."""
     layer = 4 * (512 * 512 + 512) + (512 * 2048 + 2048) + (2048 * 512 + 512) + 2 * 2 * 512
     parameters = (8192 + 512 + 2 + 2) * 512 + 4 * layer + (512 * 512 + 512 + 2 * 512 + 8192)
-    small = ["--generated-dataset", "--total-num-train-samples", "24", "--global-batch.micro-batch-size", "4"]
+    small = ["--generated-dataset", "--total-num-train-samples", "16", "--global-batch.micro-batch-size", "4"]
     small += ["--execution.parallel-micro-batches", "false"]  # threads are fixed once TensorFlow has been used
+    small += ["--execution.xla", "false"]
     for length in (32, 128):
         recipe = ROOT / "configs" / "pretraining" / f"pretrain_small_{length}.json"
         run = trained(recipe, root / "runs", *small, "--word-vectors", "false", "--global-batches-per-log", "1")
         losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
-        assert len(losses) == 3 and np.isfinite(losses).all()
+        assert len(losses) == 2 and np.isfinite(losses).all()
         assert f"{parameters:,} parameters" in (run / "train.log").read_text()
         small += ["--pretrained-ckpt-path", str(run)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import random
 import re
@@ -17,6 +16,7 @@ import pytest
 from tests import ROOT
 from tests.support.fine_tuning_runs import BAD, GOOD, article, sentence, write_squad, write_sst2, write_tagged
 from tests.support.runs import sentence as corpus_sentence
+from tests.support.runs import write_csv
 
 pytestmark = pytest.mark.long
 
@@ -43,11 +43,6 @@ def steps(document: Path) -> list[list[str] | str]:
         else:
             found.append(f"{line}\n")
     return [step for step in found if isinstance(step, str) or not set(step) & set(FETCHES_A_MODEL)]
-
-
-def write_csv(path: Path, header: list[str], rows: list[list[str]]) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([header, *rows])
 
 
 @pytest.fixture(scope="module")

@@ -19,16 +19,7 @@ from execution.software.cluster.membership import Membership, tf_config
 from tests import ROOT
 from tests.support.fine_tuning_runs import PIECES, write_pieces, write_sst2
 from tests.support.fine_tuning_runs import write_config as write_classification
-from tests.support.runs import (
-    checkpoints,
-    events,
-    logged,
-    read_json,
-    state,
-    train,
-    write_config,
-    write_dataset,
-)
+from tests.support.runs import checkpoints, events, logged, read_json, state, train, write_config, write_dataset
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +50,6 @@ def begun(line: list[str], **environment: str) -> subprocess.Popen:
 
 
 def said_by_process_1(text: str) -> list[str]:
-    """Return the lines of process 1."""
     return [line for line in text.splitlines() if "[1]" in line]
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from reports.page import write_report
 from tests.support.html_pages import Page
-from tests.support.runs import BATCH, trained, write_config, write_dataset
+from tests.support.runs import BATCH, metrics, trained, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -21,20 +17,11 @@ UPDATES, PERIOD = 39, 20  # the last period has 19
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("report")
-    config = write_config(
-        folder / "run.json", write_dataset(folder / "data"), UPDATES, global_batches_per_log=PERIOD, report=True
-    )
-    return trained(config, folder)
-
-
-def rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+def run(root: Path, dataset: Path) -> Path:
+    return trained(write_config(root / "run.json", dataset, UPDATES, global_batches_per_log=PERIOD, report=True), root)
 
 
 def cards(run: Path) -> dict[str, tuple[str, str]]:
-    """Return value and note of each card by its name."""
     texts = [text for text in Page((run / "report.html").read_text(encoding="utf-8")).texts if text]
     names = ("masked-LM loss", "next-sentence loss", "throughput", "samples seen", "loss")
     return {name: (texts[at + 1], texts[at + 2]) for name in names if name in texts for at in [texts.index(name)]}
@@ -43,48 +30,25 @@ def cards(run: Path) -> dict[str, tuple[str, str]]:
 def test_cards_are_the_last_line_of_the_log(run):
     line = re.findall(rf"step {UPDATES}/{UPDATES} \| (.*)", (run / "train.log").read_text())[0]
     logged = dict(part.split(": ") for part in line.split(" | ") if ": " in part)
-    shown, last = cards(run), rows(run)[-1]
+    shown, last = cards(run), metrics(run)[-1]
     for name, metric in (("masked-LM loss", "mlm_loss"), ("next-sentence loss", "nsp_loss")):
         value, note = shown[name]
         assert value == f"{last['metrics'][metric]:.4f}" == logged[metric]
         assert note.startswith(f"training, updates {PERIOD + 1} to {UPDATES}")
     assert f"{last['learning_rate']:.1e}" == logged["learning_rate"]
     assert shown["samples seen"][0] == f"{UPDATES * BATCH:,}"
-    rates = [row["throughput"] for row in rows(run) if not row["compiling"]]
+    rates = [row["throughput"] for row in metrics(run) if not row["compiling"]]
     assert shown["throughput"][0] == f"{statistics.median(rates):,.1f}"
     # the throughput of a period is its samples over its time
-    first, second = rows(run)
+    first, second = metrics(run)
     expected = (UPDATES - PERIOD) * BATCH / (second["seconds"] - first["seconds"])
     assert second["throughput"] == pytest.approx(expected, rel=0.02)
-
-
-def test_curves_end_with_the_last_line_of_the_log(run):
-    source = (run / "report.html").read_text(encoding="utf-8")
-    for title, values in (
-        ("masked-LM loss", [row["metrics"]["mlm_loss"] for row in rows(run)]),
-        ("learning rate", [row["learning_rate"] for row in rows(run)]),
-    ):
-        chart = re.search(rf'<svg role="img" aria-label="{title}".*?</svg>', source, flags=re.DOTALL).group()
-        path = re.search(r'<g id="chart-\d+-curve-0">\s*<path d="([^"]*)"', chart).group(1)
-        points = np.array([[float(x), float(y)] for x, y in re.findall(r"[ML] (\S+) (\S+)", path)])
-        assert len(points) == len(values) == 2  # two points fix both axes' scale, so their distance is compared
-        steps = [float(each.replace(",", "")) for each in re.findall(r">([\d,]+)<", chart)]
-        assert points[1, 0] > points[0, 0] and (points[1, 1] > points[0, 1]) == (values[1] < values[0]), steps
 
 
 def test_the_time_is_that_of_the_log(run):
     ended = re.search(rf"training ended at step {UPDATES}/{UPDATES} after (\S+)", (run / "train.log").read_text())
     texts = Page((run / "report.html").read_text(encoding="utf-8")).texts
     assert ended and f"Complete: {UPDATES} steps in {ended.group(1)}." in texts
-    assert round(rows(run)[-1]["seconds"]) == sum(
+    assert round(metrics(run)[-1]["seconds"]) == sum(
         int(part) * size for part, size in zip(ended.group(1).split(":"), (3600, 60, 1), strict=True)
     )
-
-
-def test_a_page_made_again_is_the_same(run):
-    def shown() -> str:
-        return re.sub(r"Page written [\d :-]+", "", (run / "report.html").read_text(encoding="utf-8"))
-
-    before = shown()
-    write_report(run)
-    assert shown() == before

@@ -11,16 +11,7 @@ from safetensors.numpy import load_file
 from checkpoints.export.hf_folder import export
 from sparsity import native
 from sparsity.patterns import dense_matrix
-from tests.support.runs import (
-    assert_same_run,
-    killed_at,
-    metrics,
-    read_lines,
-    train,
-    trained,
-    variables,
-    write_config,
-)
+from tests.support.runs import assert_same_run, killed_at, metrics, read_lines, train, trained, variables, write_config
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,10 @@ from transformers import BertConfig
 
 from checkpoints.export.hf_folder import export
 from checkpoints.pretrained.opening import open_pretrained
-from tasks import file_predictions
 from tasks.classify import main as classify
 from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import TAGGED_PIECES, run_folder, write_config, write_pieces, write_tagged
-from tests.support.runs import evaluations, killed_at, read_json, read_lines, run_command
-from training import prediction
-from utilities import progress
+from tests.support.runs import evaluations, read_json, read_lines, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -87,43 +83,6 @@ def test_lists_of_words_are_tagged(root: Path, trained: Path, capsys: pytest.Cap
     assert_refused(refused, capsys.readouterr(), "line 3: tokens is")
 
 
-def test_predictions_of_a_file_say_how_far_they_are(
-    root: Path, trained: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(prediction, "SHOWN_AFTER", 0.0)
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
-    monkeypatch.setattr(file_predictions, "ROWS", 6)
-    output = root / "slow.txt"
-    with caplog.at_level(logging.INFO):
-        line = ["--file", str(root / "test.txt"), "--output", str(output)]
-        assert classify(["--checkpoint", str(trained), *line]) == 0
-    sentences = (root / "test.txt").read_text(encoding="utf-8").strip().count("\n\n") + 1
-    shown = [message.split() for message in caplog.messages if message.startswith("predicted: ")]
-    done = [int(words[1]) for words in shown]
-    assert len(done) > 2 and done == sorted(done) and shown[-1][1:4] == [str(sentences), "of", str(sentences)]
-
-
-def test_a_run_of_words_that_called_macro_f1_f1_is_resumed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = root / "renamed"
-    data.mkdir()
-    for name in ("train.txt", "valid.txt"):
-        text = (root / name).read_text(encoding="utf-8")
-        (data / name).write_text(text.replace("B-", "").replace("I-", ""), encoding="utf-8")
-    often = {"global_batches_per_log": 1, "ckpt_every_n_steps_per_execution": 1, "do_test": False, "num_epochs": 4}
-    often["evaluation"] = {"every": "epoch", "patience": 3}
-    whole = run(root, "whole", dataset_dir=str(data), **often)
-    config = root / "whole.json"
-    step = evaluations(whole)[1][0] + 1
-    killed_at(monkeypatch, step, config, whole.parent, "--name", "killed", task="token_classification")
-    killed, lines = whole.with_name("killed"), whole.with_name("killed") / "metrics.jsonl"
-    lines.write_text(lines.read_text(encoding="utf-8").replace('"macro_f1"', '"f1"'), encoding="utf-8")
-    assert "macro_f1" not in evaluations(killed)[0][1]
-    run_command("token_classification", config, "--name", "killed", "--resume", status=0)
-    best = [read_json(folder / "checkpoints" / "best.json") for folder in (whole, killed)]
-    assert best[0] == best[1] and read_json(killed / "scores.json") == read_json(whole / "scores.json")
-    assert [step for step, _ in evaluations(killed)] == [step for step, _ in evaluations(whole)]
-
-
 def test_tags_without_a_prefix_are_scored_by_word(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = root / "plain"
     data.mkdir()
@@ -157,11 +116,6 @@ def test_tags_without_a_prefix_are_scored_by_word(root: Path, capsys: pytest.Cap
     (data / "valid.txt").write_text("1 anna NOUN\n", encoding="utf-8")
     refused = write_config(root, "refused", **{**SETTINGS, **settings})
     assert "has the tags NOUN, and none of the model's" in run_command("token_classification", refused, status=2).error
-
-
-def test_a_warning_about_the_data_is_in_the_log(root: Path) -> None:
-    cut = run(root, "cut", max_seq_length=5, num_epochs=1, packing={})
-    assert "words are lost" in (cut / "train.log").read_text(encoding="utf-8")
 
 
 def test_a_file_of_words_gets_the_tags_of_the_evaluation(
@@ -214,8 +168,3 @@ def test_the_export_is_hugging_face_s_token_classifier(
         assert classify(["--checkpoint", str(origin), "--max-seq-length", "16", text]) == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1] and "PER" in outputs[0]
-
-
-def test_what_is_missing_is_said(root: Path) -> None:
-    config = write_config(root, "nowhere", **SETTINGS, dataset_dir=None)
-    assert "dataset_dir is not set" in run_command("token_classification", config, status=2).error

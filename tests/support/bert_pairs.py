@@ -39,10 +39,7 @@ def pretraining_shapes(sequence_length: int, masked_positions: int) -> Dict[str,
 
 
 class Pair(NamedTuple):
-    """A Hugging Face model, this project's model with the same weights, and the conversion between them.
-
-    ``conversion`` is None if Hugging Face's own layers were kept; ``resolved_mappings`` say where every weight went.
-    """
+    """A Hugging Face model, and this project's with the same weights; ``resolved_mappings`` say where each went."""
 
     source: Any
     model: keras.Model
@@ -76,24 +73,13 @@ def on_cpu(**options: Any) -> SoftwarePlatform:
 
 
 def pair_of(
-    source: Any,
-    a: Architecture,
-    platform: SoftwarePlatform,
-    task: str = PRETRAINING,
-    shapes: Optional[Dict[str, Tuple[int, ...]]] = None,
-    stages: Optional[Sequence[Sequence[str]]] = None,
-    tail: Optional[Sequence[str]] = None,
-    replace: bool = True,
-    transfer: bool = True,
-) -> Pair:
-    """Return a source with its conversion.
+    source: Any, a: Architecture, platform: SoftwarePlatform, task: str = PRETRAINING,
+    shapes: Optional[Dict[str, Tuple[int, ...]]] = None, stages: Optional[Sequence[Sequence[str]]] = None,
+    tail: Optional[Sequence[str]] = None, replace: bool = True, transfer: bool = True,
+) -> Pair:  # fmt: skip
+    """Return a source with its conversion: for rows of one sequence, in one stage, with the task's blocks as ``tail``.
 
-    Args:
-        shapes: shapes of the model's inputs; None: those of padded rows.
-        stages: block names of each pipeline stage; None: one stage.
-        tail: names of the blocks after the encoder; None: the task's own.
-        replace: False keeps Hugging Face's layers.
-        transfer: whether to transfer the weights; False leaves that to the caller.
+    Without ``replace``, Hugging Face's layers are kept; without ``transfer``, the weights are left to the caller.
     """
     with platform.scope():
         blocks, conversion = convert(task, source, a, platform, tail, replace)
@@ -183,11 +169,7 @@ def loss_of(outputs: Dict[str, tf.Tensor], data: Arrays) -> tf.Tensor:
 
 
 def assert_same_gradients(pair: Pair, ours: Sequence[Any], theirs: Sequence[Any]) -> None:
-    """Compare the gradients of every weight of both models, to 1e-5 of the largest; the conversion pairs the weights.
-
-    Args:
-        ours, theirs: the gradients of each model's ``trainable_variables``.
-    """
+    """Compare the gradients of all weights, which the conversion pairs, to 1e-5 of the largest."""
     of_ours, of_theirs = (
         {id(variable): tf.convert_to_tensor(gradient).numpy() for variable, gradient in zip(variables, gradients)}
         for variables, gradients in ((pair.model.trainable_variables, ours), (pair.source.trainable_variables, theirs))

@@ -7,13 +7,7 @@ from typing import Any
 
 
 def assert_refused(status: int | None, shown: Any, *words: str) -> None:
-    """Check that a command ended with status 2 and one printable line of error with all words, besides its progress.
-
-    Args:
-        status: its exit status.
-        shown: what pytest captured.
-        words: parts of the message.
-    """
+    """Check that a command ended with status 2 and one printable line of error with all words, besides its progress."""
     lines = [line for line in shown.err.splitlines() if line and not re.search(r"\[\d\d:\d\d", line)]  # but for bars
     assert status == 2, shown
     assert len(lines) == 1 and lines[0].startswith("error: ") and lines[0].isprintable(), shown.err

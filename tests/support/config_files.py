@@ -60,7 +60,6 @@ def never_run(loaded: object) -> int:
 
 
 def run_command(task: str, argv: list[str]) -> int:
-    """Return the exit status of a command whose run must not be reached."""
     return main(task, never_run, argv)
 
 

@@ -10,12 +10,7 @@ from keras_extensions.backend import keras
 
 
 class Calls(Course):
-    """Makes a number of updates in calls of ``per_call``, and keeps the means of each call.
-
-    Attributes:
-        means: the means of each call.
-        steps: the number of updates done after each call.
-    """
+    """Makes a number of updates in calls of ``per_call``, and keeps the means and the updates done after each call."""
 
     def __init__(self, updates: int, per_call: int | None = None, after: Callable[[int], None] | None = None) -> None:
         self._updates, self._per_call, self._after = updates, per_call or updates, after

@@ -57,7 +57,6 @@ def features(count: int = RECORDS, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def packs(count: int = 300) -> dict[str, np.ndarray]:
-    """Return packs of two sequences each."""
     rows = np.arange(2 * count).reshape(count, 2).tolist()
     return pack_arrays(features(2 * count), rows, 2 * SEQUENCE, 2 * PREDICTIONS, 3)
 

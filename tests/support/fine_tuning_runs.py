@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.tokenizer import SPECIAL_TOKENS
-from tests.support.runs import BASE, SMALL, run_command, write_json
+from tests.support.pytorch_process import run_pytorch
+from tests.support.runs import BASE, SMALL, run_command, write_csv, write_json
 from tests.support.squad_files import WORDS, write_vocabulary
 
 GOOD, BAD = ["good", "great", "fine", "lovely"], ["bad", "awful", "poor", "dull"]
@@ -67,6 +68,16 @@ def sentence(chance: random.Random, word: str) -> str:
     words = [*chance.choices(FILLING, k=chance.randrange(2, 6)), word]
     chance.shuffle(words)
     return " ".join(words)
+
+
+def pytorch_predictions(root: Path, samples: int) -> list[list[str]]:
+    """Write models of PyTorch with random weights, and their answers to pairs of texts, which are returned."""
+    write_pieces(root / "vocab.txt", PIECES)
+    chance = random.Random(5)
+    texts = [[sentence(chance, chance.choice(words)) for words in (GOOD, BAD)] for _ in range(samples)]
+    write_json(root / "texts.json", texts)
+    run_pytorch("tests.support.pytorch_predictions", root)
+    return texts
 
 
 def write_sst2(root: Path) -> list[int]:
@@ -138,8 +149,7 @@ def write_own_labels(root: Path) -> list[str]:
 
     hidden = rows(15)
     for name, content in (("labels.csv", rows(250)), ("new_labels.csv", hidden)):
-        with open(root / name, "w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([["text", "moods"], *content])
+        write_csv(root / name, ["text", "moods"], content)
     return [row[1].replace(" | ", "|") for row in hidden]
 
 
@@ -156,8 +166,7 @@ def write_texts_to_embed(root: Path) -> None:
         right, wrong = chance.sample([*GOOD, *BAD], 2)
         scored = (right in GOOD) == (wrong in GOOD)
         rows.append([f"film {right}", sentence(chance, right), sentence(chance, wrong), 0.8 if scored else -0.5])
-    with open(root / "texts.csv", "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([["film", "right", "wrong", "score"], *rows])
+    write_csv(root / "texts.csv", ["film", "right", "wrong", "score"], rows)
 
 
 def article(chance: random.Random, title: str) -> dict[str, Any]:
@@ -178,7 +187,6 @@ def article(chance: random.Random, title: str) -> dict[str, Any]:
 
 
 def write_squad(folder: Path, train: int, dev: int) -> None:
-    """Write SQuAD files with these numbers of articles."""
     chance = random.Random(3)
     for name, count in (("train-v1.1.json", train), ("dev-v1.1.json", dev)):
         articles = [article(chance, f"{name[:5]}_{number}") for number in range(count)]

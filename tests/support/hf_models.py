@@ -37,7 +37,6 @@ def hugging_face(task: str, **changes: Any) -> Any:
 
 
 def built(task: str, source: Any, a: Architecture, replace: bool = True) -> tuple[keras.Model, list[Block]]:
-    """Return this project's model with the weights of ``source``."""
     pair = pair_of(source, a, on_cpu(), task, replace=replace)
     return pair.model, pair.blocks
 

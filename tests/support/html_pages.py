@@ -53,7 +53,6 @@ class Page(HTMLParser):
 
 
 def read_page(folder: Path) -> Page:
-    """Return the report of a run folder."""
     return Page(write_report(folder).read_text(encoding="utf-8"))
 
 

@@ -52,7 +52,6 @@ def packs_in_order(lengths: Sequence[int], pack: int = LENGTH, most: int = SEQUE
 
 
 def in_packs(data: Arrays, packs: Sequence[Sequence[int]]) -> Arrays:
-    """Return the sequences in packs, which are given as rows of ``data``."""
     return pack_arrays(data, packs, LENGTH, MASKED, SEQUENCES)
 
 
@@ -63,7 +62,6 @@ def packed_model(a: Architecture, replace: bool = True, **platform: Any) -> Pair
 
 
 def run(model: Callable[[Arrays], Any], data: Arrays) -> Arrays:
-    """Return a model's outputs as NumPy arrays."""
     return {name: values.numpy() for name, values in model({name: data[name] for name in INPUTS}).items()}
 
 

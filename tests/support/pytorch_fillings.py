@@ -15,7 +15,6 @@ from tests.support.pytorch_process import run_pytorch
 
 
 def pytorch_fillings(folder: Path, texts: list[str], top: int) -> list[list[tuple[str, float]]]:
-    """Return the likeliest pieces of each text, blank after blank."""
     output = run_pytorch(__name__, folder, json.dumps(texts), top)
     return [[(piece, share) for piece, share in fillings] for fillings in json.loads(output.splitlines()[-1])]
 

@@ -14,12 +14,7 @@ Named = Iterator[tuple[str, np.ndarray]]
 
 
 def pytorch_arrays(source: Any) -> dict[str, np.ndarray]:
-    """Return name → array for a model with any head.
-
-    A dense kernel is (in, out) in TensorFlow and (out, in) in PyTorch.
-
-    The weight of the masked-LM product and its bias are tied in PyTorch, and named once here.
-    """
+    """Return name → array for a model with any head; what PyTorch ties in the masked-LM product is named once."""
     arrays = dict(_encoder(source.bert))
     if source.bert.pooler is not None:
         arrays.update(_dense("bert.pooler.dense", source.bert.pooler.dense))
@@ -55,7 +50,7 @@ def _encoder(bert: Any) -> Named:
 
 
 def _dense(name: str, layer: Any) -> Named:
-    yield f"{name}.weight", layer.kernel.numpy().T
+    yield f"{name}.weight", layer.kernel.numpy().T  # (in, out) → (out, in)
     yield f"{name}.bias", layer.bias.numpy()
 
 

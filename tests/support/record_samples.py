@@ -22,11 +22,7 @@ def sample(number: int, **changes: Any) -> dict[str, Any]:
     """Return record ``number``; its first two tokens encode the number, which shows the order in a batch."""
     random = np.random.default_rng(number)
     features: dict[str, Any] = {
-        "input_ids": [
-            number // VOCABULARY,
-            number % VOCABULARY,
-            *random.integers(0, VOCABULARY, SEQUENCE - 2),
-        ],
+        "input_ids": [number // VOCABULARY, number % VOCABULARY, *random.integers(0, VOCABULARY, SEQUENCE - 2)],
         "input_mask": [1] * SEQUENCE,
         "segment_ids": [0] * 8 + [1] * 8,
         "masked_lm_positions": sorted(random.choice(SEQUENCE, PREDICTIONS, replace=False)),
@@ -72,11 +68,7 @@ def write_manifest(folder: Path, counts: dict[str, int], **changes: Any) -> None
     manifest: dict[str, Any] = {
         "format": "bert-pretraining",
         "version": 1,
-        "settings": {
-            "max_seq_length": SEQUENCE,
-            "max_predictions_per_seq": PREDICTIONS,
-            "vocab_size": VOCABULARY,
-        },
+        "settings": {"max_seq_length": SEQUENCE, "max_predictions_per_seq": PREDICTIONS, "vocab_size": VOCABULARY},
         "vocabulary": {"file": "vocab.txt", "sha256": "0" * 64, "size": VOCABULARY},
         "files": [
             {"name": name, "records": records, "bytes": (folder / name).stat().st_size, "sha256": "0" * 64}

@@ -11,7 +11,7 @@ import random
 import resource
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,15 +26,7 @@ from data_utils.text.__main__ import main as prepare
 from keras_extensions.backend import tf
 from keras_extensions.listeners.outputs import MetricsFile
 from tasks.cli import main
-from tests.support.record_samples import (
-    PREDICTIONS,
-    SEQUENCE,
-    VOCABULARY,
-    example,
-    sample,
-    write,
-    write_samples,
-)
+from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY, example, sample, write, write_samples
 
 COMMANDS = {
     "pretraining": run_pretraining,
@@ -112,6 +104,12 @@ def read_lines(path: Path) -> list[Any]:
 def read_csv(path: Path) -> list[dict[str, str]]:
     with open(path, encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def write_csv(path: Path, header: list[str], rows: Iterable[Sequence[object]]) -> Path:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -37,21 +37,12 @@ class Saved(NamedTuple):
 
 
 def save(
-    task: str,
-    options: dict,
-    folder: Path,
-    replace: bool = True,
-    pieces: int | None = None,
-    classes: int | None = None,
+    task: str, options: dict, folder: Path, replace: bool = True, pieces: int | None = None, classes: int | None = None,
     **config: Any,
-) -> Saved:
-    """Write a checkpoint to ``folder``.
+) -> Saved:  # fmt: skip
+    """Write a checkpoint with ``options`` of the architecture, and with a ``vocab.txt`` of so many pieces.
 
-    Args:
-        options: changes of the architecture.
-        pieces: size of the ``vocab.txt`` that is saved with it; None: no vocabulary.
-        classes: outputs of a classifier; None: those of MNLI.
-        config: the run's config, in the checkpoint's description; by default that of MNLI for classification.
+    A classifier has ``classes`` and ``config``, or those of MNLI.
     """
     a = architecture(**options)
     source = source_with_random_weights(a, task, labels_of(task) if classes is None else classes)

@@ -37,11 +37,7 @@ class Recorder:
         return [call.arguments for call in self.calls if call.name == name or call.name.endswith(f".{name}")]
 
     def record(self, name: str, signature: inspect.Signature, args: tuple, kwargs: dict, first: int = 0) -> None:
-        """Check a call against its signature and keep it.
-
-        Raises:
-            TypeError: an argument does not exist, or one is missing.
-        """
+        """Check a call against its signature and keep it."""
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -130,11 +126,7 @@ def make_settings(recorder: Recorder, module: str, published: PublishedModule, m
 
 
 def make_modules(recorder: Recorder, computing: Mapping[str, Any]) -> dict[str, types.ModuleType]:
-    """Make the modules by name, without making them importable.
-
-    Args:
-        computing: dotted name → function or class that behaves like the published one.
-    """
+    """Make the modules by name; ``computing`` has functions and classes by dotted name that do what is published."""
     modules: dict[str, types.ModuleType] = {}
     for name, published in published_modules().items():
         module = types.ModuleType(name)

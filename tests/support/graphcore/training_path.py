@@ -45,11 +45,7 @@ def imported(file: Path) -> Iterator[str]:
 
 
 def missing_names(file: Path, packages: Dict[str, Any]) -> List[str]:
-    """Return names such as ``tf.data.Options`` in a file that these packages lack, except those tested by hasattr.
-
-    Args:
-        packages: packages by their names in the file.
-    """
+    """Return names such as ``tf.data.Options`` in a file that these packages lack, except those tested by hasattr."""
     nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
     calls = [node for node in nodes if isinstance(node, ast.Call) and dotted(node.func) == "hasattr"]
     optional = [SERVER, *(f"{dotted(call.args[0])}.{getattr(call.args[1], 'value', '')}" for call in calls)]

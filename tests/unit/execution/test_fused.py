@@ -49,7 +49,6 @@ def assert_equal(one, other, *tensors):
 
 
 def drop(rate, number):
-    """Return the separate dropout layer with this number, and the fused operation's mask for it."""
     seeds = dropout.DropoutSeeds()
     layer = [dropout.Dropout(rate, seeds) for _ in range(number)][-1]
 

@@ -10,8 +10,7 @@ from keras_extensions.schedules import Linear, UpDown, make_schedule
 
 
 @pytest.mark.parametrize(
-    "total, fraction, warmup",
-    [(10, 0.4, 4), (100, 0.28, 28), (100, 0.29, 29), (7, 0.0, 0), (5, 1.0, 5), (1, 0.5, 0)],
+    "total, fraction, warmup", [(10, 0.4, 4), (100, 0.28, 28), (100, 0.29, 29), (7, 0.0, 0), (5, 1.0, 5), (1, 0.5, 0)]
 )
 def test_rates_of_a_whole_run(total, fraction, warmup):
     up = 0.006 * np.arange(1, warmup + 1) / max(warmup, 1)

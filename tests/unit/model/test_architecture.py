@@ -84,8 +84,3 @@ def test_operations_of_a_layer_by_hand() -> None:
     heads = 2 * (3 * 2 * 5) + 2 * (2 * 2)  # 3 masked positions; next sentence
     pool = 2 * (2 * 2)
     assert model_flops_per_sample(architecture, expected_blocks("pretraining", 1), 4, 3) == 3 * (by_hand + heads + pool)
-
-
-def test_unknown_block_is_named() -> None:
-    with pytest.raises(ValueError, match=r"'hidden' is not a block.*emb"):
-        block_parameters(Architecture(), "hidden")

@@ -44,12 +44,7 @@ CASES = {
         {**WORDS, "next_sentence": floats(N, 2)},
         WEIGHTS.sum(),
     ),
-    "spans": (
-        losses.SpanObjective,
-        {"start_positions": integers(S, 1), "end_positions": integers(S, 1)},
-        SPANS,
-        A * B,
-    ),
+    "spans": (losses.SpanObjective, {"start_positions": integers(S, 1), "end_positions": integers(S, 1)}, SPANS, A * B),
     "packed spans": (
         losses.SpanObjective,
         {**NUMBERS, "start_positions": integers(S, N), "end_positions": integers(S, N), "sequence_weights": WEIGHTS},

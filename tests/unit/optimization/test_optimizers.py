@@ -360,13 +360,3 @@ def test_embedding_lookup_gradients_are_summed(jit):
     step()
     dense = np.array([[1, 1], [2, 2], [0, 0], [1, 1]], np.float32)
     np.testing.assert_allclose(table.numpy(), reference("AdamW", start, [dense], [RATE], True), atol=1e-6)
-
-
-def test_training_through_keras_fit():
-    x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
-    y = x @ np.array([[1.0], [-2.0], [0.5]], np.float32)
-    model = keras.Sequential([keras.layers.Dense(1, input_shape=(3,), kernel_initializer="ones")])
-    model.compile(optimizer=LAMB(0.1, weight_decay_rate=0.0), loss="mse", steps_per_execution=2)
-    history = model.fit(x, y, batch_size=16, epochs=10, verbose=0).history["loss"]
-    assert history[-1] < 0.3 * history[0]
-    assert int(model.optimizer.iterations) == 40

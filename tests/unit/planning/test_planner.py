@@ -10,13 +10,11 @@ from planning import estimates
 from planning.estimates import (
     HALF,
     MOMENTS,
-    balance,
     bubble,
     communication,
     flops_per_row,
     host_memory,
     ipu_memory,
-    stage_flops,
     streaming_memory,
 )
 from planning.lines import host_memory_lines, planner_lines
@@ -109,14 +107,6 @@ def test_communication_by_hand():
     sharded = planned(BASE, "--ipu-config.replicated-tensor-sharding", "true")
     assert communication(sharded).streaming == 16 * parameters / 4
     assert streaming_memory(sharded) == streaming_memory(run) / 4
-
-
-def test_balance_is_the_mean_load_over_the_largest():
-    run = planned(BASE)
-    loads = dict.fromkeys(run.devices, 0.0)
-    for flops, device in zip(stage_flops(run), run.devices):
-        loads[device] += flops
-    assert len(loads) == 4 and balance(run) == pytest.approx(sum(loads.values()) / 4 / max(loads.values()))
 
 
 def test_duration_of_a_packed_run_follows_its_samples():

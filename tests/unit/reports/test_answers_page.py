@@ -13,20 +13,9 @@ SCORES = {"exact_match": 25.0, "f1": 41.6667}
 
 
 def answered(text: str, expected: str, exact_match: float | None, f1: float | None, **changes: Any) -> Answered:
-    begin, expected_begin = CONTEXT.index(text), CONTEXT.index(expected)
-    fields = {
-        "article": "Norway",
-        "question": f"Question about {text}?",
-        "context": CONTEXT,
-        "answer": (begin, begin + len(text)),
-        "expected": [expected],
-        "expected_at": (expected_begin, expected_begin + len(expected)),
-        "confidence": 0.5,
-        "exact_match": exact_match,
-        "f1": f1,
-        **changes,
-    }
-    return Answered(**fields)
+    at, expected_at = ((CONTEXT.index(one), CONTEXT.index(one) + len(one)) for one in (text, expected))
+    question = f"Question about {text}?"
+    return Answered("Norway", question, CONTEXT, at, [expected], expected_at, 0.5, exact_match, f1)._replace(**changes)
 
 
 ROWS = [

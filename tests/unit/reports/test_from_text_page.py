@@ -45,7 +45,6 @@ def page(tmp_path: Path, **changes: Any) -> Page:
 
 
 def labels(found: Page) -> list[str]:
-    """Return the texts of the chart."""
     return [text.strip() for text in found.elements("text")]
 
 

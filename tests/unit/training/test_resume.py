@@ -137,11 +137,9 @@ def test_wrong_answers_of_sentence_embeddings_are_those_of_the_micro_batch():
     "arguments, name, expected",
     [
         ("--config c.json", "c", "--config c.json --name c --resume"),
-        ("--config c.json cpu.json --name c", "c", "--config c.json cpu.json --name c --resume"),
         ("--name x --config c.json --resume", "x-2", "--config c.json --name x-2 --resume"),
         ("--name=x --resume=true --seed 2", "x", "--seed 2 --name x --resume"),
         ("--resume yes --config 'my c.json'", "x", "--config 'my c.json' --name x --resume"),
-        ("--resume --seed 1", "x", "--seed 1 --name x --resume"),
     ],
 )
 def test_resume_command(arguments, name, expected):
@@ -237,11 +235,8 @@ def test_an_output_folder_that_is_not_there_is_one_line(tmp_path):
     (tmp_path / "runs").symlink_to(tmp_path / "unmounted")
     with pytest.raises(UserError, match="output_dir: cannot make"):
         RunFolder.create(str(tmp_path / "runs"), "mine")
-    assert [RunFolder.create(str(tmp_path / "a" / "b"), "mine").path.name for _ in range(3)] == [
-        "mine",
-        "mine-2",
-        "mine-3",
-    ]
+    names = [RunFolder.create(str(tmp_path / "a" / "b"), "mine").path.name for _ in range(3)]
+    assert names == ["mine", "mine-2", "mine-3"]
 
 
 def test_history_survives_an_incomplete_line(tmp_path):

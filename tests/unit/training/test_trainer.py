@@ -13,6 +13,7 @@ from execution.processes import Processes
 from keras_extensions.backend import tf
 from model.losses import ClassificationObjective
 from model.tasks import CLASSIFICATION
+from settings.schema import TrainingConfig
 from tests.support.bert_pairs import architecture, on_cpu
 from tests.support.hf_models import built, hugging_face
 from tests.support.saved_checkpoints import STEP, save
@@ -38,10 +39,7 @@ def test_every_process_that_predicts_has_the_weights_of_a_resumed_run(process, t
         seen.extend(model.get_weights())
         return {}
 
-    config = SimpleNamespace(
-        do_training=False, allow_missing_weights=False, compile_only=False, report=False, evaluation_batch_size=None,
-        global_batch=SimpleNamespace(micro_batch_size=1),
-    )  # fmt: skip
+    config = TrainingConfig.model_validate({"do_training": False, "report": False})
     task = SimpleNamespace(
         build=lambda platform, set_initial_weights: BuiltModel(model, blocks, None), evaluate=evaluate,
         objective=ClassificationObjective(),

@@ -86,12 +86,6 @@ def test_gpus_are_those_that_the_driver_lists(tmp_path, monkeypatch):
     nvidia_gpus.cache_clear()
 
 
-def test_facts_need_no_tensorflow():
-    code = "import sys, utilities.environment as e; e.environment_facts(); print('tensorflow' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "False"
-
-
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are glibc's")
 def test_freed_memory_is_reused():
     code = """

@@ -50,6 +50,11 @@ def random_rows(chance: random.Random) -> list[dict[str, object]]:
     return [{name: value() for name in names} for _ in range(chance.randint(1, 4))] + other
 
 
+def cell(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "" if text == "null" else text
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl"])
 def test_whatever_is_written_is_read_back(suffix: str, tmp_path: Path) -> None:
     chance = random.Random(f"tables{suffix}")
@@ -65,16 +70,7 @@ def test_whatever_is_written_is_read_back(suffix: str, tmp_path: Path) -> None:
             continue
         write_table(path, rows)
         written += 1
-        cells = [
-            {
-                name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-                for name, value in row.items()
-            }
-            for row in rows
-        ]
-        expected = (
-            rows if suffix == ".jsonl" else [{k: "" if v == "null" else v for k, v in row.items()} for row in cells]
-        )
+        expected = rows if suffix == ".jsonl" else [{name: cell(row[name]) for name in row} for row in rows]
         assert [row for _, row in read_table(path)] == expected
     assert written > 500 and (refused > 200 or suffix == ".jsonl")
 

@@ -12,7 +12,6 @@ import pytest
 
 from execution.software.cluster.heartbeat import (
     LISTENS,
-    PROBE_TIMEOUT,
     REFUSES,
     SILENT,
     Heartbeat,
@@ -59,12 +58,6 @@ def test_probes_of_a_lost_process(results, gone):
     history = ProbeHistory(silence=40)
     lost = [history.is_gone(1, result, probed=5.0 * n, now=5.0 * n + 5) for n, result in enumerate(results, start=1)]
     assert lost == [False] * (len(results) - 1) + [gone]
-
-
-def test_processes_end_within_a_minute():
-    times = Timing()
-    assert times.interval + times.silence + PROBE_TIMEOUT + times.patience < 60  # silence is checked after a probe
-    assert ProbeHistory.REFUSALS * (times.interval + PROBE_TIMEOUT) + times.patience < 60
 
 
 def test_stopped_process_is_alive_and_ended_process_is_lost(peer):

@@ -74,13 +74,6 @@ def test_numbers_that_two_processes_have(ports):
         assert str(ends[0]).count(f"{socket.gethostname()}, process id {os.getpid()}") == 2
 
 
-def test_exchanged_addresses(ports):
-    addresses = on_ports(ports[:2])
-    ends = introduced([Membership(addresses, 0), Membership(addresses[::-1], 1)])
-    lists = f"[{addresses[0]}, {addresses[1]}] for process 0 and [{addresses[1]}, {addresses[0]}] for process 1"
-    assert ends == [f"TF_CONFIG: the addresses are {lists}; give all processes the same list"] * 2
-
-
 def test_one_port_for_two_processes_of_a_machine(ports):
     addresses = (f"127.0.0.1:{ports[0]}", f"localhost:{ports[0]}")
     ends = introduced([Membership(addresses, 0), Membership(addresses, 1)])

@@ -10,7 +10,7 @@ import pytest
 from execution.graphcore.layout import prediction_steps
 from execution.graphcore.streams import low_precision_cross_entropy
 from execution.interface import ExecutionOptions, cross_entropy
-from execution.processes import SINGLE_PROCESS, Processes
+from execution.processes import Processes
 from execution.software.dropout import Dropout, DropoutSeeds
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
@@ -19,7 +19,6 @@ from settings.schema import TrainingConfig
 from tests import ROOT
 from tests.support.graphcore.double import installed
 from training.initial_weights import resolved_architecture
-from training.machine import update_settings
 from training.prediction import evaluation_batch_size
 
 HOSTS = "tensorflow.python.ipu.distributed.host_collective_ops"
@@ -27,7 +26,6 @@ TINY = str(ROOT / "configs" / "pretraining" / "pretrain_tiny_128_phase1.json")
 
 
 def with_gradient(function, scores, labels):
-    """Return the losses, and the gradient of their weighted sum."""
     with tf.GradientTape() as tape:
         tape.watch(scores)
         losses = function(scores, labels)
@@ -105,12 +103,6 @@ def test_instances_exchange_values() -> None:
 
 def loaded(*flags: str) -> TrainingConfig:
     return load_config("pretraining", ["--config", TINY, "--generated-dataset", "true", *flags]).config
-
-
-@pytest.mark.parametrize("reduction", ["mean", "running_mean", "sum"])
-def test_updates_use_the_reduction_of_the_config(reduction: str) -> None:
-    config = loaded("--optimizer-opts.gradient-accumulation-reduction", reduction)
-    assert update_settings(config, SINGLE_PROCESS).reduction == reduction
 
 
 def test_evaluation_uses_the_batch_size_of_the_model(caplog: pytest.LogCaptureFixture) -> None:

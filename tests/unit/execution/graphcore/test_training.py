@@ -18,12 +18,7 @@ from tests.support.courses import Calls
 from tests.support.graphcore.computing import graphcore
 
 UPDATES, REPLICAS, ACCUMULATION, BATCH, WIDTH = 4, 2, 3, 5, 4
-SYSTEM: Any = {
-    "platform": "graphcore",
-    "replicas": REPLICAS,
-    "micro_batch_size": BATCH,
-    "device_mapping": (0, 1),
-}
+SYSTEM: Any = {"platform": "graphcore", "replicas": REPLICAS, "micro_batch_size": BATCH, "device_mapping": (0, 1)}
 
 
 class Errors:

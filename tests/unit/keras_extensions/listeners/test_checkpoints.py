@@ -11,7 +11,6 @@ from utilities.errors import UserError
 def drive(
     checkpoints: Checkpoints, periods: list[tuple[int, float]], clock: list[float] | None = None, first_step: int = 0
 ) -> None:
-    """Train periods of (updates, seconds)."""
     checkpoints.begin()
     step = first_step
     for updates, seconds in periods:

@@ -11,7 +11,7 @@ import pytest
 
 from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.outputs import MetricsFile, TensorBoardScalars
-from keras_extensions.listeners.progress import Progress, early_log, format_duration, run_log
+from keras_extensions.listeners.progress import Progress, early_log, run_log
 from keras_extensions.listeners.reporting import Listener, Reporting, learning_rate
 from keras_extensions.schedules import Linear
 
@@ -21,8 +21,6 @@ NSP_LOSS = re.compile(r"nsp_loss: *(\d*\.\d*)")
 
 
 class Clock:
-    """A clock that tests move."""
-
     def __init__(self):
         self.now = 100.0
 
@@ -45,7 +43,6 @@ class Collected(Listener):
 
 
 def drive(reporting, clock, periods, first_step=0):
-    """Report ``periods`` of (updates, seconds, metrics)."""
     reporting.begin()
     step = first_step
     for updates, seconds, values in periods:
@@ -106,14 +103,6 @@ def test_rates_of_packs_sequences_and_tokens(tmp_path, caplog):
     assert "4.0 packs/sec" in line and "400.0 tokens/sec" in line
     written = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
     assert (written["throughput"], written["packs_per_second"], written["tokens_per_second"]) == (10.0, 4.0, 400.0)
-
-
-def test_period_of_compilation_only_is_marked():
-    clock, seen = Clock(), Collected()
-    drive(Reporting(4, 8, [seen], clock=clock), clock, [(2, 10, metrics(7.0)), (2, 1, metrics(6.0))])
-    assert [p.compiling for p in seen.periods] == [True, False]
-    assert [p.throughput for p in seen.periods] == [pytest.approx(1.6), pytest.approx(16.0)]
-    assert seen.periods[0].eta is None
 
 
 def test_steps_continue_after_a_resume():
@@ -185,13 +174,6 @@ def test_existing_console_handler_does_not_duplicate_lines(tmp_path):
     finally:
         root.removeHandler(handler)
     assert re.fullmatch(r"[\d:, -]+ WARNING once\n", console.getvalue())
-
-
-@pytest.mark.parametrize(
-    "seconds, text", [(None, "-:--:--"), (0, "0:00:00"), (724.4, "0:12:04"), (90061, "1 day, 1:01:01")]
-)
-def test_durations(seconds, text):
-    assert format_duration(seconds) == text
 
 
 @pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.legacy.SGD])

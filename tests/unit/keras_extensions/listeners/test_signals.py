@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -41,19 +40,6 @@ def test_handlers_are_restored():
         assert signal.getsignal(signal.SIGTERM) != before[0]
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
     assert signal.set_wakeup_fd(-1) == -1
-
-
-def test_handlers_are_unchanged_in_another_thread():
-    seen = []
-
-    def run():
-        with stop_on_signals() as request:
-            seen.append(request.signal)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert seen == [None]
 
 
 LONG = """
