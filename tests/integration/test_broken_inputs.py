@@ -112,7 +112,7 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "a data set of a folder without sentences": (
         text.main, lambda folder: ["--sentences", str(folder), "--output", str(folder / "o")], "no .txt files"
     ),
-    "a picture nowhere": (packing.main, lambda folder: picture(folder, "/no/folder/p.png"), "--picture"),  # room: planners
+    "a picture nowhere": (packing.main, lambda folder: picture(folder, "/no/p.png"), "--picture"),  # room: planners
     "predictions in UTF-16": (
         squad.main, lambda folder: predictions(folder, '{"q": "Ann"}'.encode("utf-16")), "predictions.json"
     ),
