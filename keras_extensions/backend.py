@@ -51,8 +51,12 @@ keras = tf.keras
 
 logging.getLogger("absl").setLevel(logging.WARNING)  # otherwise every checkpoint logs its "sharding callback"
 # TensorFlow warns of callbacks that take longer than a batch, such as those that save and evaluate, and of programs
-# that are compiled for each model. It also names the temporary folder of a SavedModel.
-NOT_TO_MEND = ("slow compared to the batch time", "triggered tf.function retracing", "Assets written to")
+# that are compiled for each model.
+NOT_TO_MEND = (
+    "slow compared to the batch time",
+    "triggered tf.function retracing",
+    "Assets written to",  # room: saved_model
+)
 logging.getLogger("tensorflow").addFilter(lambda record: not any(text in record.getMessage() for text in NOT_TO_MEND))
 
 __all__ = ["free_models", "keras", "set_random_seed", "tf"]

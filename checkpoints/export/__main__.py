@@ -27,8 +27,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
     """Run the command and return its exit status."""
     parser = make_parser(
         "checkpoints.export",
-        "Write a checkpoint as a Hugging Face folder: config, safetensors in PyTorch's naming, tokenizer,"
-        " model card. Transformers loads it with AutoModel….from_pretrained(FOLDER).",
+        "Write a checkpoint as a Hugging Face folder: config, safetensors in PyTorch's naming, tokenizer."
+        " Transformers loads it with AutoModel….from_pretrained(FOLDER).",
     )
     parser.add_argument(
         "--checkpoint",

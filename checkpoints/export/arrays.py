@@ -29,7 +29,7 @@ class Head(NamedTuple):
 
     Attributes:
         model: Hugging Face's class.
-        pipeline: its purpose, as the model card's tag.
+        pipeline: its purpose, as Hugging Face's tag.
     """
 
     model: str

@@ -10,6 +10,7 @@ from checkpoints.export.arrays import EMBEDDING, Head
 from checkpoints.folder import best_step
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import NEXT_SENTENCE
+from data_utils.tokenizer_files import VOCABULARY_NAME
 from model.huggingface import BertConfig
 from model.tasks import MASKED_WORDS_TITLE, PRETRAINING, TASKS
 from reports.run_files import RunData, read_run_folder
@@ -34,23 +35,16 @@ _SETTINGS: Tuple[Tuple[str, str], ...] = (
 )
 
 
-def model_card(
-    name: str,
-    start: Pretrained,
-    head: Head,
-    config: BertConfig,
-    notes: List[str],
-    with_tokenizer: bool,
-) -> str:
-    """Return the text of the card; ``notes`` are notes on the weights for users."""
+def write_card(folder: Path, name: str, start: Pretrained, head: Head, config: BertConfig, notes: List[str]) -> None:
+    """Write the card into an exported folder; ``notes`` are notes on the weights for users."""
     run = _read_run(start)
-    return fill(
+    card = fill(
         "card.md",
         name=name,
         head=head,
         embeds=head is EMBEDDING,
         task=_title(start) if start.own else "",
-        with_tokenizer=with_tokenizer,
+        with_tokenizer=(folder / VOCABULARY_NAME).is_file(),
         tables={
             "Model": _sizes(config),
             "Training": _training(start, run) if start.own else {},
@@ -58,6 +52,7 @@ def model_card(
         },
         notes=notes,
     )
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def _title(start: Pretrained) -> str:

@@ -1,4 +1,4 @@
-"""Writes the exported folder atomically: weights, ``config.json``, tokenizer and model card."""
+"""Writes the exported folder atomically: weights, ``config.json`` and tokenizer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from tokenizers import AddedToken
 
 from checkpoints.export.arrays import Exported, Head, exported_arrays
-from checkpoints.export.card import model_card
+from checkpoints.export.card import write_card  # room: model_card
 from checkpoints.pretrained.formats import VOCABULARY_DIGEST
 from checkpoints.pretrained.model_folder import CONFIG, PUT_CONFIG, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
@@ -102,8 +102,7 @@ def export(
             copy_cross_encoder(start, temporary)
         for write in more:
             notes += write(temporary, exported.head, start.architecture)
-        card = model_card(output.name, start, exported.head, config, notes, vocabulary is not None)
-        (temporary / "README.md").write_text(card, encoding="utf-8")
+        write_card(temporary, output.name, start, exported.head, config, notes)  # room: model_card
         if output.is_dir():
             output.rmdir()
         os.replace(temporary, output)

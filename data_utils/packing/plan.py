@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple, Union
 
 from data_utils.packing.heuristics import Pack, longest_first
-from data_utils.packing.planners import PLANNERS  # room: planners
+from data_utils.packing.solvers import PLANNERS  # room: planners
 from utilities.errors import UserError
 from utilities.files import write_atomically
 

@@ -11,13 +11,14 @@ Shapes: S tokens of a pack, P packs, L lengths that occur.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
-from scipy.optimize import linprog, nnls
-from scipy.sparse import csc_matrix
 
 from data_utils.packing.heuristics import Pack, longest_first
+
+if TYPE_CHECKING:  # what plans with best fit does not load SciPy
+    from scipy.sparse import csc_matrix
 
 IMPOSSIBLE = -1e300  # value of lengths that must not be used; sums of it remain finite and lowest
 
@@ -86,6 +87,8 @@ def best_packs(values: np.ndarray, max_sequences: int, exact: bool = False) -> B
 
 def _matrix(packs: Sequence[Pack], size: int) -> csc_matrix:
     """Return the number of sequences of length i + 1 in each pack, (S, P)."""
+    from scipy.sparse import csc_matrix
+
     rows = [length - 1 for pack in packs for length in pack]
     columns = np.repeat(np.arange(len(packs)), [len(pack) for pack in packs])
     return csc_matrix((np.ones(len(rows)), (rows, columns)), shape=(size, len(packs)))
@@ -177,6 +180,8 @@ class _Program:
 
     def _restricted(self, present: np.ndarray, demand: np.ndarray) -> Tuple[List[Pack], np.ndarray, np.ndarray]:
         """Solve for the packs known so far; return them, how often each is used (P,), and the duals (L,)."""
+        from scipy.optimize import linprog
+
         lengths = set(present.tolist())
         packs = [pack for pack in self._packs if lengths.issuperset(pack)]
         contents = _matrix(packs, self._size)[present - 1]
@@ -208,14 +213,14 @@ def _take(pack: Pack, times: int, left: List[int], uses: Dict[Pack, int]) -> Non
             left[length - 1] -= number * times
 
 
-def nnlshp(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int]:
+def nnlshp(counts: Sequence[int], max_sequences: int, bound: int) -> Tuple[Dict[Pack, int], int]:
     """Non-negative least squares histogram packing, as published (arXiv 2107.02027).
 
     Find how often to use each completely full pack to come nearest to ``counts``, and round this to whole numbers. Each
     sequence that is left over gets a pack of its own.
 
     Returns:
-        Packs, longest sequence first, and how often each is used.
+        Packs, longest sequence first, with how often each is used; and ``bound``.
     """
     fractions = least_squares(np.array(counts, float), max_sequences)
     uses = {pack: round(times) for pack, times in fractions.items() if round(times)}
@@ -228,11 +233,13 @@ def nnlshp(counts: Sequence[int], max_sequences: int) -> Dict[Pack, int]:
             uses[(length,)] = uses.get((length,), 0) + number
     for length in range(len(counts), 0, -1):
         _remove(length, max(0, -missing[length - 1]), uses)
-    return uses
+    return uses, bound
 
 
 def least_squares(counts: np.ndarray, max_sequences: int) -> Dict[Pack, float]:
     """Return the packs in use, all completely full, and how often each is used, a positive fraction."""
+    from scipy.optimize import nnls
+
     size = counts.size
     weights = np.ones(size)
     weights[:SHORT] = SHORT_WEIGHT
@@ -269,3 +276,6 @@ def _remove(length: int, surplus: int, uses: Dict[Pack, int]) -> None:
         rest = pack[:index] + pack[index + 1 :]
         if rest:
             uses[rest] = uses.get(rest, 0) + number
+
+
+PLANNERS = {"nnlshp": nnlshp, "optimal": optimal}

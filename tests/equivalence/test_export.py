@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
+import json  # room: model_card
 import os
 import shutil
 import subprocess
@@ -38,7 +38,10 @@ from tests.support.hf_models import (
     write_vocabulary,
 )
 from tests.support.pytorch_names import pytorch_arrays
-from tests.support.runs import read_json, write_json
+from tests.support.runs import (
+    read_json,
+    write_json,  # room: model_card
+)
 from tests.support.saved_checkpoints import OPTIONS, save
 from utilities.errors import UserError
 
@@ -129,8 +132,9 @@ def test_config_and_files(published):
         assert file.metadata() == {"format": "pt", "vocab_txt_sha256": digest}
     assert len({path.stat().st_mode for path in folder.iterdir()}) == 1  # that of the user's umask
     assert {path.name for path in folder.iterdir()} == {
-        "config.json", "model.safetensors", "README.md", "vocab.txt", "tokenizer.json", "tokenizer_config.json",
+        "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json",
         "special_tokens_map.json",
+        "README.md",  # room: model_card
     }  # fmt: skip
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.convert_ids_to_tokens(tokenizer("W1 w2")["input_ids"]) == ["[CLS]", "w1", "w2", "[SEP]"]
@@ -163,8 +167,8 @@ def test_classes_are_named_as_the_task_names_them(published):
     assert config.problem_type == "single_label_classification"
 
 
-@pytest.mark.usefixtures("published")
-def test_the_card_says_how_it_was_trained_and_what_was_written(root):
+@pytest.mark.usefixtures("published")  # room: model_card
+def test_the_card_says_how_it_was_trained_and_what_was_written(root):  # room: model_card
     run = root / PRETRAINING
     config = {"dataset_dir": "/home/someone/data/wiki", "max_seq_length": 128, "optimizer_opts": {"name": "LAMB"}}
     config["bert_model_name"] = 5  # somebody edited it
@@ -252,7 +256,7 @@ def test_weights_outside_the_encoder_keep_their_names_or_are_left_out(task, chan
     assert left_out == [f"`{name}` is no weight of BertModel and is left out." for name in more]
 
 
-def test_the_card_names_what_was_trained(tmp_path):
+def test_the_card_names_what_was_trained(tmp_path):  # room: model_card
     save(PRETRAINING, OPTIONS["as published"], tmp_path / "both" / "checkpoints", pieces=PIECES)
     save(PRETRAINING, {"use_next_sentence": False}, tmp_path / "words" / "checkpoints", pieces=PIECES)
     for run, is_both in (("both", True), ("words", False)):

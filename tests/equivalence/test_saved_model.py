@@ -169,7 +169,8 @@ def test_the_command_says_what_it_wrote(
     assert main(arguments) == 0
     line = "`saved_model/1`, for TensorFlow alone: input_ids, attention_mask, token_type_ids → logits."
     assert f"  {line}" in capsys.readouterr().out.splitlines()
-    assert f"- {line}" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8").splitlines()
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")  # room: model_card
+    assert f"- {line}" in card.splitlines()  # room: model_card
     assert (tmp_path / "out" / "saved_model" / "1" / "saved_model.pb").is_file()
     assert set(read_json(tmp_path / "out" / "config.json")["label2id"]) == {"entailment", "neutral", "contradiction"}
 

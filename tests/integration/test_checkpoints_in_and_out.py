@@ -92,6 +92,9 @@ def test_the_export_is_that_of_the_run(root, dataset, exported):
     assert config.vocab_size == pieces <= TEXT_VOCABULARY
     assert (exported / "vocab.txt").read_bytes() == (dataset / "vocab.txt").read_bytes()
     assert read_json(exported / "tokenizer_config.json")["do_lower_case"] is True
+
+
+def test_the_card_has_the_figures_of_the_run(root, dataset, exported):  # room: model_card
     last = metrics(root / "runs" / "first")[-1]
     card = (exported / "README.md").read_text()
     assert f"| mlm_loss, training, update 12 | {last['metrics']['mlm_loss']:.4f} |" in card

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, rel_entr, softmax
 
-from checkpoints.export.__main__ import main as export
+from checkpoints.export.__main__ import main as export  # room: model_card
 from tasks import load
 from tests.support.fine_tuning_runs import BAD, GOOD, PIECES, run_folder, sentence, write_config, write_pieces
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
@@ -256,7 +256,7 @@ def test_another_teacher_cannot_continue_a_run(root: Path, teacher: Path, monkey
         moved.rename(teacher)
 
 
-def test_the_model_card_names_the_teacher(root: Path, teacher: Path) -> None:
+def test_the_model_card_names_the_teacher(root: Path, teacher: Path) -> None:  # room: model_card
     run(student(root, "carded", "right.csv", **small(root, teacher), total_num_train_samples=80))
     export(["--checkpoint", str(root / "runs" / "carded"), "--output", str(root / "carded-model")])
     card = (root / "carded-model" / "README.md").read_text(encoding="utf-8")

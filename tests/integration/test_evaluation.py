@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints.export.hf_folder import export
+from checkpoints.export.hf_folder import export  # room: model_card
 from keras_extensions.listeners.outputs import MetricsFile
 from tests.support.record_samples import VOCABULARY, write_manifest
 from tests.support.runs import (
@@ -176,7 +176,7 @@ def test_a_resume_with_another_folder_for_checkpoints_keeps_the_best_one(
     assert scores(run) == scores(whole) and checkpoints(run) == ["step-00000004"]
 
 
-def test_the_card_of_an_export_has_the_scores_of_its_checkpoint(whole: Path, tmp_path: Path) -> None:
+def test_the_card_of_an_export_has_its_checkpoints_scores(whole: Path, tmp_path: Path) -> None:  # room: model_card
     export(str(whole), tmp_path / "best")
     export(str(whole / "checkpoints" / "step-00000012"), tmp_path / "last")
     best, last = ((tmp_path / name / "README.md").read_text(encoding="utf-8") for name in ("best", "last"))

@@ -67,8 +67,9 @@ def test_files_are_embedded_alike_by_the_run_and_by_its_export(
     root: Path, scored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert export(str(scored), tmp_path / "exported").head.model == "BertModel"
-    card = (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
-    assert "library_name: sentence-transformers" in card and "pipeline_tag: sentence-similarity" in card
+    card = (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")  # room: model_card
+    assert "library_name: sentence-transformers" in card  # room: model_card
+    assert "pipeline_tag: sentence-similarity" in card  # room: model_card
     assert embedding_settings(open_pretrained(str(tmp_path / "exported"), "x")) == ("cls", False, 32)
     assert read_json(tmp_path / "exported" / "1_Pooling" / "config.json") == {
         "word_embedding_dimension": 32, "pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True

@@ -204,8 +204,9 @@ def test_the_export_is_hugging_face_s_token_classifier(
     assert config.architectures == ["BertForTokenClassification"]
     assert config.id2label == {0: "O", 1: "B-LOC", 2: "B-PER", 3: "I-PER"}
     assert config.label2id == {name: number for number, name in config.id2label.items()}
-    card = (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
-    assert "AutoModelForTokenClassification" in card and "pipeline_tag: token-classification" in card
+    card = (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")  # room: model_card
+    assert "AutoModelForTokenClassification" in card  # room: model_card
+    assert "pipeline_tag: token-classification" in card  # room: model_card
     assert set(open_pretrained(str(tmp_path / "exported"), "x").weights) >= {"classifier.weight", "classifier.bias"}
     text = "the clara was in oslo"
     outputs = []

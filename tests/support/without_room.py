@@ -2,7 +2,7 @@
 
 A room is a feature that a BERT can be trained without. ``[tool.rooms]`` in pyproject.toml lists its files and folders,
 and ``"room: NAME"`` for a room that goes with it. A line elsewhere that names it ends in ``# room: NAME``; a line of
-Markdown has ``<!-- room: NAME -->``, and a heading with it stands for its section.
+Markdown has ``<!-- room: NAME -->``, and a heading with it stands for its section. The ``def`` of a test stands for it.
 """
 
 from __future__ import annotations
@@ -48,17 +48,30 @@ def marks(line: str, markdown: bool) -> list[str]:
 
 
 def unmarked(text: str, rooms: list[str], markdown: bool) -> str:
-    """Return a text without the lines that name a room, and without the sections of Markdown whose heading does."""
-    kept, section, fenced = [], 0, False
+    """Return a text without the lines that name a room, the sections of Markdown whose heading does, and such tests."""
+    kept, fenced = [], False
+    deepest = 99  # what stands deeper than this goes, too
     for line in text.splitlines(keepends=True):
         fenced ^= markdown and line.startswith("```")
-        level = 0 if fenced or not markdown else len(line) - len(line.lstrip("#"))
+        depth = depth_of(line, markdown, fenced)
         named = any(name in rooms for name in marks(line, markdown))
-        if level and (not section or level <= section):
-            section = level if named else 0
-        if not named and not section:
-            kept.append(line)
+        if depth <= deepest:
+            deepest = depth if named and opens(line, markdown) else 99
+            if not named:
+                kept.append(line)
     return "".join(kept)
+
+
+def depth_of(line: str, markdown: bool, fenced: bool) -> int:
+    """Return the level of a heading, or the indentation of Python; 98 for what belongs to what is before it."""
+    if markdown:
+        return 98 if fenced or not line.startswith("#") else len(line) - len(line.lstrip("#"))
+    return len(line) - len(line.lstrip()) if line.strip() else 98
+
+
+def opens(line: str, markdown: bool) -> bool:
+    """Return whether a marked line stands for what follows it."""
+    return line.startswith("#" if markdown else "def ")
 
 
 def take_out(names: list[str], root: Path, copy: Path) -> None:
@@ -77,7 +90,7 @@ def take_out(names: list[str], root: Path, copy: Path) -> None:
                 target.write_text(unmarked(content.decode(), names, file.suffix == ".md"), "utf-8")
     table = (copy / "pyproject.toml").read_text("utf-8")
     for name in names:
-        table = re.sub(rf"^{name} = \[.*?\]\n", "", table, flags=re.DOTALL | re.MULTILINE)
+        table = re.sub(rf'^{name} = \[.*?\]\n|"room: {name}", *', "", table, flags=re.DOTALL | re.MULTILINE)
     (copy / "pyproject.toml").write_text(table, "utf-8")
 
 

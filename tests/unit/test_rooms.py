@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,11 @@ def test_marks_name_rooms() -> None:
     assert [mark for mark in marked if mark.split(": ")[1] not in [*ROOMS, "NAME"]] == []
 
 
+def test_only_tests_are_marked_as_a_whole() -> None:
+    whole = [file for file, text in TEXTS.items() if re.search(r"^def .*# room: \w+$", text, re.MULTILINE)]
+    assert [file for file in whole if not file.is_relative_to(ROOT / "tests")] == []
+
+
 def test_a_marked_line_and_a_marked_section_go() -> None:
     mark = "<!-- room: attic -->"
     text = f"# A\nb {mark}\nc\n## D {mark}\n```\n# e\n```\n### F\n## G\n| h <!-- room: hall --> |\n"
@@ -74,6 +80,8 @@ def test_a_marked_line_and_a_marked_section_go() -> None:
     assert unmarked("a\nb,  # room: attic\n# room: attic and others\n", ["attic"], markdown=False).split("\n") == [
         "a", "# room: attic and others", ""
     ]  # fmt: skip
+    test = "def f():  # room: attic\n    a\n\n    b\ndef g():\n    c  # room: attic\n    d\n"
+    assert unmarked(test, ["attic"], markdown=False) == "def g():\n    d\n"
 
 
 def test_a_room_goes_with_what_stands_in_it(tmp_path: Path) -> None:
@@ -90,4 +98,5 @@ def test_a_room_goes_with_what_stands_in_it(tmp_path: Path) -> None:
     assert (tmp_path / "copy" / "hall.py").read_text() == "import sys\n"
     assert read_rooms(tmp_path / "copy") == {"hall": ["hall.py"]}
     take_out(["box"], tree, tmp_path / "other")
+    assert read_rooms(tmp_path / "other") == {"attic": ["attic"], "hall": ["hall.py"]}
     assert (tmp_path / "other" / "hall.py").read_text() == "import attic  # room: attic\nimport sys\n"
