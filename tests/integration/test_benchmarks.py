@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pytest
 
 from benchmarks import prediction, speed
 from benchmarks.measuring import Measured, alternate
@@ -54,15 +53,3 @@ def test_all_competitors_predict_the_same_words() -> None:
         np.testing.assert_array_equal(
             theirs["labels"][row, data["masked_lm_positions"][row]], data["masked_lm_ids"][row]
         )
-
-
-@pytest.mark.long
-def test_a_small_run_from_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--sizes", "tiny", "--competitors", OURS, "--rounds", "1", "--steps", "2", "--warm-up", "2"]
-    assert speed.main(arguments) == 0
-    printed, progress = capsys.readouterr()
-    rows = re.findall(r"^\| \*\*this project\*\*.*\| +([\d.,]+) \|$", printed, re.M)
-    samples_per_second, memory, first_step = (float(value.replace(",", "")) for value in rows)
-    assert samples_per_second > 0 and memory > 200 and first_step > 0
-    assert "| TensorFlow, bfloat16" in printed and "precision auto: stock TensorFlow" in printed
-    assert "round 1 of 1, ours, pretraining, tiny: samples_per_second" in progress

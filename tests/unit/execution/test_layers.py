@@ -121,18 +121,6 @@ def test_dropout_masks_depend_only_on_seed_and_layer():
         assert abs((one == other).mean() - 0.5) < 0.01
 
 
-def test_compiled_dropout_masks_are_equal():
-    scope = DropoutSeeds()
-    layer = Dropout(0.3, scope)
-
-    def call(seed):
-        with scope.using(seed):
-            return layer(tf.ones(1001), training=True)
-
-    seed = tf.constant([7, 8])
-    np.testing.assert_array_equal(tf.function(call)(seed), tf.function(call, jit_compile=True)(seed))
-
-
 def test_dropout_is_off_outside_training():
     layer = Dropout(0.5, DropoutSeeds())
     np.testing.assert_array_equal(layer(tf.ones(100)), np.ones(100))
