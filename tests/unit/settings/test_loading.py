@@ -70,6 +70,13 @@ def test_extends_merges_objects_and_replaces_the_rest(tmp_path: Path) -> None:
     assert set(origins) == set(leaves())
 
 
+def test_a_base_of_two_files_is_no_circle(tmp_path: Path) -> None:
+    write(tmp_path, TINY)
+    sides = [str(write(tmp_path, {"extends": "run.json", key: 7}, f"{key}.json")) for key in ("seed", "keep_last")]
+    config = load_config("pretraining", ["--config", *sides]).config
+    assert (config.seed, config.keep_last) == (7, 7)
+
+
 def test_circular_extends_is_refused(tmp_path: Path) -> None:
     write(tmp_path, {"extends": "b.json"}, "a.json")
     write(tmp_path, {"extends": "c.json"}, "b.json")
