@@ -32,7 +32,7 @@ KINDS = (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normali
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("text") / "mine.txt"
-    write_demo_corpus(path, words=20_000, packages=())
+    write_demo_corpus(path, words=40_000, packages=())
     return path
 
 
