@@ -105,7 +105,7 @@ def dividing_factor(config: TrainingConfig, vocab_size: int) -> int:
 
 
 def run_options(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the fields of the architecture that the config alone decides."""
+    """Return the fields of the architecture that are the config's, as far as it sets them."""
     options = {leaf.annotation(OfModel): value_at(config, leaf.path) for leaf in leaves().values()}
     given = {field.name: value for field, value in options.items() if field is not None and value is not None}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}

@@ -10,7 +10,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from checkpoints.pretrained.pretrained import Pretrained
-from checkpoints.pretrained.weights import TRANSFORM, WORD_BIAS
 from data_utils.classification.features import text_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import (
@@ -212,12 +211,9 @@ class MaskedPieces:
 
 def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None, precision: str = FLOAT32) -> MaskedWords:
     """Return the model of a checkpoint, which must have a masked-LM head and a vocabulary."""
-    transform = [f"{TRANSFORM}.{name}" for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")]
-    missing = {WORD_BIAS, *([] if start.own else transform)} - {*start.weights, *start.neutral_weights}
+    missing = start.missing_of_masked_lm()
     if missing:
-        raise UserError(
-            f"{start.key}: {start.origin} has no masked-LM head ({min(missing)} is missing); {MASKED_LM_FIX}"
-        )
+        raise UserError(f"{start.key}: {start.origin} has no masked-LM head ({missing[0]} is missing); {MASKED_LM_FIX}")
     fields = {"max_seq_length": SHORTEST_SAMPLE, "max_predictions_per_seq": 1, "use_next_sentence": False}
     config = prediction_config(precision, vocab_file=vocab_file, **fields)
     architecture = resolved_architecture(config, start)

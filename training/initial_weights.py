@@ -123,14 +123,11 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
 
 def with_embedding_of_weights(config: TrainingConfig, start: Optional[InitialWeights]) -> TrainingConfig:
     """Return the config of an embedding with the pooling and scaling of the weights, unless it sets them."""
-    if isinstance(start, SavedState):
-        trained = start.embedding
-    else:
-        known = embedding_settings(start) if isinstance(start, Pretrained) else None
-        trained = (known or EmbeddingSettings())._asdict()
-    given = config.embedding
-    values = {name: trained.get(name) for name in OF_EMBEDDING if getattr(given, name) is None}
-    if any(values.values()) and start is not None:
+    known = embedding_settings(start) if isinstance(start, Pretrained) else None
+    stated = start.embedding if isinstance(start, SavedState) else known._asdict() if known else {}
+    given, usual = config.embedding, EmbeddingSettings()._asdict()
+    values = {name: stated.get(name, usual[name]) for name in OF_EMBEDDING if getattr(given, name) is None}
+    if values and stated and start is not None:
         logger.info("embeddings as those of %s: %s", start.origin, ", ".join(f"{k} {v}" for k, v in values.items()))
     return config.model_copy(update={"embedding": given.model_copy(update=values)})
 
@@ -203,7 +200,9 @@ def resumed_architecture(config: TrainingConfig, saved: SavedState) -> Architect
     """Return the architecture of a resumed run; options of its computation come from the config."""
     trained = Architecture(**saved.architecture)
     factor = dividing_factor(config, trained.vocab_size)
-    return _said(dataclasses.replace(trained, embedding_serialization_factor=factor, **run_options(config)), config)
+    return _with_factor_logged(
+        dataclasses.replace(trained, embedding_serialization_factor=factor, **run_options(config)), config
+    )
 
 
 def resolved_architecture(
@@ -222,13 +221,13 @@ def resolved_architecture(
     if missing:
         assert start is not None, "the rules require bert_config if no weights are named"
         raise UserError(f"{start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")
-    architecture = _said(decided_architecture(config, stated, activation), config)
+    architecture = _with_factor_logged(decided_architecture(config, stated, activation), config)
     if start is not None:
         _check_sizes(config, architecture, start)
     return architecture
 
 
-def _said(architecture: Architecture, config: TrainingConfig) -> Architecture:
+def _with_factor_logged(architecture: Architecture, config: TrainingConfig) -> Architecture:
     factor = config.embedding_serialization_factor
     if architecture.embedding_serialization_factor != factor:
         logger.info("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)

@@ -13,7 +13,9 @@ from checkpoints.pretrained.model_folder import count_word_pieces
 from checkpoints.pretrained.weights import (
     POSITION_TABLE,
     SPAN_HEAD,
+    TRANSFORM,
     VOCABULARY_SIZED,
+    WORD_BIAS,
     WORD_TABLE,
     Weight,
     Weights,
@@ -123,6 +125,12 @@ class Pretrained:
             task = TASKS.get(self.settings.get("task", ""))
             return [task.hugging_face] if task else []
         return named_classes(self.settings.get("architectures"))
+
+    def missing_of_masked_lm(self) -> List[str]:
+        """Return the weights of a masked-LM head that are missing; models of this project may have no transform."""
+        transform = ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")
+        names = [WORD_BIAS, *([] if self.own else [f"{TRANSFORM}.{name}" for name in transform])]
+        return sorted({*names} - {*self.weights, *self.neutral_weights})
 
     def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.

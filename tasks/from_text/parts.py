@@ -52,9 +52,8 @@ def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int)
 def has_masked_lm_head(weights: str) -> bool:
     """Return whether released weights have a masked-LM head, which those of sentence encoders have not."""
     from checkpoints.pretrained.opening import open_pretrained
-    from checkpoints.pretrained.weights import WORD_BIAS
 
-    return WORD_BIAS in open_pretrained(weights, "--start-from").weights
+    return not open_pretrained(weights, "--start-from").missing_of_masked_lm()
 
 
 def check_parts(trainings: Sequence[Part], recipe: Recipe, given: Mapping[str, Any]) -> None:

@@ -333,7 +333,10 @@ def test_a_new_masked_lm_head_takes_a_higher_rate(has_head: bool, rate: float, t
     assert config.optimizer_opts.learning_rate.warmup_frac == 0.06
 
 
-@pytest.mark.parametrize("head", [[], ["cls.predictions.bias", "cls.predictions.transform.dense.bias"]])
+TRANSFORM = [f"transform.{name}" for name in ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")]
+
+
+@pytest.mark.parametrize("head", [[], [f"cls.predictions.{name}" for name in ("bias", *TRANSFORM)]])
 def test_weights_of_a_sentence_encoder_have_no_masked_lm_head(head: list[str], tmp_path: Path) -> None:
     names = ["bert.embeddings.word_embeddings.weight", *head]
     save_file({name: np.zeros((30, 8), np.float32) for name in names}, tmp_path / "model.safetensors")
