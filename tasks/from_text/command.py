@@ -26,13 +26,14 @@ from model.tasks import TASKS
 from settings.flags import parse_flags
 from settings.loading import check_values
 from tasks import task_class
-from tasks.from_text.choice import LENGTHS, Choice, Recipe, choose
+from tasks.from_text.choice import LENGTHS, choose
 from tasks.from_text.facts import MachineFacts, TextFacts, look_at_machine, look_at_text
 from tasks.from_text.folder import UPDATES, Folder
 from tasks.from_text.judgement import judge
 from tasks.from_text.pace import Pace, measure
 from tasks.from_text.parts import check_parts, has_masked_lm_head
 from tasks.from_text.purpose import LANGUAGE, Purpose
+from tasks.from_text.recipe import Choice, Recipe
 from tasks.from_text.search import OF_PAIRS, SEARCH  # room: search
 from tasks.from_text.steps import is_prepared, train_part
 from utilities.commands import flags_of, make_parser, run_main

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from reports.run_files import is_number
-from tasks.from_text.choice import Choice, Recipe
 from tasks.from_text.facts import Measured
+from tasks.from_text.recipe import Choice, Recipe
 from utilities import text_folder
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_json_lines, read_json_object, write_atomically

@@ -17,9 +17,9 @@ from reports.from_text_page import filled, write_from_text_page
 from reports.page import final_value, steady_throughput
 from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
-from tasks.from_text.choice import Recipe
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
+from tasks.from_text.recipe import Recipe
 from tasks.from_text.table import FITTED_PASSES, FITTED_UNITS, expected_bits
 from utilities.commands import start_command
 from utilities.errors import UserError

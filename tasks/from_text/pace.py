@@ -17,10 +17,10 @@ from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.word_vectors import TOKENS
 from reports.run_files import read_run_folder
 from tasks import train
-from tasks.from_text.choice import TOKENS_PER_UPDATE, Recipe
 from tasks.from_text.facts import MachineFacts, Measured
 from tasks.from_text.folder import UPDATES, Folder, damage_in
 from tasks.from_text.parts import Part, write_config
+from tasks.from_text.recipe import TOKENS_PER_UPDATE, Recipe
 from utilities.errors import UserError
 
 if TYPE_CHECKING:  # imports TensorFlow

@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 from data_utils.tokenizer import read_vocabulary
 from model.tasks import PRETRAINING
 from settings.loading import resolve
-from tasks.from_text.choice import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
 from tasks.from_text.folder import Folder
+from tasks.from_text.recipe import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
 from utilities.files import PROJECT, write_atomically
 
 CONFIGS = PROJECT / "configs" / "pretraining"

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from model.tasks import PRETRAINING
-from tasks.from_text.choice import Recipe
 from tasks.from_text.facts import TextFacts
 from tasks.from_text.folder import Folder
 from tasks.from_text.judgement import commands, read_result
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, parts
+from tasks.from_text.recipe import Recipe
 from tasks.from_text.steps import Prepared, export_model, prepare
 
 

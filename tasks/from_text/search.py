@@ -19,12 +19,12 @@ from data_utils.text.held_out import choose_held_out, select, split_documents
 from model.tasks import SENTENCE_EMBEDDING
 from reports.run_files import RunData, read_run_folder
 from tasks import train
-from tasks.from_text.choice import REAL_TOKENS, TOKENS_PER_UPDATE, Choice, Recipe, most_passes
 from tasks.from_text.facts import TextFacts
 from tasks.from_text.folder import Folder
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, merged, write_config
 from tasks.from_text.purpose import Purpose
+from tasks.from_text.recipe import REAL_TOKENS, TOKENS_PER_UPDATE, Choice, Recipe, most_passes
 from tasks.from_text.steps import Prepared, export_model, prepare
 from utilities.commands import start_command
 from utilities.errors import UserError

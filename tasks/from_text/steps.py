@@ -13,10 +13,10 @@ from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.__main__ import prepare as prepare_rows
 from model.tasks import TASKS
 from tasks import train
-from tasks.from_text.choice import Recipe
 from tasks.from_text.folder import MODEL, RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, predictions, write_config
+from tasks.from_text.recipe import Recipe
 from utilities.commands import shortened, start_command
 from utilities.errors import Stopped
 from utilities.files import read_json_object

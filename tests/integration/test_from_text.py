@@ -21,7 +21,7 @@ from transformers import BertTokenizerFast
 
 from data_utils.demo_corpus import write_demo_corpus
 from keras_extensions.backend import tf
-from tasks.from_text.choice import MOST_PASSES, REAL_TOKENS, TOKENS_PER_UPDATE
+from tasks.from_text.recipe import MOST_PASSES, REAL_TOKENS, TOKENS_PER_UPDATE
 from tests import ROOT
 from tests.support.html_pages import Page
 from tests.support.pytorch_fillings import pytorch_fillings

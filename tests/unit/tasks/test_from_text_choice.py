@@ -13,24 +13,19 @@ import pytest
 from safetensors.numpy import save_file
 
 from settings.loading import load_config
-from tasks.from_text.choice import (
-    FEWEST_DOCUMENTS,
-    FEWEST_PASSES,
-    FEWEST_UPDATES,
-    LARGER_MODEL_PASSES,
-    LONG_TEXT,
-    MOST_PASSES,
-    REAL_TOKENS,
-    TOKENS_PER_UPDATE,
-    Recipe,
-    choose,
-    start_seconds,
-    text_tokens,
-)
+from tasks.from_text.choice import FEWEST_DOCUMENTS, FEWEST_PASSES, LONG_TEXT, choose, text_tokens
 from tasks.from_text.facts import MachineFacts, TextFacts
 from tasks.from_text.folder import Folder
 from tasks.from_text.judgement import FORECAST, forecasts
 from tasks.from_text.parts import has_masked_lm_head, parts, write_config
+from tasks.from_text.recipe import (
+    FEWEST_UPDATES,
+    LARGER_MODEL_PASSES,
+    MOST_PASSES,
+    REAL_TOKENS,
+    TOKENS_PER_UPDATE,
+    Recipe,
+)
 from tasks.from_text.table import ROWS, expected_bits, interpolated, updates_in
 from utilities.errors import UserError
 
@@ -275,7 +270,7 @@ def test_of_a_text_that_is_too_long_for_the_time_a_part_is_prepared(megabytes: f
 def test_the_plan_is_as_long_as_the_time(text: TextFacts, machine: MachineFacts) -> None:
     for hours in BUDGETS[2:]:
         recipe = choose(text, machine, hours)
-        planned = recipe.preparation + recipe.training + start_seconds(machine)
+        planned = recipe.preparation + recipe.training + machine.start_seconds
         assert planned < 1.015 * hours * 3600
         assert recipe.is_limited_by_text or planned > 0.985 * hours * 3600
 

@@ -15,8 +15,9 @@ from transformers import BertTokenizerFast
 
 from data_utils.text.__main__ import main as prepare
 from data_utils.text.held_out import describe_held_out
-from tasks.from_text.choice import Recipe, choose
+from tasks.from_text.choice import choose
 from tasks.from_text.judgement import _bits_per_byte, _expected, _unknown_share, forecasts
+from tasks.from_text.recipe import Recipe
 from tests import ROOT
 from tests.support.real_data import real_data
 from tests.unit.tasks.test_from_text_choice import SHORT, TRAININGS, ZEN4
