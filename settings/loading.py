@@ -29,7 +29,7 @@ from settings.problems import (
     show,
     with_origin,
 )
-from settings.rules import broken_rules
+from settings.rules import RULES
 from settings.schema import TrainingConfig, leaves
 from utilities.errors import UserError
 
@@ -122,9 +122,9 @@ def resolve(
     config, changed, notes = derive(config, task, tree.origins, name)
     origins = {name: tree.origins.get(name, DEFAULT) for name in leaves()}
     origins.update(dict.fromkeys([*from_data, *changed], DERIVED))
-    problems = [describe_rule(problem, config, origins) for problem in broken_rules(config, task)]
-    if problems:
-        raise ConfigError(problems)
+    broken = [problem for rule in RULES for problem in rule(config, task)]
+    if broken:
+        raise ConfigError([describe_rule(problem, config, origins) for problem in broken])
     return LoadedConfig(config, task, origins, misplaced + replaced + notes)
 
 
@@ -192,15 +192,16 @@ def expand_paths(values: Dict[str, Any], origins: Dict[str, str]) -> List[str]:
     for leaf in leaves().values():
         if leaf.kind.name != "path":
             continue
-        value = value_at(values, leaf.path)
+        value = value_at(values, leaf.name)
         if not isinstance(value, str) or (leaf.name == "dataset_dir" and values.get("generated_dataset") is True):
             continue
         problem = _path_problem(leaf, value, origins)
         if problem:
             problems.append(problem)
         else:
-            section = value_at(values, leaf.path[:-1])
-            section[leaf.path[-1]] = _expand(value)
+            *sections, key = leaf.path
+            section = value_at(values, ".".join(sections)) if sections else values
+            section[key] = _expand(value)
     return problems
 
 

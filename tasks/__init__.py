@@ -160,11 +160,12 @@ def prediction_config(precision: str = "float32", **settings: Any) -> TrainingCo
 def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> RestoredTask:
     """Return a task and its model with a checkpoint's weights; the config is from :func:`prediction_config`."""
     with waiting("reading the model"):
+        from execution.select import select_platform
         from training.initial_weights import refuse_random_weights, resolved_architecture
-        from training.machine import configured_platform
+        from training.machine import execution_options
 
         task = task_class(name)(config, resolved_architecture(config, start), start)
-        platform = configured_platform(config)
+        platform = select_platform(execution_options(config))
         built = task.build(platform, lambda source: start.set_initial_weights(source, task.head_rows))
     refuse_random_weights(start, allowed=False)
     return RestoredTask(task, built, platform)

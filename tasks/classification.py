@@ -90,7 +90,7 @@ class Classification(FineTuning):
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
-        self.benchmark = select_benchmark(config, start)
+        self.benchmark = select_benchmark(config.glue_task, config.classification_data, start)
         is_known = config.glue_task is not None or config.classification_data is not None
         self.text_counts = (1 + self.benchmark.is_pair,) if is_known else (1, 2)
         count = f"{' or '.join(map(str, self.text_counts))} text{'s' * (self.text_counts[-1] > 1)}"
@@ -160,7 +160,7 @@ class Classification(FineTuning):
     @staticmethod
     def metrics(config: TrainingConfig) -> Sequence[str]:
         """Return the benchmark's scores on each of its validation sets."""
-        benchmark = select_benchmark(config, None)
+        benchmark = select_benchmark(config.glue_task, config.classification_data)
         return [score_name(metric, split) for split in benchmark.validation for metric in benchmark.metrics]
 
     def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
@@ -310,11 +310,13 @@ class Classification(FineTuning):
         }
 
 
-def select_benchmark(config: TrainingConfig, start: Optional[InitialWeights]) -> BenchmarkTask:
+def select_benchmark(
+    glue_task: Optional[str], own: Optional[ClassificationData], start: Optional[InitialWeights] = None
+) -> BenchmarkTask:
     """Return the benchmark task, or that of own files; if neither is known, one with the classes of the model."""
-    if config.glue_task is not None:
-        return TASKS[config.glue_task]
-    own = config.classification_data or ClassificationData()
+    if glue_task is not None:
+        return TASKS[glue_task]
+    own = own or ClassificationData()
     if own.classes is None and not own.regression:
         classes, separator = ["0", "1"], own.label_separator  # of random data
         if isinstance(start, Pretrained) and CLASSIFIER in start.weights:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING
-from settings.data_sections import USUAL_SEPARATOR, ClassificationData, Embedding, OwnFiles
-from settings.derived import own_files
+from settings.data_sections import USUAL_SEPARATOR, ClassificationData, Embedding, UserFiles
 from settings.schema import TrainingConfig
 from utilities.errors import UserError
 from utilities.tables import check_columns, check_flags, distinct_values, has_lists
@@ -24,11 +23,12 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
 
     The result has values by dotted name, for :func:`settings.loading.resolve`.
     """
-    section, own = own_files(config, task)
+    section, own = config.user_files(task)
     if task not in (CLASSIFICATION, SENTENCE_EMBEDDING) or own is None:
         return {}
-    for field, columns in _columns(config, own).items():
-        path = _path(config, own, field)
+    folder = None if config.generated_dataset else config.dataset_dir or ""
+    for field, columns in _columns(own, config.splits).items():
+        path = _path(folder, getattr(own, field))
         if path is not None:
             try:
                 check_columns(path, columns)
@@ -38,7 +38,7 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
                 raise UserError(f"{error} ({flags})") from error
     if not isinstance(own, ClassificationData) or own.regression:
         return {}
-    path, separator, classes = _path(config, own, "train_file"), own.label_separator, own.classes
+    path, separator, classes = _path(folder, own.train_file), own.label_separator, own.classes
     if isinstance(own.label, list):
         if path is not None:
             check_flags(path, own.label)
@@ -51,17 +51,17 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
     return {f"classification_data.{key}": value for key, value in found.items() if value != getattr(own, key)}
 
 
-def _columns(config: TrainingConfig, own: OwnFiles) -> Dict[str, List[str]]:
+def _columns(own: UserFiles, splits: Sequence[str]) -> Dict[str, List[str]]:
     """Return the columns that the run reads from each of the user's files."""
     assert isinstance(own, (ClassificationData, Embedding))
     labels = [own.label] if isinstance(own.label, str) else own.label or []
     scored = "train_file" if own.validation_file is None else "validation_file"
-    read = (("train_file", config.do_training), (scored, config.do_validation))
-    columns = {field: [*own.text, *labels] for field, is_read in read if is_read}
-    return {**columns, "test_file": own.text} if config.do_test else columns
+    fields = {"train": "train_file", "validation": scored}
+    columns = {field: [*own.text, *labels] for split, field in fields.items() if split in splits}
+    return {**columns, "test_file": own.text} if "test" in splits else columns
 
 
-def _path(config: TrainingConfig, own: OwnFiles, field: str) -> Optional[Path]:
-    """Return the path of one of the user's files; None if it does not exist, or random data is used."""
-    path = os.path.join(config.dataset_dir or "", getattr(own, field) or "")
-    return Path(path) if os.path.isfile(path) and not config.generated_dataset else None
+def _path(folder: Optional[str], file: Optional[str]) -> Optional[Path]:
+    """Return the path of one of the user's files; None if it does not exist, or there is no folder."""
+    path = Path(folder or "", file or "")
+    return path if folder is not None and os.path.isfile(path) else None

@@ -11,7 +11,6 @@ from data_utils.records.pipeline import raise_data_errors, training_dataset
 from keras_extensions.listeners.reporting import Listener, Period, Reporting
 from keras_extensions.listeners.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
 from model.blocks import hidden_matrices
-from settings.derived import betas, is_packed
 from training.checkpointing import Saver, rewind
 from training.chief import shared_position
 from training.continuing import adopt_state
@@ -102,12 +101,12 @@ class TrainingLoop:
         """Compile the model, and return the state that training changes."""
         context, plan, (model, blocks, _) = self._context, self._data.plan, self._built
         config, platform = context.config, context.platform
-        if is_packed(config):
-            factor = plan.packing_factor
-            logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, *betas(config, factor))
-        settings = optimizer_settings(config, plan.updates, plan.packing_factor, hidden_matrices(blocks))
+        factor = plan.packing_factor
+        settings = optimizer_settings(config, plan.updates, factor, hidden_matrices(blocks))
+        if config.packing.is_on:
+            logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, settings.beta_1, settings.beta_2)
         optimizer = self._optimizer = platform.optimizer(settings)
-        update = update_settings(config, context.processes)
+        update = update_settings(config.global_batch, config.optimizer_opts, context.processes)
         platform.compile(model, optimizer, context.task.objective, update, plan.updates_per_period)
         state, others, parts = platform.state(optimizer), platform.other_state(), platform.parts(optimizer)
         return TrainingState(blocks, state, model.trainable_variables, others, parts)
@@ -178,7 +177,7 @@ class TrainingLoop:
             listeners=[*of_rooms, self._memory, corrupt_records, *context.listeners, OverflowCounter(), divergence],
             first_step=position.step,
             started=context.started if is_first else None,
-            packs_per_step=config.samples_per_update if is_packed(config) else None,
+            packs_per_step=config.samples_per_update if config.packing.is_on else None,
             seconds_before=position.seconds,
             first_period="with compilation" if is_first else "counted from the rewind",
         )

@@ -14,7 +14,6 @@ from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.own import own_task
 from data_utils.classification.tasks import BenchmarkTask
 from settings.data_sections import ClassificationData
-from settings.schema import TrainingConfig
 from tasks.classification import select_benchmark
 from tasks.saved_classifier import class_rows
 from tasks.token_classification import label_names, tag_rows
@@ -131,7 +130,7 @@ def test_unnamed_outputs_have_the_order_of_the_task(settings: dict[str, Any], ca
 )
 def test_without_a_task_the_model_names_the_classes(settings: dict[str, Any], outputs: int, names: list[str]) -> None:
     model = start(settings, outputs=outputs)
-    benchmark = select_benchmark(TrainingConfig.model_validate({}), model)
+    benchmark = select_benchmark(None, None, model)
     assert [label.name for label in benchmark.labels] == names and benchmark.is_regression == (not names)
     assert class_rows(model, benchmark, trains=False) == (list(range(outputs)) if names else None)
 
@@ -177,7 +176,7 @@ REFUSED = [
 def test_a_model_that_does_not_answer_the_task_is_refused(
     model: Pretrained, task: BenchmarkTask | None, message: str
 ) -> None:
-    benchmark = task or select_benchmark(TrainingConfig.model_validate({}), model)
+    benchmark = task or select_benchmark(None, None, model)
     with pytest.raises(UserError, match=f"somewhere.*{message}"):
         class_rows(model, benchmark, trains=False)
 
