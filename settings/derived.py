@@ -24,6 +24,8 @@ from settings.sections import LearningRate, OptimizerOptions
 # Classes of each benchmark task: 1 for a regression, 2 for all others.
 _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
+Stages = Sequence[Sequence[str]]  # of blocks
+
 STAGES = "ipu_config.pipeline_stages"
 DEVICES = "ipu_config.pipeline_device_mapping"
 PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
@@ -50,7 +52,7 @@ def derive(
     notes += _overruled_options(config, origins)
     notes += _alike_classes(config.classification_data.classes or [] if config.classification_data else [])
     notes += published_notes(config.optimizer_opts, on_ipus)
-    derived.update(_pipeline(config, task, origins))
+    derived.update(_pipeline(config, task, known, origins))
     if task == PRETRAINING and packing.max_sequences_per_pack and packing.max_predictions_per_pack is None:
         # The number of masked tokens is rounded in each sequence (arXiv 2107.02027, section 3.2).
         made = manifest_count(config.data_folder, "settings", "max_predictions_per_pack")
@@ -109,12 +111,13 @@ def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> List[
     return [f"{described[option]} has no effect: {described[other]}" for option, other in overruled]
 
 
-def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dict[str, Any]:
+def _pipeline(
+    config: TrainingConfig, task: str, sizes: Optional[Architecture], origins: Dict[str, str]
+) -> Dict[str, Any]:
     """Return the stages and their IPUs where they are unset, are another model's, or have a pooler for nothing."""
     derived: Dict[str, Any] = {}
     stages, source = config.ipu_config.pipeline_stages, config.weights_key
-    sizes = known_architecture(config, task)
-    if stages is not None and sizes is not None and source is not None and not fits_stages(config, sizes):
+    if stages is not None and sizes is not None and source is not None and not fits_stages(stages, sizes):
         theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
         foreign = theirs and origins[source] != origins[STAGES]
         if foreign and not runs_on_ipus(config) and (config.execution.pipeline_devices or 1) == 1:
@@ -134,13 +137,12 @@ def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dic
     return derived
 
 
-def fits_stages(config: TrainingConfig, architecture: Architecture) -> bool:
-    """Return whether ``pipeline_stages``, if given, have as many encoder layers as the model."""
-    stages = config.ipu_config.pipeline_stages
+def fits_stages(stages: Optional[Stages], architecture: Architecture) -> bool:
+    """Return whether stages, if they are given, have as many encoder layers as the model."""
     return stages is None or sum(stage.count(HID) for stage in stages) == architecture.num_hidden_layers
 
 
-def head_layout(stages: Sequence[Sequence[str]]) -> List[str]:
+def head_layout(stages: Stages) -> List[str]:
     """Return the blocks after the encoder layers."""
     return [block for stage in stages for block in stage if block not in (EMB, HID)]
 

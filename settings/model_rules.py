@@ -67,7 +67,7 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         hint = f"did you mean {guess}?" if guess else f"use the blocks {', '.join(BLOCK_NAMES)}"
         yield SettingError([STAGES], f"stage {number} has an unknown block {show(block)}", hint)
     layers = blocks.count(HID)
-    if sizes is not None and not fits_stages(config, sizes):
+    if sizes is not None and not fits_stages(given or None, sizes):
         depth = "bert_config.num_hidden_layers"
         yield SettingError(
             [STAGES, depth if own else str(config.weights_key)],

@@ -36,7 +36,7 @@ from settings.architecture import (
     run_options,
 )
 from settings.data_sections import Embedding
-from settings.derived import fits_stages
+from settings.derived import Stages, fits_stages
 from settings.schema import TrainingConfig
 from settings.sections import FIXED_SIZES
 from utilities.errors import UserError
@@ -190,13 +190,13 @@ def _check_sizes(architecture: Architecture, start: Pretrained, max_seq_length: 
             )  # fmt: skip
 
 
-def check_stages(config: TrainingConfig, architecture: Architecture, platform: Platform) -> None:
+def check_stages(stages: Optional[Stages], architecture: Architecture, platform: Platform) -> None:
     """Check that the stages are those of the model, whose size may be known only from its weights.
 
     On one device stages do not matter, and :func:`training.building.build_model` makes one of them.
     """
     layers = architecture.num_hidden_layers
-    if fits_stages(config, architecture):
+    if fits_stages(stages, architecture):
         return
     if platform.name != "software" or platform.pipelined:
         raise UserError(

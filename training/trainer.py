@@ -213,7 +213,7 @@ def starting_weights(
         config = config.model_copy(update={"embedding": embedding_of_weights(config.embedding, start)})
     architecture = resolved_architecture(config, start, platform.activation)
     check_same_precision(position, platform.precision)
-    check_stages(config, architecture, platform)
+    check_stages(config.ipu_config.pipeline_stages, architecture, platform)
     for check in CHECKS:
         check(config, architecture)
     return start, dataclasses.replace(loaded, config=with_sizes(config, architecture)), architecture

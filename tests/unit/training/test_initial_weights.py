@@ -55,13 +55,13 @@ def test_stages_on_several_devices_must_fit_the_loaded_weights(tmp_path):
     path = write(tmp_path, {**FINE_TUNING, "bert_model_name": "someone/some-bert"})
     stages = ["--ipu-config.pipeline-stages", "emb", "hid", "hid", "qa_head"]
     batch = ["--global-batch.grad-acc-steps-per-replica", "8"]
-    config = load_config("squad", ["--config", str(path), *stages, *batch]).config
+    given = load_config("squad", ["--config", str(path), *stages, *batch]).config.ipu_config.pipeline_stages
     three = Architecture(num_hidden_layers=3)
     for name, pipelined in (("graphcore", False), ("software", True)):
         with pytest.raises(UserError, match=r"pipeline_stages .* 3 encoder layers"):
-            check_stages(config, three, SimpleNamespace(name=name, pipelined=pipelined))
-    check_stages(config, three, SimpleNamespace(name="software", pipelined=False))
-    check_stages(config, Architecture(num_hidden_layers=2), SimpleNamespace(name="graphcore"))
+            check_stages(given, three, SimpleNamespace(name=name, pipelined=pipelined))
+    check_stages(given, three, SimpleNamespace(name="software", pipelined=False))
+    check_stages(given, Architecture(num_hidden_layers=2), SimpleNamespace(name="graphcore"))
 
 
 def test_options_of_the_config_take_precedence(tmp_path):
