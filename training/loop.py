@@ -14,11 +14,11 @@ from model.blocks import hidden_matrices
 from training.checkpointing import Saver, rewind
 from training.chief import shared_position
 from training.continuing import adopt_state
-from training.course import TrainingCourse
 from training.evaluation import EvaluateWhileTraining
 from training.initial_weights import InitialWeights
 from training.machine import optimizer_settings, update_settings
 from training.monitoring import CorruptRecords
+from training.progress import TrainingProgress
 from training.resume import Position
 from training.rooms import LISTENERS
 from training.run_context import RunContext, TrainingData
@@ -141,7 +141,7 @@ class TrainingLoop:
                 return
         if position.step == plan.updates:  # an interruption left nothing else to do
             return
-        course = TrainingCourse(
+        progress = TrainingProgress(
             plan,
             position.step,
             self._optimizer,
@@ -152,11 +152,11 @@ class TrainingLoop:
             context.processes,
         )
         try:
-            course.begin()
+            progress.begin()
             with raise_data_errors(data.reader):
                 updates = plan.updates - position.step
-                context.platform.train(self._built.model, self._dataset(position), updates, course)
-            course.end()
+                context.platform.train(self._built.model, self._dataset(position), updates, progress)
+            progress.end()
         finally:
             reporting.end()
 

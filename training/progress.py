@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Optional
 
-from execution.interface import Course
+from execution.interface import Progress
 from execution.processes import Processes
 from keras_extensions.backend import keras
 from keras_extensions.listeners.checkpoints import Checkpoints
@@ -16,8 +16,8 @@ from training.run_context import Plan
 from utilities.metric_names import LEARNING_RATE
 
 
-class TrainingCourse(Course):
-    """The course of a training from one step to its end, to a divergence, or until it is asked to stop.
+class TrainingProgress(Progress):
+    """The progress of a training from one step to its end, to a divergence, or until it is asked to stop.
 
     Listeners of the ``reporting`` may end it by an exception; all processes stop at the same step.
     """
