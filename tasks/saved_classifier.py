@@ -94,7 +94,7 @@ def check_evaluated(start: Pretrained, benchmark: BenchmarkTask) -> None:
     if outputs != benchmark.classes and (benchmark.is_regression or class_names(start.settings) is None):
         what = f"{start.origin} has {outputs} output{'s' * (outputs > 1)}, this task {benchmark.classes}"
         raise UserError(f"{what}; name a checkpoint of this task, or fine-tune it first with {PROGRAM}")
-    if start.own:
+    if start.native:
         trained = (start.settings.get("config") or {}).get("glue_task")
         if trained not in (None, benchmark.name):
             logger.warning("%s was trained for %s, not for %s", start.origin, trained, benchmark.name)

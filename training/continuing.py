@@ -15,7 +15,7 @@ from typing import Optional
 
 import numpy as np
 
-from checkpoints.pretrained.own_checkpoint import origins_of_saved
+from checkpoints.pretrained.native_checkpoint import origins_of_saved
 from checkpoints.pretrained.pretrained import OptimizerState, Pretrained
 from checkpoints.state import by_name, variable_names
 from keras_extensions.backend import keras, tf

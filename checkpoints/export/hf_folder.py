@@ -137,7 +137,7 @@ def _clear(folder: Path) -> None:
 
 def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -> BertConfig:
     """Return the config of an exported model."""
-    if start.own:
+    if start.native:
         config = _own_config(start, exported)
     else:
         config = BertConfig.from_dict({name: value for name, value in start.settings.items() if name != "_path"})
@@ -179,7 +179,7 @@ def _write_tokenizer(
     """Write the tokenizer's files to ``folder``; another project's files are copied unless the arguments differ."""
     words = read_vocabulary(vocabulary)
     (folder / VOCABULARY_NAME).write_bytes(words.content)
-    if not start.own and start.folder is not None and vocabulary == start.vocabulary and lower_case is None:
+    if not start.native and start.folder is not None and vocabulary == start.vocabulary and lower_case is None:
         present = [start.folder / name for name in TOKENIZER_FILES if (start.folder / name).is_file()]
         if any(path.name == SETTINGS_NAME for path in present):
             for path in present:

@@ -133,13 +133,13 @@ def test_evaluation_of_random_weights_is_refused():
         ({}, CLASSIFICATION, True),
     ],
 )
-@pytest.mark.parametrize("own", [False, True])
-def test_the_classifier_of_another_task_is_not_taken(settings, task, kept, own):
-    if own:
+@pytest.mark.parametrize("native", [False, True])
+def test_the_classifier_of_another_task_is_not_taken(settings, task, kept, native):
+    if native:
         named = settings.get("architectures", [None])[0]
         settings = {"task": next((name for name, facts in TASKS.items() if facts.hugging_face == named), None)}
     weights = dict.fromkeys(("bert.pooler.dense.bias", "classifier.bias", "classifier.weight"))
-    start = without_other_head(Pretrained("it", weights, architecture={}, settings=settings, own=own), task)
+    start = without_other_head(Pretrained("it", weights, architecture={}, settings=settings, native=native), task)
     assert ("classifier.weight" in start.weights, "bert.pooler.dense.bias" in start.weights) == (kept, True)
 
 

@@ -24,8 +24,8 @@ def head(outputs: int) -> dict[str, Weight]:
     return {"classifier.weight": Weight((outputs, 8), lambda: np.zeros((outputs, 8), np.float32), "here")}
 
 
-def start(settings: dict[str, Any], own: bool = False, outputs: int = 3) -> Pretrained:
-    return Pretrained("somewhere", head(outputs) if outputs else {}, {}, settings=settings, own=own)
+def start(settings: dict[str, Any], native: bool = False, outputs: int = 3) -> Pretrained:
+    return Pretrained("somewhere", head(outputs) if outputs else {}, {}, settings=settings, native=native)
 
 
 NAMES = {"0": "neutral", "1": "positive", "2": "negative"}
@@ -136,14 +136,14 @@ def test_without_a_task_the_model_names_the_classes(settings: dict[str, Any], ou
 
 
 def test_a_run_on_a_benchmark_names_its_classes() -> None:
-    trained = start({"config": {"glue_task": "mnli"}}, own=True)
+    trained = start({"config": {"glue_task": "mnli"}}, native=True)
     names = ["contradiction", "entailment", "neutral"]
     rows = class_rows(trained, own_classes(*names), trains=False)
     assert [TASKS["mnli"].labels[row].name for row in rows or []] == names
 
 
 def test_unknown_names_and_another_task_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    trained = start({"config": {"glue_task": "rte"}}, own=True, outputs=2)
+    trained = start({"config": {"glue_task": "rte"}}, native=True, outputs=2)
     assert class_rows(trained, TASKS["rte"], trains=False) == [0, 1]
     assert not caplog.records
     class_rows(trained, TASKS["sst2"], trains=False)
@@ -165,9 +165,9 @@ REFUSED = [
     (start({}, outputs=0), TASKS["sst2"], r"has no classifier.*fine-tune it first with run_seq_classification\.py"),
     (start({"problem_type": "regression"}), TASKS["mnli"], "for a number.*, not for one class.*fine-tune it first"),
     (start({"problem_type": "multi_label_classification"}), TASKS["mnli"], "trained for several labels.*, not for one"),
-    (start(OF_LABELS, own=True), TASKS["mnli"], "trained for several labels.*, not for one class"),
-    (start(OF_NUMBERS, own=True), TASKS["mnli"], "trained for a number.*, not for one class"),
-    (start({"config": {"glue_task": "stsb"}}, own=True), TASKS["mnli"], "trained for a number.*, not for one class"),
+    (start(OF_LABELS, native=True), TASKS["mnli"], "trained for several labels.*, not for one class"),
+    (start(OF_NUMBERS, native=True), TASKS["mnli"], "trained for a number.*, not for one class"),
+    (start({"config": {"glue_task": "stsb"}}, native=True), TASKS["mnli"], "trained for a number.*, not for one class"),
     (start({"architectures": ["BertForMultipleChoice"]}), TASKS["mnli"], "trained for a choice among samples"),
 ]
 
@@ -185,12 +185,12 @@ LABELS = own_task(**ClassificationData(label_separator="|", classes=["a", "b", "
 
 
 def test_one_class_is_not_taken_for_labels(caplog: pytest.LogCaptureFixture) -> None:
-    for settings, own in (
+    for settings, native in (
         ({"problem_type": "single_label_classification"}, False),
         ({"config": {"glue_task": "mnli"}}, True),
     ):
         with pytest.raises(UserError, match="trained for one class of each sample, not for several labels"):
-            class_rows(start(settings, own), LABELS, trains=False)
+            class_rows(start(settings, native), LABELS, trains=False)
     assert class_rows(start({"problem_type": "multi_label_classification"}), LABELS, trains=False) is None
     assert not caplog.records
     assert class_rows(start({}), LABELS, trains=False) is None  # older models have no problem_type
