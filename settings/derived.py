@@ -159,10 +159,10 @@ def with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConfi
 
 def number_of_labels(config: TrainingConfig) -> int:
     """Return the number of the classifier's outputs for the config's task; 1 for a regression."""
-    own = config.classification_data
-    if own is None:
+    data = config.classification_data
+    if data is None:
         return _LABELS.get(config.glue_task or "", 2)
-    return 1 if own.regression else len(own.classes or ()) or 2
+    return 1 if data.regression else len(data.classes or ()) or 2
 
 
 def derive_blocks(config: TrainingConfig, task: str) -> Optional[List[str]]:

@@ -188,14 +188,14 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         )
 
 
-def own_data(config: TrainingConfig, task: str) -> Iterator[SettingError]:
+def user_data(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the problems of ``classification_data`` and ``embedding``."""
-    section, own = config.user_files(task)
+    section, data = config.user_files(task)
     if config.classification_data is not None and task != CLASSIFICATION:
         fix = "remove classification_data, or use run_seq_classification.py"
         yield SettingError(["classification_data.train_file"], f"{task} has no such data", fix)
         return
-    if own is None:
+    if data is None:
         if task == CLASSIFICATION and config.glue_task is None and not config.generated_dataset:
             fields = [f"{section}.train_file", "glue_task"]
             fix = "set train_file to a table (CSV, TSV or JSON Lines), or glue_task to a benchmark's, such as sst2"
@@ -206,52 +206,52 @@ def own_data(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     if task == CLASSIFICATION and config.glue_task is not None:
         fix = "give --glue-task none, or remove classification_data"
         yield SettingError(["glue_task", f"{section}.train_file"], "a run has one task", fix)
-    elif own.train_file is None and (trains or (validates and own.validation_file is None)):
+    elif data.train_file is None and (trains or (validates and data.validation_file is None)):
         yield SettingError([f"{section}.train_file"], "there is nothing to train on", "set train_file")
-    elif validates and own.validation_file is None and not own.validation_fraction:
+    elif validates and data.validation_file is None and not data.validation_fraction:
         fields = [f"{section}.validation_file", f"{section}.validation_fraction", "do_validation"]
         yield SettingError(fields, "there is nothing to score", "set one of the first two, or do_validation to false")
-    if isinstance(own, ClassificationData):
-        if config.do_test and own.test_file is None:
+    if isinstance(data, ClassificationData):
+        if config.do_test and data.test_file is None:
             yield SettingError([f"{section}.test_file", "do_test"], "there is nothing to predict", "set test_file")
-        yield from _own_classes(own, section)
+        yield from _user_classes(data, section)
     elif task == SENTENCE_EMBEDDING:
         pairs = config.global_batch.micro_batch_size * (config.packing.max_sequences_per_pack or 1)
         yield from _texts_to_embed(config.embedding, config.max_seq_length, pairs if config.do_training else None)
 
 
-def _own_classes(own: ClassificationData, section: str) -> Iterator[SettingError]:
-    if own.label_separator is not None and own.regression:
+def _user_classes(data: ClassificationData, section: str) -> Iterator[SettingError]:
+    if data.label_separator is not None and data.regression:
         fields = [f"{section}.label_separator", f"{section}.regression"]
         yield SettingError(fields, "a number has no labels", "remove one of them")
-    changed = ["class_weights"] * (own.class_weights != "equal") + ["label_smoothing"] * bool(own.label_smoothing)
-    if changed and (own.regression or own.label_separator is not None):
-        fields = [f"{section}.{changed[0]}", f"{section}.{'regression' if own.regression else 'label_separator'}"]
+    changed = ["class_weights"] * (data.class_weights != "equal") + ["label_smoothing"] * bool(data.label_smoothing)
+    if changed and (data.regression or data.label_separator is not None):
+        fields = [f"{section}.{changed[0]}", f"{section}.{'regression' if data.regression else 'label_separator'}"]
         yield SettingError(fields, "this is about samples of one class each", "remove one of them")
-    if isinstance(own.label, list):
-        columns = [f"{section}.label", f"{section}.{'regression' if own.regression else 'classes'}"]
-        if own.regression:
+    if isinstance(data.label, list):
+        columns = [f"{section}.label", f"{section}.{'regression' if data.regression else 'classes'}"]
+        if data.regression:
             yield SettingError(columns, "a number has one column", "remove one of them")
-        elif sorted(own.classes or own.label) != sorted(own.label):
+        elif sorted(data.classes or data.label) != sorted(data.label):
             yield SettingError(columns, "each column is a label", "remove classes, or name these columns")
-    if own.classes is not None and own.regression:
+    if data.classes is not None and data.regression:
         yield SettingError(
             [f"{section}.classes", f"{section}.regression"], "a number has no classes", "remove one of them"
         )
-    elif own.classes is not None and len(set(own.classes)) < max(2, len(own.classes)):
+    elif data.classes is not None and len(set(data.classes)) < max(2, len(data.classes)):
         fix = "name each class once, or set label to the column of the classes"
         fields = [f"{section}.classes", f"{section}.label"]
         yield SettingError(fields, "a classifier needs two classes or more, all different", fix)
 
 
-def _texts_to_embed(own: Embedding, length: int, pairs: Optional[int]) -> Iterator[SettingError]:
+def _texts_to_embed(data: Embedding, length: int, pairs: Optional[int]) -> Iterator[SettingError]:
     """Yield the problems of sentence embeddings, trained with a number of pairs in a micro batch (None: not)."""
-    count = len(own.text)
+    count = len(data.text)
     shortest = SHORTEST_TEXT * count
     if length < shortest:
         reason = f"the {count} texts of a sample share a row, and each has at least {SHORTEST_TEXT} tokens"
         yield SettingError(["max_seq_length", "embedding.text"], reason, f"set max_seq_length to {shortest} or more")
-    if own.label is not None:
+    if data.label is not None:
         if count > 2:
             fix = "remove label, or the third column"
             yield SettingError(["embedding.label", "embedding.text"], "only pairs have a similarity", fix)
@@ -284,6 +284,6 @@ RULES: Tuple[Rule, ...] = (
     data_and_length,
     parallel_micro_batches,
     phases,
-    own_data,
+    user_data,
     run_name,
 )

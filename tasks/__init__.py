@@ -24,7 +24,7 @@ from reports.run_files import BASELINE
 from settings.config_files import Source
 from settings.loading import LoadedConfig, resolve_call
 from settings.schema import TrainingConfig
-from tasks.own_data import read_classes
+from tasks.user_data import read_classes
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.progress import waiting

@@ -23,9 +23,9 @@ from checkpoints.pretrained.hub_model import is_model_name
 from checkpoints.pretrained.model_folder import find_lower_case
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.features import CHUNK
-from data_utils.classification.own import own_task
 from data_utils.classification.reading import read_split
-from data_utils.classification.tasks import OWN, BenchmarkTask
+from data_utils.classification.tasks import USER, BenchmarkTask
+from data_utils.classification.user_task import user_task
 from data_utils.packing import plan_packing
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences
 from data_utils.tokenizer import find_vocabulary, make_tokenizer, read_vocabulary
@@ -165,7 +165,7 @@ def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Op
 def described_files(section: Embedding) -> BenchmarkTask:
     """Return the description of the files of a config's section ``embedding``."""
     files = section.model_dump(include={*UserFiles.model_fields, "text"})
-    described = own_task(**files, label=section.label or "", test_file=None, classes=None, regression=True)
+    described = user_task(**files, label=section.label or "", test_file=None, classes=None, regression=True)
     return dataclasses.replace(described, section="embedding", score_range=(-1.0, 1.0))
 
 
@@ -235,19 +235,19 @@ def _lower_case(folder: Path) -> Optional[bool]:
 def _measured(config: TrainingConfig, task: str, tokenizer: Tokenizer, fetch: bool) -> Optional[Measured]:
     """Return the numbers of tokens of all samples that the run reads; None if they must be fetched first."""
     if task == TOKEN_CLASSIFICATION:
-        data = config.dataset_dir
-        return None if data is None else _measured_words(data, config.token_data, config.splits, tokenizer)
-    own = config.classification_data if task == CLASSIFICATION else config.embedding
+        files = config.dataset_dir
+        return None if files is None else _measured_words(files, config.token_data, config.splits, tokenizer)
+    data = config.classification_data if task == CLASSIFICATION else config.embedding
     folder = Path(config.dataset_dir) if config.dataset_dir else None
     if task == SENTENCE_EMBEDDING:
         described = described_files(config.embedding)
     elif config.glue_task is not None:
         described = BENCHMARK_TASKS[config.glue_task]
-    elif isinstance(own, ClassificationData) and (own.classes is not None or own.regression):
-        described = own_task(**own.without_loss())
+    elif isinstance(data, ClassificationData) and (data.classes is not None or data.regression):
+        described = user_task(**data.without_loss())
     else:
         return None
-    if folder is None and described.benchmark != OWN and not fetch:
+    if folder is None and described.benchmark != USER and not fetch:
         return None
     separate = task == SENTENCE_EMBEDDING
     read: Dict[str, List[Tuple[str, ...]]] = {TRAIN: [], VALIDATION: []}

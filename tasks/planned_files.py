@@ -10,8 +10,8 @@ from typing import List, Optional
 
 from checkpoints.pretrained.naming import check_exists
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
-from data_utils.classification.own import own_task
-from data_utils.classification.reading import check_own_file, find_folder, read_split
+from data_utils.classification.reading import check_user_file, find_folder, read_split
+from data_utils.classification.user_task import user_task
 from data_utils.records.files import list_record_files
 from data_utils.squad.examples import read_squad
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences, sentences_file
@@ -33,7 +33,7 @@ def check_paths(config: TrainingConfig, task: str) -> None:
     if config.vocab_file and task != PRETRAINING:
         vocabulary_file(Path(config.vocab_file))
     folder, used = config.dataset_dir, config.splits
-    section, own = config.user_files(task)
+    section, data = config.user_files(task)
     if task == TOKEN_CLASSIFICATION:
         for name in used:
             sentences_file(folder, name)
@@ -46,11 +46,11 @@ def check_paths(config: TrainingConfig, task: str) -> None:
     elif task == CLASSIFICATION and config.glue_task is not None:
         if folder is not None:
             find_folder(Path(folder), BENCHMARK_TASKS[config.glue_task])
-    elif task not in (PRETRAINING, SQUAD) and own is not None:
+    elif task not in (PRETRAINING, SQUAD) and data is not None:
         for name in used:
-            file = getattr(own, f"{name}_file", None)
+            file = getattr(data, f"{name}_file", None)
             if file is not None:
-                check_own_file(Path(folder or "") / file, section)
+                check_user_file(Path(folder or "") / file, section)
 
 
 def check_files(config: TrainingConfig, task: str) -> None:
@@ -75,10 +75,10 @@ def _squad_files(squad: Squad, folder: Path, used: List[str]) -> List[Path]:
     return [folder / file for name, file in files.items() if name in used]
 
 
-def _check_tables(own: Optional[ClassificationData], folder: Path, used: List[str]) -> None:
-    if own is None or (own.classes is None and not own.regression):
+def _check_tables(data: Optional[ClassificationData], folder: Path, used: List[str]) -> None:
+    if data is None or (data.classes is None and not data.regression):
         return
-    task = own_task(**own.without_loss())
+    task = user_task(**data.without_loss())
     parts = {TRAIN: (task.train,), VALIDATION: task.validation, TEST: task.test}
     splits = [(split, name != TEST) for name in used for split in parts[name]]
     for split, has_labels in splits:

@@ -138,7 +138,7 @@ def _clear(folder: Path) -> None:
 def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -> BertConfig:
     """Return the config of an exported model."""
     if start.native:
-        config = _own_config(start, exported)
+        config = _native_config(start, exported)
     else:
         config = BertConfig.from_dict({name: value for name, value in start.settings.items() if name != "_path"})
     if vocabulary is not None and "pad_token_id" not in start.settings:  # the row that PyTorch never trains
@@ -148,7 +148,7 @@ def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -
     return config
 
 
-def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
+def _native_config(start: Pretrained, exported: Exported) -> BertConfig:
     missing = [name for name in ("num_attention_heads", "hidden_act") if name not in start.architecture]
     if missing:
         raise UserError(f"{start.key}: {start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")

@@ -39,7 +39,7 @@ def config_of(*flags: str):
     return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags]).config
 
 
-def own_data(*more: str):
+def user_data(*more: str):
     data = ["--classification-data.train-file", "train.csv", "--classification-data.classes", "good", "bad"]
     flags = ["--bert-model-name", "bert-base-uncased", *data, "--num-epochs", "1", *more]
     return load_config("classification", ["--config", str(CONFIGS / "fine_tuning.json"), *flags]).config
@@ -54,7 +54,7 @@ def test_same_config_has_no_differences():
 
 @pytest.mark.parametrize("name", [name for name, leaf in leaves().items() if leaf.resume_policy is ResumePolicy.FIXED])
 def test_changes_of_fixed_fields_are_named(name):
-    config = own_data() if name.startswith("classification_data.") else config_of()
+    config = user_data() if name.startswith("classification_data.") else config_of()
     # Unset, these are those of the run.
     given = {"embedding.pooling": "cls", "embedding.normalize": True}
     config = with_values(config, {name: given[name]} if name in given else {})
@@ -157,7 +157,7 @@ def test_a_run_whose_macro_f1_was_called_f1_is_resumed(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
     assert RunFolder(tmp_path).evaluations("macro_f1") == [(1, 0.7), (2, 0.9), (3, 0.8)]
     named = [("--evaluation.every", "epoch", "--evaluation.metric", name) for name in ("macro_f1", "f1", "accuracy")]
-    present, before, other = (own_data(*flags) for flags in named)
+    present, before, other = (user_data(*flags) for flags in named)
     assert differences(present, config_for_files(before)) == {}
     assert "evaluation.metric is macro_f1 and was accuracy" in differences(present, config_for_files(other)).values()
 

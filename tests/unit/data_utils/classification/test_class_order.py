@@ -11,8 +11,8 @@ import pytest
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.own import own_task
 from data_utils.classification.tasks import BenchmarkTask
+from data_utils.classification.user_task import user_task
 from settings.data_sections import ClassificationData
 from tasks.classification import select_benchmark
 from tasks.saved_classifier import class_rows
@@ -31,8 +31,8 @@ def start(settings: dict[str, Any], native: bool = False, outputs: int = 3) -> P
 NAMES = {"0": "neutral", "1": "positive", "2": "negative"}
 
 
-def own_classes(*names: str) -> BenchmarkTask:
-    return own_task(**ClassificationData(classes=list(names)).without_loss())
+def user_classes(*names: str) -> BenchmarkTask:
+    return user_task(**ClassificationData(classes=list(names)).without_loss())
 
 
 def test_outputs_in_another_order_are_sorted() -> None:
@@ -52,7 +52,7 @@ def test_unnamed_outputs_are_named_by_their_numbers() -> None:
     """Texts are sorted by their characters, so ``LABEL_10`` is before ``LABEL_2``."""
     names = sorted(f"LABEL_{number}" for number in range(12))
     for trains in (False, True):
-        rows = class_rows(start({}, outputs=12), own_classes(*names), trains)
+        rows = class_rows(start({}, outputs=12), user_classes(*names), trains)
         assert rows == [int(name[len("LABEL_") :]) for name in names]
 
 
@@ -72,16 +72,16 @@ def test_a_trained_head_is_continued_by_the_names_of_its_classes(
 ) -> None:
     trained = start({"id2label": NAMES})
     with caplog.at_level("INFO"):
-        assert class_rows(trained, own_classes(*names), trains=True) == rows
+        assert class_rows(trained, user_classes(*names), trains=True) == rows
     assert line in caplog.text and bool(line) == bool(caplog.records)
 
 
 def test_names_that_differ_by_capitals_alone_are_told_apart() -> None:
     trained = start({"id2label": {"0": "us", "1": "US", "2": "Them"}})
     for trains in (False, True):
-        assert class_rows(trained, own_classes("US", "them", "us"), trains) == [1, 2, 0]
+        assert class_rows(trained, user_classes("US", "them", "us"), trains) == [1, 2, 0]
     twice = start({"id2label": {"0": "a", "1": "a", "2": "b"}})  # which cannot be evaluated
-    assert class_rows(twice, own_classes("a", "a", "b"), trains=True) == [0, 1, 2]
+    assert class_rows(twice, user_classes("a", "a", "b"), trains=True) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_without_a_task_the_model_names_the_classes(settings: dict[str, Any], ou
 def test_a_run_on_a_benchmark_names_its_classes() -> None:
     trained = start({"config": {"glue_task": "mnli"}}, native=True)
     names = ["contradiction", "entailment", "neutral"]
-    rows = class_rows(trained, own_classes(*names), trains=False)
+    rows = class_rows(trained, user_classes(*names), trains=False)
     assert [TASKS["mnli"].labels[row].name for row in rows or []] == names
 
 
@@ -152,7 +152,7 @@ def test_unknown_names_and_another_task_are_reported(caplog: pytest.LogCaptureFi
     assert "somewhere calls its classes joy, anger" in caplog.text
 
 
-FEWER, ABC = own_classes("negative", "mixed"), own_classes("a", "b", "c")
+FEWER, ABC = user_classes("negative", "mixed"), user_classes("a", "b", "c")
 TWO_NAMES, TWICE = {"id2label": {"0": "a", "1": "b"}}, {"id2label": {"0": "a", "1": "b", "2": "a"}}
 OF_LABELS = {"config": {"classification_data": {"label_separator": ";"}}}
 OF_NUMBERS = {"config": {"classification_data": {"regression": True}}}
@@ -181,7 +181,7 @@ def test_a_model_that_does_not_answer_the_task_is_refused(
         class_rows(model, benchmark, trains=False)
 
 
-LABELS = own_task(**ClassificationData(label_separator="|", classes=["a", "b", "c"]).without_loss())
+LABELS = user_task(**ClassificationData(label_separator="|", classes=["a", "b", "c"]).without_loss())
 
 
 def test_one_class_is_not_taken_for_labels(caplog: pytest.LogCaptureFixture) -> None:

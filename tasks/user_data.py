@@ -23,12 +23,12 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
 
     The result has values by dotted name, for :func:`settings.loading.resolve`.
     """
-    section, own = config.user_files(task)
-    if task not in (CLASSIFICATION, SENTENCE_EMBEDDING) or own is None:
+    section, data = config.user_files(task)
+    if task not in (CLASSIFICATION, SENTENCE_EMBEDDING) or data is None:
         return {}
     folder = None if config.generated_dataset else config.dataset_dir or ""
-    for field, columns in _columns(own, config.splits).items():
-        path = _path(folder, getattr(own, field))
+    for field, columns in _columns(data, config.splits).items():
+        path = _path(folder, getattr(data, field))
         if path is not None:
             try:
                 check_columns(path, columns)
@@ -36,29 +36,29 @@ def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
                 start = f"--{section.replace('_', '-')}"
                 flags = ", ".join(f"{start}.{key}" for key in (field.replace("_", "-"), "text", "label"))
                 raise UserError(f"{error} ({flags})") from error
-    if not isinstance(own, ClassificationData) or own.regression:
+    if not isinstance(data, ClassificationData) or data.regression:
         return {}
-    path, separator, classes = _path(folder, own.train_file), own.label_separator, own.classes
-    if isinstance(own.label, list):
+    path, separator, classes = _path(folder, data.train_file), data.label_separator, data.classes
+    if isinstance(data.label, list):
         if path is not None:
-            check_flags(path, own.label)
-        separator, classes = separator or USUAL_SEPARATOR, classes or own.label
+            check_flags(path, data.label)
+        separator, classes = separator or USUAL_SEPARATOR, classes or data.label
     elif path is not None:
-        if separator is None and has_lists(path, own.label):
+        if separator is None and has_lists(path, data.label):
             separator = USUAL_SEPARATOR
-        classes = classes or distinct_values(path, own.label, separator)
+        classes = classes or distinct_values(path, data.label, separator)
     found = {"label_separator": separator, "classes": classes}
-    return {f"classification_data.{key}": value for key, value in found.items() if value != getattr(own, key)}
+    return {f"classification_data.{key}": value for key, value in found.items() if value != getattr(data, key)}
 
 
-def _columns(own: UserFiles, splits: Sequence[str]) -> Dict[str, List[str]]:
+def _columns(data: UserFiles, splits: Sequence[str]) -> Dict[str, List[str]]:
     """Return the columns that the run reads from each of the user's files."""
-    assert isinstance(own, (ClassificationData, Embedding))
-    labels = [own.label] if isinstance(own.label, str) else own.label or []
-    scored = "train_file" if own.validation_file is None else "validation_file"
+    assert isinstance(data, (ClassificationData, Embedding))
+    labels = [data.label] if isinstance(data.label, str) else data.label or []
+    scored = "train_file" if data.validation_file is None else "validation_file"
     fields = {"train": "train_file", "validation": scored}
-    columns = {field: [*own.text, *labels] for split, field in fields.items() if split in splits}
-    return {**columns, "test_file": own.text} if "test" in splits else columns
+    columns = {field: [*data.text, *labels] for split, field in fields.items() if split in splits}
+    return {**columns, "test_file": data.text} if "test" in splits else columns
 
 
 def _path(folder: Optional[str], file: Optional[str]) -> Optional[Path]:
