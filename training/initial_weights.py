@@ -67,7 +67,7 @@ class InitialWeights(Protocol):
         """
 
 
-class SavedState:
+class ResumedWeights:
     """The weights of a checkpoint of the run itself; a :class:`InitialWeights`."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -129,7 +129,7 @@ def trained_positions(longest: int, start: Optional[InitialWeights], architectur
 def embedding_of_weights(section: Embedding, start: Optional[InitialWeights]) -> Embedding:
     """Return the section ``embedding`` with the pooling and scaling of the weights, unless it sets them."""
     known = embedding_settings(start) if isinstance(start, Pretrained) else None
-    stated = start.embedding if isinstance(start, SavedState) else known._asdict() if known else {}
+    stated = start.embedding if isinstance(start, ResumedWeights) else known._asdict() if known else {}
     usual = EmbeddingSettings()._asdict()
     values = {name: stated.get(name, usual[name]) for name in OF_EMBEDDING if getattr(section, name) is None}
     if values and stated and start is not None:
@@ -149,7 +149,7 @@ def resolved_architecture(
         UserError: the weights have other sizes than the config, or fewer positions than its sequences.
     """
     stated = {} if start is None else start.architecture
-    if isinstance(start, SavedState):
+    if isinstance(start, ResumedWeights):
         saved = Architecture(**stated)
         architecture = dataclasses.replace(saved, **run_options(config, saved.vocab_size))
     else:

@@ -11,7 +11,7 @@ from data_utils.records.pipeline import raise_data_errors, training_dataset
 from keras_extensions.listeners.reporting import Listener, Period, Reporting
 from keras_extensions.listeners.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
 from model.blocks import hidden_matrices
-from training.checkpointing import Saver, rewind
+from training.checkpointing import RunCheckpoints, rewind
 from training.chief import shared_position
 from training.continuing import adopt_state
 from training.evaluation import EvaluateWhileTraining
@@ -71,29 +71,29 @@ class TrainingLoop:
             context.platform.compile_step(self._built.model, specification)
             logger.info("compiled; not training, as compile_only asks")
             return None
-        saver = Saver(context, self._data, state, lambda: self._memory.seconds)
-        with contextlib.closing(saver.writer), context.stop.defer(), processes.monitored():
-            if context.config.on_divergence == "rewind" and saver.position.checkpoint is None:
-                saver.writer.save(saver.position.step)  # the first rewind may go back to the beginning
+        checkpoints = RunCheckpoints(context, self._data, state, lambda: self._memory.seconds)
+        with contextlib.closing(checkpoints.writer), context.stop.defer(), processes.monitored():
+            if context.config.on_divergence == "rewind" and checkpoints.position.checkpoint is None:
+                checkpoints.writer.save(checkpoints.position.step)  # the first rewind may go back to the beginning
             while True:
-                state.restore_on_all(saver.position.checkpoint, processes)
+                state.restore_on_all(checkpoints.position.checkpoint, processes)
                 try:
-                    self._train(saver)
+                    self._train(checkpoints)
                     break
                 except DivergenceError as error:
                     with waiting("writing the checkpoint"):
-                        saver.writer.wait()
+                        checkpoints.writer.wait()
                     if context.config.on_divergence != "rewind":
                         raise
-                    saver.position = self._rewind(saver, error)
+                    checkpoints.position = self._rewind(checkpoints, error)
             with waiting("writing the last checkpoint"):
-                saver.writer.wait()
+                checkpoints.writer.wait()
             processes.barrier()
         last = self._memory.last
         if context.stop.signal is None:
-            self._restore_best(saver, state)
+            self._restore_best(checkpoints, state)
         else:
-            step = saver.position.step if last is None else last.step
+            step = checkpoints.position.step if last is None else last.step
             raise Stopped(context.stop.signal, f" at step {step:,} of {plan.updates:,}, which is saved")
         return last
 
@@ -129,13 +129,13 @@ class TrainingLoop:
             skipped=position.skipped,
         )
 
-    def _train(self, saver: Saver) -> None:
-        """Train from the saver's position to the end, to a divergence, or until the run is asked to stop."""
-        context, data, plan, position = self._context, self._data, self._data.plan, saver.position
-        reporting, checkpoints = self._reporting(position), saver.checkpoints()
+    def _train(self, checkpoints: RunCheckpoints) -> None:
+        """Train from the position of a checkpoint to the end, to a divergence, or until the run is asked to stop."""
+        context, data, plan, position = self._context, self._data, self._data.plan, checkpoints.position
+        reporting, timer = self._reporting(position), checkpoints.timer()
         evaluation = None
         if context.config.evaluation.every is not None and not context.config.generated_dataset:
-            evaluation = EvaluateWhileTraining(context, data, self._built.model, saver, checkpoints, reporting)
+            evaluation = EvaluateWhileTraining(context, data, self._built.model, checkpoints, timer, reporting)
             if evaluation.catch_up(position.step):
                 context.stop.agree(context.processes.maximum)
                 return
@@ -146,7 +146,7 @@ class TrainingLoop:
             position.step,
             self._optimizer,
             reporting,
-            checkpoints,
+            timer,
             evaluation,
             context.stop,
             context.processes,
@@ -182,14 +182,14 @@ class TrainingLoop:
             first_period="with compilation" if is_first else "counted from the rewind",
         )
 
-    def _restore_best(self, saver: Saver, state: TrainingState) -> None:
+    def _restore_best(self, checkpoints: RunCheckpoints, state: TrainingState) -> None:
         """Set the weights to those of the best checkpoint, if the model was evaluated while it trained."""
         processes = self._context.processes
-        best = shared_position(processes, lambda: Position(checkpoint=saver.best()))
+        best = shared_position(processes, lambda: Position(checkpoint=checkpoints.best()))
         if best.checkpoint is not None:
             logger.info("the best evaluation was that of %s", best.checkpoint.folder.name)
             state.restore_on_all(best.checkpoint, processes)
 
-    def _rewind(self, saver: Saver, error: DivergenceError) -> Position:
+    def _rewind(self, checkpoints: RunCheckpoints, error: DivergenceError) -> Position:
         """Rewind to the position that the chief chooses; all processes have noticed the same divergence."""
-        return shared_position(self._context.processes, lambda: rewind(self._context, saver, error))
+        return shared_position(self._context.processes, lambda: rewind(self._context, checkpoints, error))

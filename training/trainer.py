@@ -30,7 +30,7 @@ from training.evaluation import evaluate
 from training.failures import run_failures
 from training.initial_weights import (
     InitialWeights,
-    SavedState,
+    ResumedWeights,
     assign_word_frequencies,
     assign_word_vectors,
     cast_note,
@@ -208,7 +208,7 @@ def starting_weights(
 ) -> Tuple[Optional[InitialWeights], LoadedConfig, Architecture]:
     """Return the weights to start from (None: random ones), the config with what they decide, and the architecture."""
     config, saved = loaded.config, position.checkpoint
-    start = configured_weights(config, loaded.task) if saved is None else SavedState(saved)
+    start = configured_weights(config, loaded.task) if saved is None else ResumedWeights(saved)
     if loaded.task == SENTENCE_EMBEDDING:
         config = config.model_copy(update={"embedding": embedding_of_weights(config.embedding, start)})
     architecture = resolved_architecture(config, start, platform.activation)

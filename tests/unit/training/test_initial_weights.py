@@ -22,7 +22,7 @@ from settings.loading import load_config
 from tests.support.bert_pairs import ALL_BIASES
 from tests.support.config_files import FINE_TUNING, changed, write
 from training.initial_weights import (
-    SavedState,
+    ResumedWeights,
     cast_note,
     check_stages,
     longest_sequence,
@@ -79,7 +79,7 @@ def test_factor_that_does_not_divide_the_vocabulary_is_ignored(tmp_path):
     a = resolved(tmp_path, {**TRAINED, "vocab_size": 119547})
     assert (a.vocab_size, a.embedding_serialization_factor) == (119547, 1)
     facts = {"architecture": dataclasses.asdict(a), "config": {}, "files": {}}
-    saved = SavedState(Checkpoint(tmp_path / "weights", facts))
+    saved = ResumedWeights(Checkpoint(tmp_path / "weights", facts))
     for factor, used in (("2", 1), ("3", 3)):
         flags = ["--config", str(write(tmp_path, FINE_TUNING)), "--embedding-serialization-factor", factor]
         resumed = resolved_architecture(load_config("squad", flags).config, saved)

@@ -8,7 +8,7 @@ import pytest
 
 from execution.processes import SINGLE_PROCESS
 from keras_extensions.backend import keras
-from keras_extensions.listeners.checkpoints import Checkpoints
+from keras_extensions.listeners.checkpoint_timer import CheckpointTimer
 from keras_extensions.listeners.reporting import Listener, Reporting
 from keras_extensions.listeners.signals import StopRequest
 from training.progress import TrainingProgress
@@ -36,10 +36,10 @@ def trained(seconds: float, first_step: int = 0, stop_at: int | None = None, fix
     plan = Plan(updates=23, updates_per_period=10, micro_batches=1, packing_factor=1.0)
     request, made, now, step, goes_on = StopRequest(), Made([], [], []), [0.0], first_step, True
     reporting = Reporting(plan.updates, 1, [Periods(made.periods)], first_step, clock=lambda: now[0])
-    checkpoints = Checkpoints(made.saved.append, 1, first_step=first_step)
+    timer = CheckpointTimer(made.saved.append, 1, first_step=first_step)
     optimizer, clock = keras.optimizers.SGD(0.5), lambda: now[0]
     progress = TrainingProgress(
-        plan, first_step, optimizer, reporting, checkpoints, None, request, SINGLE_PROCESS, clock
+        plan, first_step, optimizer, reporting, timer, None, request, SINGLE_PROCESS, clock
     )  # fmt: skip
     progress.begin()
     while goes_on and step < plan.updates:
