@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from model.tasks import TASKS
 from settings.architecture import follow_weights
-from settings.config_files import Source, Tree, merge_into, plain_values, read_config
+from settings.config_files import ConfigSource, Tree, merge_into, plain_values, read_config
 from settings.derived import derive, with_values
 from settings.fields import Leaf, Misplaced, value_at
 from settings.flags import parse_flags
@@ -78,21 +78,21 @@ def load_config(task: str, argv: Sequence[str], complete: Optional[Complete] = N
 
 def resolve_call(
     task: str,
-    config: Union[Source, Sequence[Source]],
+    config: Union[ConfigSource, Sequence[ConfigSource]],
     overrides: Mapping[str, Any],
     complete: Optional[Complete] = None,
 ) -> LoadedConfig:
     """Return the config that the arguments of :func:`tasks.train` specify; for ``complete`` see :func:`resolve`."""
     if task not in TASKS:
         raise UserError(f"task {show(task)}: there is no such task; name one of {', '.join(TASKS)}")
-    sources = config if isinstance(config, (list, tuple)) else [cast(Source, config)]
+    sources = config if isinstance(config, (list, tuple)) else [cast(ConfigSource, config)]
     plain = {name: plain_values(value, f"{name} ({CALL})") for name, value in overrides.items()}
     return resolve(task, sources, plain, CALL, complete)
 
 
 def resolve(
     task: str,
-    sources: Sequence[Source],
+    sources: Sequence[ConfigSource],
     overrides: Mapping[str, Any],
     origin: str = COMMAND_LINE,
     complete: Optional[Complete] = None,
@@ -142,7 +142,7 @@ def _nested(name: str, value: Any) -> Dict[str, Any]:
     return functools.reduce(lambda inner, section: {section: inner}, reversed(sections), {key: value})
 
 
-def _default_name(source: Source, task: str) -> str:
+def _default_name(source: ConfigSource, task: str) -> str:
     """Return the name of a run whose config has none: that of the first config file, or else of the task."""
     return Path(source).stem if isinstance(source, (str, os.PathLike)) else task
 

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from execution.software.cluster.membership import read_membership
 from model.tasks import TASKS
 from reports.run_files import BASELINE
-from settings.config_files import Source
+from settings.config_files import ConfigSource
 from settings.loading import LoadedConfig, resolve_call
 from settings.schema import TrainingConfig
 from tasks.user_data import read_classes
@@ -56,7 +56,7 @@ def check_metric(config: TrainingConfig, task: str) -> None:
 
 def train(
     task: str,
-    config: Union[Source, Sequence[Source]],
+    config: Union[ConfigSource, Sequence[ConfigSource]],
     /,
     until: Optional[Callable[[Period], bool]] = None,
     **overrides: Any,
