@@ -216,11 +216,10 @@ def _tokenizer(vocab_file: Optional[str], lower_case: Optional[bool], folder: Op
     try:
         vocabulary = read_vocabulary(path)
         given = vocabulary.lower_case if vocab_file else None
-        known_cases = (lower_case, given, None if folder is None else _lower_case(folder))
+        lower_case = vocabulary.lowers_case(lower_case, given, None if folder is None else _lower_case(folder))
     except (UserError, OSError):
         return None
-    known = next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased())
-    return make_tokenizer(vocabulary, known, special_tokens=True)
+    return make_tokenizer(vocabulary, lower_case, special_tokens=True)
 
 
 def _lower_case(folder: Path) -> Optional[bool]:

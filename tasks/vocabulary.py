@@ -56,6 +56,4 @@ def tokenizer_settings(
     if theirs is not None and theirs != vocabulary.path:
         warn_of_other_pieces(vocabulary, read_vocabulary(theirs), theirs)
     given = vocabulary.lower_case if vocab_file else None
-    known_cases = (lower_case, given, start.lower_case if start else None)
-    case = next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased())
-    return TokenizerSettings(vocabulary, case)
+    return TokenizerSettings(vocabulary, vocabulary.lowers_case(lower_case, given, start.lower_case if start else None))

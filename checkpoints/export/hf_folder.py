@@ -185,8 +185,8 @@ def _write_tokenizer(
             for path in present:
                 shutil.copyfile(path, folder / path.name)
             return
-    answers = (lower_case, None if vocabulary == start.vocabulary else words.lower_case, start.lower_case)
-    lower_case = next((answer for answer in answers if answer is not None), words.looks_lower_cased())
+    given = None if vocabulary == start.vocabulary else words.lower_case
+    lower_case = words.lowers_case(lower_case, given, start.lower_case)
     options = {name: value for name, value in words.rules.described().items() if name != "clean_text"}
     tokenizer = transformers.BertTokenizerFast(
         vocab_file=str(folder / VOCABULARY_NAME), do_lower_case=lower_case, model_max_length=positions, **options
