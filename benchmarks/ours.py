@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.measuring import CPU
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from data_utils.records.pipeline import SampleReader, training_dataset
-from execution.interface import Course, ExecutionOptions, OptimizerSettings, Platform, Update
+from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Progress, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import Linear
@@ -90,7 +90,7 @@ class Training:
     rows: int
     micro_batches: int
 
-    def run(self, updates: int, course: Course, shuffle: bool = True) -> None:
+    def run(self, updates: int, progress: Progress, shuffle: bool = True) -> None:
         """Train on the first samples of the reader's order."""
         data = training_dataset(
             self.reader,
@@ -100,7 +100,7 @@ class Training:
             num_updates=updates,
             shuffle=shuffle,
         )
-        self.platform.train(self.model, data, updates, course)
+        self.platform.train(self.model, data, updates, progress)
 
 
 def training(
@@ -156,7 +156,7 @@ def losses(made: Training, steps: int) -> list[float]:
     return [means["mlm_loss"] + means["nsp_loss"] for means in clock.means]
 
 
-class Clock(Course):
+class Clock(Progress):
     """Makes a number of updates, and records seconds and processor seconds of all cores, and the means, of each call.
 
     Args:

@@ -18,9 +18,9 @@ from nltk.tokenize.punkt import PunktSentenceTokenizer
 from benchmarks.samples import SQUAD_TRAINING, Arrays
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import text_features
-from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.scoring import METRICS, decode_predictions
+from data_utils.classification.user_task import user_task
 from data_utils.squad.answers import best_answers
 from data_utils.squad.examples import SquadSet, read_squad
 from data_utils.squad.metric import score
@@ -42,7 +42,7 @@ PAIR_FILES: dict[str, Any] = {  # fields of classification_data
     "text": ["question", "sentence"],
     "label": "answered",
 }
-PAIRS_TASK = own_task(
+PAIRS_TASK = user_task(
     **PAIR_FILES, test_file=None, validation_fraction=0, validation_seed=0, classes=["no", "yes"], regression=False
 )
 

@@ -82,10 +82,15 @@ class Vocabulary(NamedTuple):
         """Return the files by which it is read again with its rules, by name: ``vocab.txt`` alone if they are usual."""
         files = {VOCABULARY_NAME: self.content}
         if self.rules != USUAL_RULES:
-            is_lower = self.looks_lower_cased() if lower_case is None else lower_case
-            settings = json.dumps(self.rules.settings(is_lower, self.pieces), indent=2, ensure_ascii=False)
+            settings = json.dumps(
+                self.rules.settings(self.lowers_case(lower_case), self.pieces), indent=2, ensure_ascii=False
+            )
             files[SETTINGS_NAME] = f"{settings}\n".encode()
         return files
+
+    def lowers_case(self, *known: Optional[bool]) -> bool:
+        """Return whether text is lower-cased: the first answer that is known, else what the pieces look like."""
+        return next((answer for answer in known if answer is not None), self.looks_lower_cased())
 
     def looks_lower_cased(self) -> bool:
         """Return whether it was made from lower-cased text; a vocabulary of cased text has single capitals."""

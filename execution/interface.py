@@ -155,7 +155,7 @@ def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, tf.cast(scores, tf.float32))
 
 
-class Course(Protocol):
+class Progress(Protocol):
     """What the trainer does between two calls of the compiled program, each of which makes one or more updates."""
 
     def next_call(self) -> int:
@@ -351,12 +351,12 @@ class Platform(abc.ABC):
         """Compile the training step for data sets with this ``element_spec``, without training."""
 
     @abc.abstractmethod
-    def train(self, model: keras.Model, data: Any, updates: int, course: Course) -> None:
-        """Call the compiled program until the course ends.
+    def train(self, model: keras.Model, data: Any, updates: int, progress: Progress) -> None:
+        """Call the compiled program until training ends.
 
         Args:
             data: data set with one element of shape (A, B, …) for each update.
-            course: decides after each call what follows.
+            progress: decides after each call what follows.
         """
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:

@@ -33,11 +33,16 @@ ENCODER_PARTS = (QKV, PROJECTION, INTERMEDIATE, OUTPUT)  # those of an encoder l
 # Fields of ``Architecture`` that say which parts a layer has; Hugging Face's layers have all of them.
 LAYER_OPTIONS = ("use_qkv_bias", "use_qkv_split", "use_projection_bias", "use_cls_layer", "use_prediction_bias")
 
-# Fields of ``Architecture`` that a run decides, and not the weights that it starts from.
-RUN_OPTIONS = (
-    "use_next_sentence", "pooling", "embedding_serialization_factor",
-    "sparsity_ratio", "sparsity_block_size", "sparse_parts", "sparsity_kernel",  # room: sparsity
-)  # fmt: skip
+# Fields of ``Architecture`` that a run decides, and not the weights that it starts from: their names in a config.
+RUN_OPTIONS = {
+    "use_next_sentence": "use_next_sentence",
+    "pooling": "embedding.pooling",
+    "embedding_serialization_factor": "embedding_serialization_factor",
+    "sparsity_ratio": "sparsity.ratio",  # room: sparsity
+    "sparsity_block_size": "sparsity.block_size",  # room: sparsity
+    "sparse_parts": "sparsity.layers",  # room: sparsity
+    "sparsity_kernel": "sparsity.kernel",  # room: sparsity
+}
 
 # What a matrix of an encoder layer may be instead of dense: functions of an architecture, a part, inputs and outputs
 # that return the number of its weights; None: it is not of that kind.

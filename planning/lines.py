@@ -20,8 +20,9 @@ from planning.estimates import (
     streaming_memory,
 )
 from planning.overview import titled
-from settings.derived import manifest_records, packing_factor, training_steps
+from settings.derived import packing_factor, training_steps
 from settings.loading import LoadedConfig
+from settings.metadata import manifest_count
 from settings.published import runs_on_ipus
 from utilities.environment import memory_bytes
 from utilities.errors import LESS_MEMORY
@@ -98,7 +99,7 @@ def duration_rows(run: Planned, throughput: float) -> Iterator[Tuple]:
     """Yield the duration of the whole run."""
     config = run.config
     samples_per_row = packing_factor(config) or 1  # if it is unknown until the data is read, no duration is shown
-    steps = training_steps(config, manifest_records(config))
+    steps = training_steps(config, manifest_count(config.data_folder, "totals", "records"))
     yield "throughput", f"{throughput:,.4g} samples/s"
     if steps is None:
         yield "duration", "unknown until the data set is read"

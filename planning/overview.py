@@ -10,15 +10,12 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequenc
 from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, hidden_matrix_parameters
 from model.tasks import SQUAD
 from planning.estimates import Planned, flops_per_row, planned, room_figures
-from settings.architecture import known_architecture, options_come_from_checkpoint, weights_key
+from settings.architecture import known_architecture, options_come_from_checkpoint
 from settings.derived import (
     betas,
     derive_blocks,
-    is_packed,
-    manifest_records,
     max_learning_rate,
     number_of_ipus,
-    own_files,
     packing_factor,
     training_samples,
     training_steps,
@@ -26,6 +23,7 @@ from settings.derived import (
 )
 from settings.fields import IpuOnly, Machine, value_at
 from settings.loading import LoadedConfig
+from settings.metadata import manifest_count
 from settings.problems import DEFAULT, TYPED, with_origin
 from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig, leaves
@@ -55,10 +53,9 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True
     rows[1:1] = [("rows", loaded.rows)] if loaded.rows else []
     yield from titled("Run", (), rows)
     if run is None:
-        source = weights_key(config)
-        assert source is not None, "the sizes are unknown only if weights determine them"
+        assert config.weights is not None, "the sizes are unknown only if weights determine them"
         yield ""
-        yield f"Parameters are unknown until {getattr(config, source)} is loaded."
+        yield f"Parameters are unknown until {config.weights} is loaded."
     elif everything or runs_on_ipus(config):
         yield from _parameter_tables(run)
     if not everything:
@@ -90,7 +87,7 @@ def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:
 def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
     """Yield a note for each missing folder or file of the data set that the run would need."""
     config = loaded.config
-    section, own = own_files(config, loaded.task)
+    section, own = config.user_files(loaded.task)
     if (config.dataset_dir is None and own is None) or config.generated_dataset:
         return
     folder = Path(config.dataset_dir or "")
@@ -104,13 +101,13 @@ def _missing_data(loaded: LoadedConfig) -> Iterator[str]:
         needed["squad.dev_file"] = folder / config.squad.dev_file
     for name, path in needed.items():
         if not os.path.exists(path):  # unlike Path.exists, this raises no error for a name that is too long
-            field = with_origin(name, value_at(config, leaves()[name].path), loaded.origins)
+            field = with_origin(name, value_at(config, name), loaded.origins)
             yield f"{field}: {path} does not exist; correct it, or give {leaves()[name].flag} PATH"
 
 
 def _config_rows(loaded: LoadedConfig, names: Sequence[str]) -> Iterator[Row]:
     for name in names:
-        value = value_at(loaded.config, leaves()[name].path)
+        value = value_at(loaded.config, name)
         yield name, _text(mask_value(value, name)), loaded.origins[name]
 
 
@@ -133,7 +130,8 @@ def _counted(blocks: Sequence[str]) -> str:
 
 
 def _run_rows(config: TrainingConfig, task: str, processes: int, everything: bool) -> Iterator[Row]:
-    batch, row, factor = config.global_batch, "packs" if is_packed(config) else "samples", packing_factor(config)
+    batch, rate = config.global_batch, config.optimizer_opts.learning_rate
+    row, factor = "packs" if config.packing.is_on else "samples", packing_factor(config)
     yield (
         "global batch",
         f"{config.samples_per_update:,} {row} = {batch.micro_batch_size} micro batch × "
@@ -143,18 +141,18 @@ def _run_rows(config: TrainingConfig, task: str, processes: int, everything: boo
     if not runs_on_ipus(config):
         yield "device", _device(config.execution.device)
     yield "processes", _processes(config, processes)
-    records = manifest_records(config)
+    records = manifest_count(config.data_folder, "totals", "records")
     samples, steps = training_samples(config, records), training_steps(config, records)
     yield "records in the data set", f"{records:,}" if records is not None else UNKNOWN
     yield "samples to train on", f"{samples:,}" if samples is not None else UNKNOWN
-    if is_packed(config):
+    if config.packing.is_on:
         yield "samples in a pack", f"{factor:.4g} on average" if factor is not None else UNKNOWN
         yield "betas", _betas(config, factor)
     if records and samples is not None and factor is not None:
         yield "epochs", f"{samples / (records * factor):,.2f}"
     yield "steps", f"{steps:,} weight updates" if steps is not None else UNKNOWN
-    yield "warm-up steps", f"{warmup_steps(config, steps):,}" if steps is not None else UNKNOWN
-    yield "peak learning rate", f"{max_learning_rate(config):g}"
+    yield "warm-up steps", f"{warmup_steps(rate, steps):,}" if steps is not None else UNKNOWN
+    yield "peak learning rate", f"{max_learning_rate(rate, config.samples_per_update):g}"
     if steps is not None:
         tokens = steps * config.samples_per_update * config.max_seq_length
         yield "tokens to train on", f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)"
@@ -188,13 +186,13 @@ def _processes(config: TrainingConfig, count: int) -> str:
 def _betas(config: TrainingConfig, factor: Optional[float]) -> str:
     if factor is None and config.packing.adjust_betas:
         return UNKNOWN
-    return "{:.4g} and {:.4g}".format(*betas(config, factor or 1))
+    return "{:.4g} and {:.4g}".format(*betas(config.optimizer_opts, config.packing, factor or 1))
 
 
 def _flops_rows(config: TrainingConfig, task: str, architecture: Architecture, steps: Optional[int]) -> Iterator[Row]:
     flops = flops_per_row(config, task, architecture)
     yield (
-        f"model FLOPs per {'pack' if is_packed(config) else 'sample'}",
+        f"model FLOPs per {'pack' if config.packing.is_on else 'sample'}",
         f"{flops / 1e9:,.4g} GFLOP, forward and backward",
     )
     yield from room_figures(config, task, architecture)[1]
@@ -261,7 +259,7 @@ def ignored_fields(config: TrainingConfig, origins: Dict[str, str], machine: Mac
     ignored = []
     for name, leaf in leaves().items():
         ipu_only = leaf.annotation(IpuOnly)
-        if ipu_only is not None and ipu_only.ignored(value_at(config, leaf.path), machine):
+        if ipu_only is not None and ipu_only.ignored(value_at(config, name), machine):
             ignored.append(Ignored(name, ipu_only, origins.get(name, DEFAULT)))
     return ignored
 

@@ -14,7 +14,7 @@ from utilities.errors import UserError
 from utilities.files import PROJECT, read_regular
 
 # A config file, its values, or an object made of them.
-Source = Union[str, "os.PathLike[str]", Mapping[str, Any], TrainingConfig]
+ConfigSource = Union[str, "os.PathLike[str]", Mapping[str, Any], TrainingConfig]
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Tree:
             self.origins[name] = origin
 
 
-def read_config(sources: Sequence[Source]) -> Tree:
+def read_config(sources: Sequence[ConfigSource]) -> Tree:
     """Read a recipe and the overlays that are merged over it, each with everything that it extends.
 
     Args:

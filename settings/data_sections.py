@@ -19,7 +19,6 @@ from settings.fields import (
     Interval,
     LabelColumns,
     Names,
-    OfModel,
     PathText,
     Positive,
     Seed,
@@ -117,7 +116,7 @@ class TokenData(Section):
     )
 
 
-class OwnFiles(Section):
+class UserFiles(Section):
     """Files of your own: CSV, TSV (without quoting) or JSON Lines, by their endings .csv, .tsv and .jsonl."""
 
     train_file: Optional[PathText] = Field(
@@ -132,7 +131,7 @@ class OwnFiles(Section):
     validation_seed: Seed = Field(0, description="Seed of the choice of these rows, whatever the seed of the run.")
 
 
-class ClassificationData(OwnFiles):
+class ClassificationData(UserFiles):
     """Your own files to classify: CSV, TSV (without quoting) or JSON Lines, by their endings .csv, .tsv and .jsonl."""
 
     test_file: Annotated[Optional[PathText], MAY_CHANGE] = Field(
@@ -169,7 +168,7 @@ class ClassificationData(OwnFiles):
         return self.model_dump(exclude={"class_weights", "label_smoothing"})
 
 
-class Embedding(OwnFiles):
+class Embedding(UserFiles):
     """Sentence embeddings, trained on files of your own: CSV, TSV or JSON Lines."""
 
     text: TextColumns = Field(
@@ -181,7 +180,7 @@ class Embedding(OwnFiles):
         description="Column of the pair's similarity, -1 to 1, the target of the cosine. Unset: the second text is "
         "the right answer to the first, and the other answers of the micro batch are wrong (in-batch negatives).",
     )
-    pooling: Annotated[Optional[Literal["mean", "cls"]], OfModel("pooling")] = Field(
+    pooling: Optional[Literal["mean", "cls"]] = Field(
         None,
         description="Embedding of a text: the mean of its tokens' hidden states, or the hidden state of [CLS]. Unset: "
         "as the weights were trained, else the mean.",
@@ -213,3 +212,8 @@ class Packing(Section):
         description="Raise both betas of the optimizer to the power of the mean number of sequences in a pack, because "
         "an update then has that many times more samples. False: for a global batch that was made smaller instead.",
     )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a row of the batch is a pack of sequences."""
+        return self.max_sequences_per_pack is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from model.architecture import (
@@ -12,19 +11,20 @@ from model.architecture import (
     POOL,
     Architecture,
 )
-from model.tasks import PRETRAINING, SENTENCE_EMBEDDING, expected_blocks
-from settings.architecture import known_architecture, weights_key
-from settings.data_sections import OwnFiles
+from model.tasks import PRETRAINING, expected_blocks
+from settings.architecture import exceeds_padding, known_architecture
+from settings.data_sections import Packing
 from settings.fields import value_at
 from settings.metadata import manifest_count
 from settings.problems import DERIVED, TYPED, with_origin
-from settings.published import PUBLISHED_SAMPLES, published_notes, published_values, runs_on_ipus
+from settings.published import published_notes, published_values, runs_on_ipus
 from settings.schema import TrainingConfig
+from settings.sections import LearningRate, OptimizerOptions
 
 # Classes of each benchmark task: 1 for a regression, 2 for all others.
 _LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
-PADDED_TO = 128  # rows; vocabularies are padded to a multiple of 8, 64 or 128 for speed
+Stages = Sequence[Sequence[str]]  # of blocks
 
 STAGES = "ipu_config.pipeline_stages"
 DEVICES = "ipu_config.pipeline_device_mapping"
@@ -38,35 +38,54 @@ def derive(
 
     The result has the config, the dotted names that were derived, and a note for each setting that was overruled.
     """
-    derived: Dict[str, Any] = {}
-    if config.name is None:
-        derived["name"] = file_stem
-    derived.update(published_values(config, task, origins))
-    length, notes = _length(config, task, origins)
-    derived.update(length)
-    notes += [*_unused_rows(config, task), *_overruled_options(config, origins), *_alike_classes(config)]
-    notes += published_notes(config)
-    derived.update(_pipeline(config, task, origins))
-    if task == PRETRAINING and is_packed(config) and config.packing.max_predictions_per_pack is None:
-        derived["packing.max_predictions_per_pack"] = predictions_per_pack(config)
+    known, packing, on_ipus = known_architecture(config, task), config.packing, runs_on_ipus(config)
+    derived: Dict[str, Any] = {"name": file_stem} if config.name is None else {}
+    derived.update(published_values(config, task, known, origins))
+    notes = []
+    if config.total_num_train_samples is not None and config.num_epochs is not None:
+        unused, note = _unused_length(config.total_num_train_samples, config.num_epochs, origins)
+        derived[unused] = None
+        notes.append(note)
+    if task == PRETRAINING and known is not None:
+        pieces = manifest_count(config.data_folder, "vocabulary", "size")
+        notes += _unused_rows(known.vocab_size, pieces, config.embedding_serialization_factor)
+    notes += _overruled_options(config, origins)
+    notes += _alike_classes(config.classification_data.classes or [] if config.classification_data else [])
+    notes += published_notes(config.optimizer_opts, on_ipus)
+    derived.update(_pipeline(config, task, known, origins))
+    if task == PRETRAINING and packing.max_sequences_per_pack and packing.max_predictions_per_pack is None:
+        # The number of masked tokens is rounded in each sequence (arXiv 2107.02027, section 3.2).
+        made = manifest_count(config.data_folder, "settings", "max_predictions_per_pack")
+        most = made or config.max_predictions_per_seq + packing.max_sequences_per_pack
+        derived["packing.max_predictions_per_pack"] = most
     if config.optimizer_opts.gradient_accumulation_reduction is None:
-        reduction = "running_mean" if runs_on_ipus(config) else "mean"
-        derived["optimizer_opts.gradient_accumulation_reduction"] = reduction
-    return with_values(config, {**_shorter_default(config, task, origins), **derived}), list(derived), notes
+        derived["optimizer_opts.gradient_accumulation_reduction"] = "running_mean" if on_ipus else "mean"
+    shorter = {}  # stays a default, which the data may shorten
+    if task != PRETRAINING and known is not None and "max_seq_length" not in origins:
+        shorter["max_seq_length"] = min(config.max_seq_length, known.max_position_embeddings)
+    return with_values(config, {**shorter, **derived}), list(derived), notes
 
 
-def _shorter_default(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dict[str, Any]:
-    """Return the length of a fine-tuning that sets none if the model has fewer positions than the default."""
-    name, sizes = "max_seq_length", known_architecture(config, task)
-    if task == PRETRAINING or name in origins or sizes is None:
-        return {}
-    return {name: min(config.max_seq_length, sizes.max_position_embeddings)}
+def _unused_length(samples: int, epochs: int, origins: Dict[str, str]) -> Tuple[str, str]:
+    """Return the field of two lengths of training that has no effect, and a note about it."""
+    fields = {"total_num_train_samples": samples, "num_epochs": epochs}
+    used, unused = fields
+    if origins.get(unused) in TYPED and origins.get(used) not in TYPED:
+        used, unused = unused, used
+    without_effect, sets_it = (with_origin(name, fields[name], origins) for name in (unused, used))
+    return unused, f"{without_effect} has no effect: {sets_it} sets the length"
 
 
-def _alike_classes(config: TrainingConfig) -> List[str]:
+def _unused_rows(rows: int, pieces: Optional[int], factor: int) -> List[str]:
+    """Note a model's vocabulary that exceeds the data set's by more than padding."""
+    if not pieces or not exceeds_padding(rows, pieces, factor):
+        return []
+    unused = f"the model's vocabulary has {rows:,} rows, that of the data set {pieces:,} pieces"
+    return [f"{unused}: the other rows are never used; set bert_config.vocab_size to {pieces}, or use other data"]
+
+
+def _alike_classes(names: Sequence[str]) -> List[str]:
     """Return a note if classes are called alike but for capitals, as ``True`` and ``true``."""
-    own = config.classification_data
-    names = (own.classes if own is not None else None) or []
     plain = [name.strip().lower() for name in names]
     alike = [name for name, other in zip(names, plain) if plain.count(other) > 1]
     if not alike:
@@ -75,34 +94,9 @@ def _alike_classes(config: TrainingConfig) -> List[str]:
     return [f"{what}; if they are not, write them alike in the file"]
 
 
-def _length(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Tuple[Dict[str, Any], List[str]]:
-    """Return the length of training, by default the published one; if two are given, unset one and add a note."""
-    samples, epochs = "total_num_train_samples", "num_epochs"
-    if config.total_num_train_samples is None and config.num_epochs is None:
-        published = PUBLISHED_SAMPLES.get(config.max_seq_length) if task == PRETRAINING else None
-        return ({} if published is None else {samples: published}), []
-    if config.total_num_train_samples is None or config.num_epochs is None:
-        return {}, []
-    typed_epochs = origins.get(epochs) in TYPED and origins.get(samples) not in TYPED
-    overruled, used = (samples, epochs) if typed_epochs else (epochs, samples)
-    without_effect = with_origin(overruled, getattr(config, overruled), origins)
-    sets_it = with_origin(used, getattr(config, used), origins)
-    return {overruled: None}, [f"{without_effect} has no effect: {sets_it} sets the length"]
-
-
-def _unused_rows(config: TrainingConfig, task: str) -> List[str]:
-    """Note a model's vocabulary that exceeds the data set's by more than padding, to 128 × serialization factor."""
-    sizes, pieces = known_architecture(config, task), _manifest_count(config, "vocabulary", "size")
-    unit = PADDED_TO * config.embedding_serialization_factor
-    if task != PRETRAINING or sizes is None or not pieces or sizes.vocab_size <= -(-pieces // unit) * unit:
-        return []
-    rows = f"the model's vocabulary has {sizes.vocab_size:,} rows, that of the data set {pieces:,} pieces"
-    return [f"{rows}: the other rows are never used; set bert_config.vocab_size to {pieces}, or use other data"]
-
-
 def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> List[str]:
     """Return a note for each option that has no effect because of another one."""
-    options, rate, source = config.optimizer_opts, config.optimizer_opts.learning_rate, weights_key(config)
+    options, rate, source = config.optimizer_opts, config.optimizer_opts.learning_rate, config.weights_key
     overruled = []
     if options.muon_scale is not None and options.name != "Muon":
         overruled.append(("optimizer_opts.muon_scale", "optimizer_opts.name"))
@@ -113,19 +107,17 @@ def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> List[
     # The recipe of a second part inherits it from the first.
     if config.word_vectors and source is not None and origins.get("word_vectors") in TYPED:
         overruled.append(("word_vectors", source))
-
-    def described(name: str) -> str:
-        return with_origin(name, value_at(config, tuple(name.split("."))), origins)
-
-    return [f"{described(option)} has no effect: {described(other)}" for option, other in overruled]
+    described = {name: with_origin(name, value_at(config, name), origins) for pair in overruled for name in pair}
+    return [f"{described[option]} has no effect: {described[other]}" for option, other in overruled]
 
 
-def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dict[str, Any]:
+def _pipeline(
+    config: TrainingConfig, task: str, sizes: Optional[Architecture], origins: Dict[str, str]
+) -> Dict[str, Any]:
     """Return the stages and their IPUs where they are unset, are another model's, or have a pooler for nothing."""
     derived: Dict[str, Any] = {}
-    stages, source = config.ipu_config.pipeline_stages, weights_key(config)
-    sizes = known_architecture(config, task)
-    if stages is not None and sizes is not None and source is not None and not fits_stages(config, sizes):
+    stages, source = config.ipu_config.pipeline_stages, config.weights_key
+    if stages is not None and sizes is not None and source is not None and not fits_stages(stages, sizes):
         theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
         foreign = theirs and origins[source] != origins[STAGES]
         if foreign and not runs_on_ipus(config) and (config.execution.pipeline_devices or 1) == 1:
@@ -145,13 +137,12 @@ def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dic
     return derived
 
 
-def fits_stages(config: TrainingConfig, architecture: Architecture) -> bool:
-    """Return whether ``pipeline_stages``, if given, have as many encoder layers as the model."""
-    stages = config.ipu_config.pipeline_stages
+def fits_stages(stages: Optional[Stages], architecture: Architecture) -> bool:
+    """Return whether stages, if they are given, have as many encoder layers as the model."""
     return stages is None or sum(stage.count(HID) for stage in stages) == architecture.num_hidden_layers
 
 
-def head_layout(stages: Sequence[Sequence[str]]) -> List[str]:
+def head_layout(stages: Stages) -> List[str]:
     """Return the blocks after the encoder layers."""
     return [block for stage in stages for block in stage if block not in (EMB, HID)]
 
@@ -166,24 +157,12 @@ def with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConfi
     return config
 
 
-def own_files(config: TrainingConfig, task: str) -> Tuple[str, Optional[OwnFiles]]:
-    """Return the name and the values of the section that describes the user's own files; None if there are none."""
-    if task == SENTENCE_EMBEDDING:
-        return "embedding", config.embedding
-    return "classification_data", config.classification_data
-
-
 def number_of_labels(config: TrainingConfig) -> int:
     """Return the number of the classifier's outputs for the config's task; 1 for a regression."""
-    own = config.classification_data
-    if own is None:
+    data = config.classification_data
+    if data is None:
         return _LABELS.get(config.glue_task or "", 2)
-    return 1 if own.regression else len(own.classes or ()) or 2
-
-
-def starts_from_checkpoint(config: TrainingConfig) -> bool:
-    """Return whether the initial weights come from a checkpoint."""
-    return weights_key(config) is not None
+    return 1 if data.regression else len(data.classes or ()) or 2
 
 
 def derive_blocks(config: TrainingConfig, task: str) -> Optional[List[str]]:
@@ -200,45 +179,14 @@ def number_of_ipus(config: TrainingConfig) -> int:
     return max(config.ipu_config.pipeline_device_mapping or [0]) + 1
 
 
-def manifest_records(config: TrainingConfig) -> Optional[int]:
-    """Return the number of records that the data set's ``manifest.json`` gives; None if it cannot be read."""
-    return _manifest_count(config, "totals", "records")
-
-
-def manifest_setting(config: TrainingConfig, name: str) -> Optional[int]:
-    """Return a number that the data set was made with, as its ``manifest.json`` gives it; None if it does not."""
-    return _manifest_count(config, "settings", name)
-
-
-def _manifest_count(config: TrainingConfig, section: str, key: str) -> Optional[int]:
-    if config.dataset_dir is None or config.generated_dataset:
-        return None
-    return manifest_count(Path(config.dataset_dir), section, key)
-
-
-def is_packed(config: TrainingConfig) -> bool:
-    """Return whether a row of the batch is a pack of sequences."""
-    return config.packing.max_sequences_per_pack is not None
-
-
 def packing_factor(config: TrainingConfig) -> Optional[float]:
     """Return the mean number of sequences in a row: 1 without packing; None if the data must be read to know it."""
-    if not is_packed(config):
+    if not config.packing.is_on:
         return 1
     if config.generated_dataset:
         return config.packing.max_sequences_per_pack
-    packs, sequences = manifest_records(config), _manifest_count(config, "totals", "sequences")
+    packs, sequences = (manifest_count(config.data_folder, "totals", name) for name in ("records", "sequences"))
     return sequences / packs if packs and sequences else None
-
-
-def predictions_per_pack(config: TrainingConfig) -> int:
-    """Return the most masked positions of a pack: the manifest's, or those of a sequence plus one for each.
-
-    The number of masked tokens is rounded in each sequence (arXiv 2107.02027, section 3.2).
-    """
-    assert config.packing.max_sequences_per_pack is not None
-    known = _manifest_count(config, "settings", "max_predictions_per_pack")
-    return known or config.max_predictions_per_seq + config.packing.max_sequences_per_pack
 
 
 def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
@@ -268,33 +216,28 @@ def training_steps(
     return None if factor is None else int(config.total_num_train_samples // (rows * factor))
 
 
-def warmup_steps(config: TrainingConfig, steps: int) -> int:
+def warmup_steps(rate: LearningRate, steps: int) -> int:
     """Return the number of weight updates of the warm-up: warmup_frac × steps, rounded as the schedule does."""
-    rate = config.optimizer_opts.learning_rate
     return (int if rate.schedule_name == "up_down" else round)(rate.warmup_frac * steps)
 
 
-def max_learning_rate(config: TrainingConfig) -> float:
+def max_learning_rate(rate: LearningRate, samples_per_update: int) -> float:
     """Return the peak learning rate, after the linear scaling rule (Goyal et al. 2017, section 2.1) if it applies."""
-    rate = config.optimizer_opts.learning_rate
     if rate.reference_global_batch is None:
         return rate.max_learning_rate
-    return rate.max_learning_rate * config.samples_per_update / rate.reference_global_batch
+    return rate.max_learning_rate * samples_per_update / rate.reference_global_batch
 
 
-def betas(config: TrainingConfig, factor: float) -> Tuple[float, float]:
+def betas(options: OptimizerOptions, packing: Packing, factor: float) -> Tuple[float, float]:
     """Return the optimizer's decay constants; for packs, each to the power of the packing factor.
 
     An update on packs has ``factor`` times as many samples. β to that power makes the moments decay as much over one
     such update as over ``factor`` small ones. The learning rate is not scaled: that slowed convergence (arXiv
     2107.02027, on hyperparameters).
 
-    Args:
-        config: the optimizer's constants, and whether to adjust them.
-        factor: mean number of samples in a row of the batch.
+    The ``factor`` is the mean number of samples in a row of the batch.
     """
-    options = config.optimizer_opts
-    power = factor if is_packed(config) and config.packing.adjust_betas else 1
+    power = factor if packing.is_on and packing.adjust_betas else 1
     return options.beta_1**power, options.beta_2**power
 
 
@@ -302,6 +245,7 @@ def masked_positions(config: TrainingConfig, task: str) -> int:
     """Return the number of positions of a row that the masked-LM head computes; 0 outside pre-training."""
     if task != PRETRAINING:
         return 0
-    if not is_packed(config):
+    if not config.packing.is_on:
         return config.max_predictions_per_seq
-    return config.packing.max_predictions_per_pack or predictions_per_pack(config)
+    assert config.packing.max_predictions_per_pack is not None, "set by derive"
+    return config.packing.max_predictions_per_pack

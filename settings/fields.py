@@ -75,13 +75,6 @@ class Equivalent:
 
 
 @dataclass(frozen=True)
-class OfModel:
-    """Annotation of a field that the model's architecture has, too, by its name there."""
-
-    name: str
-
-
-@dataclass(frozen=True)
 class Misplaced:
     """Annotation of a field that published configs also have in another section, where it was ignored."""
 
@@ -100,7 +93,7 @@ class OtherFlag:
     flag: str
 
 
-Annotation = TypeVar("Annotation", ResumePolicy, IpuOnly, Equivalent, OfModel, Misplaced, FileOnly, OtherFlag)
+Annotation = TypeVar("Annotation", ResumePolicy, IpuOnly, Equivalent, Misplaced, FileOnly, OtherFlag)
 
 
 # Value types
@@ -292,9 +285,9 @@ def _kind(annotation: Any, metadata: Tuple[Any, ...]) -> Tuple[Optional[Kind], T
     return _KINDS.get(annotation), (), False
 
 
-def value_at(tree: Any, path: Tuple[str, ...]) -> Any:
-    """Return the value at ``path`` of a config object or of nested dicts; None if a section is absent or not one."""
-    for key in path:
+def value_at(tree: Any, name: str) -> Any:
+    """Return the value of a dotted name in a config object or nested dicts; None if a section is absent or not one."""
+    for key in name.split("."):
         if tree is None:
             return None
         tree = tree.get(key) if isinstance(tree, dict) else getattr(tree, key, None)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from model.tasks import TASKS
 from settings.architecture import follow_weights
-from settings.config_files import Source, Tree, merge_into, plain_values, read_config
+from settings.config_files import ConfigSource, Tree, merge_into, plain_values, read_config
 from settings.derived import derive, with_values
 from settings.fields import Leaf, Misplaced, value_at
 from settings.flags import parse_flags
@@ -29,7 +29,7 @@ from settings.problems import (
     show,
     with_origin,
 )
-from settings.rules import broken_rules
+from settings.rules import RULES
 from settings.schema import TrainingConfig, leaves
 from utilities.errors import UserError
 
@@ -78,21 +78,21 @@ def load_config(task: str, argv: Sequence[str], complete: Optional[Complete] = N
 
 def resolve_call(
     task: str,
-    config: Union[Source, Sequence[Source]],
+    config: Union[ConfigSource, Sequence[ConfigSource]],
     overrides: Mapping[str, Any],
     complete: Optional[Complete] = None,
 ) -> LoadedConfig:
     """Return the config that the arguments of :func:`tasks.train` specify; for ``complete`` see :func:`resolve`."""
     if task not in TASKS:
         raise UserError(f"task {show(task)}: there is no such task; name one of {', '.join(TASKS)}")
-    sources = config if isinstance(config, (list, tuple)) else [cast(Source, config)]
+    sources = config if isinstance(config, (list, tuple)) else [cast(ConfigSource, config)]
     plain = {name: plain_values(value, f"{name} ({CALL})") for name, value in overrides.items()}
     return resolve(task, sources, plain, CALL, complete)
 
 
 def resolve(
     task: str,
-    sources: Sequence[Source],
+    sources: Sequence[ConfigSource],
     overrides: Mapping[str, Any],
     origin: str = COMMAND_LINE,
     complete: Optional[Complete] = None,
@@ -122,9 +122,9 @@ def resolve(
     config, changed, notes = derive(config, task, tree.origins, name)
     origins = {name: tree.origins.get(name, DEFAULT) for name in leaves()}
     origins.update(dict.fromkeys([*from_data, *changed], DERIVED))
-    problems = [describe_rule(problem, config, origins) for problem in broken_rules(config, task)]
-    if problems:
-        raise ConfigError(problems)
+    broken = [problem for rule in RULES for problem in rule(config, task)]
+    if broken:
+        raise ConfigError([describe_rule(problem, config, origins) for problem in broken])
     return LoadedConfig(config, task, origins, misplaced + replaced + notes)
 
 
@@ -142,7 +142,7 @@ def _nested(name: str, value: Any) -> Dict[str, Any]:
     return functools.reduce(lambda inner, section: {section: inner}, reversed(sections), {key: value})
 
 
-def _default_name(source: Source, task: str) -> str:
+def _default_name(source: ConfigSource, task: str) -> str:
     """Return the name of a run whose config has none: that of the first config file, or else of the task."""
     return Path(source).stem if isinstance(source, (str, os.PathLike)) else task
 
@@ -192,15 +192,16 @@ def expand_paths(values: Dict[str, Any], origins: Dict[str, str]) -> List[str]:
     for leaf in leaves().values():
         if leaf.kind.name != "path":
             continue
-        value = value_at(values, leaf.path)
+        value = value_at(values, leaf.name)
         if not isinstance(value, str) or (leaf.name == "dataset_dir" and values.get("generated_dataset") is True):
             continue
         problem = _path_problem(leaf, value, origins)
         if problem:
             problems.append(problem)
         else:
-            section = value_at(values, leaf.path[:-1])
-            section[leaf.path[-1]] = _expand(value)
+            *sections, key = leaf.path
+            section = value_at(values, ".".join(sections)) if sections else values
+            section[key] = _expand(value)
     return problems
 
 

@@ -23,9 +23,9 @@ _SETTINGS_FILES = (
 )  # fmt: skip
 
 
-def manifest_count(folder: Path, section: str, key: str) -> Optional[int]:
+def manifest_count(folder: Optional[Path], section: str, key: str) -> Optional[int]:
     """Return a count in a data set's manifest, such as ``records`` in its section ``totals``; None if there is none."""
-    values = _read(folder / "manifest.json").get(section)
+    values = _read(folder and folder / "manifest.json").get(section)
     count = values.get(key) if isinstance(values, dict) else None
     return count if type(count) is int and 0 <= count < 2**63 else None
 

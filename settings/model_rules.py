@@ -6,7 +6,7 @@ from typing import Iterator
 
 from model.architecture import BLOCK_NAMES, EMB, HEADS, HID, LAYER_OPTIONS
 from model.tasks import PRETRAINING, accepted_blocks
-from settings.architecture import known_architecture, weights_key
+from settings.architecture import known_architecture
 from settings.derived import DEVICES, PROPORTIONS, STAGES, fits_stages, number_of_ipus
 from settings.problems import SettingError, nearest, show
 from settings.published import runs_on_ipus
@@ -21,7 +21,7 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     known = known_architecture(config, task)
     if own is None and known is not None and known.hidden_size % known.num_attention_heads:
         reason = f"its {known.num_attention_heads} heads do not divide its hidden_size, {known.hidden_size}"
-        yield SettingError([str(weights_key(config))], reason, "name a BERT with the file of its weights")
+        yield SettingError([str(config.weights_key)], reason, "name a BERT with the file of its weights")
     if own is not None and own.hidden_size % own.num_attention_heads:
         near = _nearest_divisor(own.hidden_size, own.num_attention_heads)
         yield SettingError(
@@ -40,7 +40,7 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     if known is not None and config.max_seq_length > known.max_position_embeddings:
         limit = known.max_position_embeddings
         yield SettingError(
-            ["max_seq_length", "bert_config.max_position_embeddings" if own else str(weights_key(config))],
+            ["max_seq_length", "bert_config.max_position_embeddings" if own else str(config.weights_key)],
             f"sequences are longer than the model's {limit} positions",
             f"set max_seq_length to at most {limit}" + (", or raise max_position_embeddings" if own else ""),
         )
@@ -67,10 +67,10 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         hint = f"did you mean {guess}?" if guess else f"use the blocks {', '.join(BLOCK_NAMES)}"
         yield SettingError([STAGES], f"stage {number} has an unknown block {show(block)}", hint)
     layers = blocks.count(HID)
-    if sizes is not None and not fits_stages(config, sizes):
+    if sizes is not None and not fits_stages(given or None, sizes):
         depth = "bert_config.num_hidden_layers"
         yield SettingError(
-            [STAGES, depth if own else str(weights_key(config))],
+            [STAGES, depth if own else str(config.weights_key)],
             f"the stages have {layers} hid but the model has {sizes.num_hidden_layers} encoder layers",
             f"write {sizes.num_hidden_layers} hid in pipeline_stages"
             + (f", or set {depth} to {layers}" if own else ""),

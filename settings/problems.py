@@ -72,7 +72,7 @@ def find_origin(name: str, origins: Dict[str, str]) -> str:
 
 def describe_rule(problem: SettingError, config: Any, origins: Dict[str, str]) -> str:
     """Return the line for a broken rule, with the value and origin of each field concerned, and their flags."""
-    fields = [with_origin(name, value_at(config, tuple(name.split("."))), origins) for name in problem.fields]
+    fields = [with_origin(name, value_at(config, name), origins) for name in problem.fields]
     return f"{', '.join(fields)}: {problem.reason}; {problem.fix}" + _flag_hint(problem.fields)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
-from model.tasks import CLASSIFICATION, SQUAD
-from settings.architecture import known_architecture
+from model.architecture import Architecture
+from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from settings.fields import value_at
 from settings.schema import TrainingConfig
+from settings.sections import OptimizerOptions
 from utilities.environment import is_graphcore
 
 # Samples, by sequence length, on which the program pre-trains if its config gives no length. The recipes for base and
@@ -19,28 +20,34 @@ _TASK = "mrpc"  # of a classification that names none
 _DECAY = "optimizer_opts.decay_rule"
 
 
-def published_values(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dict[str, Any]:
-    """Return the values, by dotted name, that a config leaves open and the program decides."""
+def published_values(
+    config: TrainingConfig, task: str, known: Optional[Architecture], origins: Dict[str, str]
+) -> Dict[str, Any]:
+    """Return the values, by dotted name, that a config leaves open and the program decides.
+
+    The architecture is ``known`` where a file states the sizes of the weights.
+    """
     values: Dict[str, Any] = {}
-    if task == CLASSIFICATION and config.classification_data is None and config.glue_task is None:
-        values.update({"glue_task": _TASK} if _describes_ipus(config, origins) else {})
-    if task in (SQUAD, CLASSIFICATION) and _is_published(config) and "max_seq_length" not in origins:
-        known = known_architecture(config, task)
+    options, is_published, on_ipus = config.optimizer_opts, _is_published(config.optimizer_opts), runs_on_ipus(config)
+    if task == PRETRAINING and config.total_num_train_samples is None and config.num_epochs is None:
+        samples = PUBLISHED_SAMPLES.get(config.max_seq_length)
+        values.update({} if samples is None else {"total_num_train_samples": samples})
+    for_ipus = [name for name in origins if name.startswith("ipu_config.") and value_at(config, name) is not None]
+    if task == CLASSIFICATION and config.classification_data is None and config.glue_task is None and for_ipus:
+        values["glue_task"] = _TASK
+    if task in (SQUAD, CLASSIFICATION) and is_published and "max_seq_length" not in origins:
         values["max_seq_length"] = _LENGTH if known is None else known.max_position_embeddings
-    name, on_ipus = config.optimizer_opts.name, runs_on_ipus(config)
-    is_open = config.optimizer_opts.decay_rule is None and name != "Muon"
-    if is_open and not (name == "LAMB" and on_ipus):  # whose decay was always the published one, unset in older runs
-        is_published = on_ipus or (name == "LAMB" and _is_published(config))
-        values[_DECAY] = "published" if is_published else "usual"
+    is_open, is_lamb = options.decay_rule is None and options.name != "Muon", options.name == "LAMB"
+    if is_open and not (is_lamb and on_ipus):  # whose decay was always the published one, unset in older runs
+        values[_DECAY] = "published" if on_ipus or (is_lamb and is_published) else "usual"
     return values
 
 
-def published_notes(config: TrainingConfig) -> List[str]:
+def published_notes(options: OptimizerOptions, on_ipus: bool) -> List[str]:
     """Return a note if AdamW decays as published, or if it does so on IPUs alone."""
-    options, rate = config.optimizer_opts, config.optimizer_opts.weight_decay_rate
-    on_ipus = runs_on_ipus(config)
+    rate = options.weight_decay_rate
     is_open = options.name == "AdamW" and rate > 0 and options.decay_rule is None
-    if not is_open or not (on_ipus or _is_published(config)):
+    if not is_open or not (on_ipus or _is_published(options)):
         return []
     usual = f"learning rate × {rate:g} of the matrices (usual)"
     published = f"{rate:g} of all variables, whatever the learning rate (published)"
@@ -48,12 +55,11 @@ def published_notes(config: TrainingConfig) -> List[str]:
     return [f"{_DECAY} is unset: an update takes {rules}; set it to have one rule"]
 
 
-def decays_as_published(config: TrainingConfig) -> bool:
+def decays_as_published(options: OptimizerOptions, on_ipus: bool) -> bool:
     """Return whether weights decay as in the program; see ``optimizer_opts.decay_rule``."""
-    options = config.optimizer_opts
     if options.name == "Muon":  # which the program does not have
         return False
-    return runs_on_ipus(config) if options.decay_rule is None else options.decay_rule == "published"
+    return on_ipus if options.decay_rule is None else options.decay_rule == "published"
 
 
 def runs_on_ipus(config: TrainingConfig) -> bool:
@@ -61,12 +67,6 @@ def runs_on_ipus(config: TrainingConfig) -> bool:
     return is_graphcore(config.execution.platform)
 
 
-def _is_published(config: TrainingConfig) -> bool:
+def _is_published(options: OptimizerOptions) -> bool:
     """Return whether a config was written for the program, whose only schedule has this name."""
-    return config.optimizer_opts.learning_rate.schedule_name == "up_down"
-
-
-def _describes_ipus(config: TrainingConfig, origins: Dict[str, str]) -> bool:
-    """Return whether a config was written for IPUs: whether it sets values of ``ipu_config``."""
-    given = (name for name in origins if name.startswith("ipu_config."))
-    return any(value_at(config, tuple(name.split("."))) is not None for name in given)
+    return options.learning_rate.schedule_name == "up_down"

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, Iterator, List, Tuple
+from typing import Callable, Iterator, Optional, Tuple
 
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS
 from settings import model_rules, rooms
-from settings.data_sections import ClassificationData
-from settings.derived import (
-    is_packed,
-    manifest_setting,
-    own_files,
-    packing_factor,
-    starts_from_checkpoint,
-)
+from settings.data_sections import ClassificationData, Embedding
+from settings.derived import packing_factor
+from settings.metadata import manifest_count
 from settings.problems import SettingError
 from settings.published import PUBLISHED_SAMPLES
 from settings.schema import TrainingConfig
@@ -30,7 +25,7 @@ def model_source(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         if config.pretrained_ckpt_path is None:
             hint = "add the section bert_config, or set pretrained_ckpt_path to weights, which decide it"
             yield SettingError(["bert_config"], "pre-training from random weights needs it", hint)
-    elif config.bert_config is None and not starts_from_checkpoint(config):
+    elif config.bert_config is None and config.weights is None:
         yield SettingError(
             ["bert_model_name"],
             "fine-tuning needs a model",
@@ -88,10 +83,10 @@ def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[SettingError
 
 def data_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the sizes of the data set, as its manifest states them, that the config contradicts."""
-    if task != PRETRAINING or is_packed(config):
+    if task != PRETRAINING or config.packing.is_on:
         return
     for name in ("max_seq_length", "max_predictions_per_seq"):
-        made, value = manifest_setting(config, name), getattr(config, name)
+        made, value = manifest_count(config.data_folder, "settings", name), getattr(config, name)
         if made is not None and made != value:
             fix = f"set {name} to {made}, or dataset_dir to a data set made with {value}"
             yield SettingError([name, "dataset_dir"], f"the data set was made with {made}", fix)
@@ -159,7 +154,7 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         yield SettingError(
             ["validation_dir"], f"{task} reads its validation set from dataset_dir", "remove validation_dir"
         )
-    if not config.do_training and not starts_from_checkpoint(config):
+    if not config.do_training and config.weights is None:
         yield SettingError(
             ["pretrained_ckpt_path", "bert_model_name"],
             "without training the weights must come from a checkpoint",
@@ -193,14 +188,14 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         )
 
 
-def own_data(config: TrainingConfig, task: str) -> Iterator[SettingError]:
+def user_data(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the problems of ``classification_data`` and ``embedding``."""
-    section, own = own_files(config, task)
+    section, data = config.user_files(task)
     if config.classification_data is not None and task != CLASSIFICATION:
         fix = "remove classification_data, or use run_seq_classification.py"
         yield SettingError(["classification_data.train_file"], f"{task} has no such data", fix)
         return
-    if own is None:
+    if data is None:
         if task == CLASSIFICATION and config.glue_task is None and not config.generated_dataset:
             fields = [f"{section}.train_file", "glue_task"]
             fix = "set train_file to a table (CSV, TSV or JSON Lines), or glue_task to a benchmark's, such as sst2"
@@ -211,54 +206,56 @@ def own_data(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     if task == CLASSIFICATION and config.glue_task is not None:
         fix = "give --glue-task none, or remove classification_data"
         yield SettingError(["glue_task", f"{section}.train_file"], "a run has one task", fix)
-    elif own.train_file is None and (trains or (validates and own.validation_file is None)):
+    elif data.train_file is None and (trains or (validates and data.validation_file is None)):
         yield SettingError([f"{section}.train_file"], "there is nothing to train on", "set train_file")
-    elif validates and own.validation_file is None and not own.validation_fraction:
+    elif validates and data.validation_file is None and not data.validation_fraction:
         fields = [f"{section}.validation_file", f"{section}.validation_fraction", "do_validation"]
         yield SettingError(fields, "there is nothing to score", "set one of the first two, or do_validation to false")
-    if isinstance(own, ClassificationData):
-        yield from _own_classes(config, own, section)
+    if isinstance(data, ClassificationData):
+        if config.do_test and data.test_file is None:
+            yield SettingError([f"{section}.test_file", "do_test"], "there is nothing to predict", "set test_file")
+        yield from _user_classes(data, section)
     elif task == SENTENCE_EMBEDDING:
-        yield from _texts_to_embed(config)
+        pairs = config.global_batch.micro_batch_size * (config.packing.max_sequences_per_pack or 1)
+        yield from _texts_to_embed(config.embedding, config.max_seq_length, pairs if config.do_training else None)
 
 
-def _own_classes(config: TrainingConfig, own: ClassificationData, section: str) -> Iterator[SettingError]:
-    if config.do_test and own.test_file is None:
-        yield SettingError([f"{section}.test_file", "do_test"], "there is nothing to predict", "set test_file")
-    if own.label_separator is not None and own.regression:
+def _user_classes(data: ClassificationData, section: str) -> Iterator[SettingError]:
+    if data.label_separator is not None and data.regression:
         fields = [f"{section}.label_separator", f"{section}.regression"]
         yield SettingError(fields, "a number has no labels", "remove one of them")
-    changed = ["class_weights"] * (own.class_weights != "equal") + ["label_smoothing"] * bool(own.label_smoothing)
-    if changed and (own.regression or own.label_separator is not None):
-        fields = [f"{section}.{changed[0]}", f"{section}.{'regression' if own.regression else 'label_separator'}"]
+    changed = ["class_weights"] * (data.class_weights != "equal") + ["label_smoothing"] * bool(data.label_smoothing)
+    if changed and (data.regression or data.label_separator is not None):
+        fields = [f"{section}.{changed[0]}", f"{section}.{'regression' if data.regression else 'label_separator'}"]
         yield SettingError(fields, "this is about samples of one class each", "remove one of them")
-    if isinstance(own.label, list):
-        columns = [f"{section}.label", f"{section}.{'regression' if own.regression else 'classes'}"]
-        if own.regression:
+    if isinstance(data.label, list):
+        columns = [f"{section}.label", f"{section}.{'regression' if data.regression else 'classes'}"]
+        if data.regression:
             yield SettingError(columns, "a number has one column", "remove one of them")
-        elif sorted(own.classes or own.label) != sorted(own.label):
+        elif sorted(data.classes or data.label) != sorted(data.label):
             yield SettingError(columns, "each column is a label", "remove classes, or name these columns")
-    if own.classes is not None and own.regression:
+    if data.classes is not None and data.regression:
         yield SettingError(
             [f"{section}.classes", f"{section}.regression"], "a number has no classes", "remove one of them"
         )
-    elif own.classes is not None and len(set(own.classes)) < max(2, len(own.classes)):
+    elif data.classes is not None and len(set(data.classes)) < max(2, len(data.classes)):
         fix = "name each class once, or set label to the column of the classes"
         fields = [f"{section}.classes", f"{section}.label"]
         yield SettingError(fields, "a classifier needs two classes or more, all different", fix)
 
 
-def _texts_to_embed(config: TrainingConfig) -> Iterator[SettingError]:
-    count, samples = len(config.embedding.text), config.packing.max_sequences_per_pack or 1
+def _texts_to_embed(data: Embedding, length: int, pairs: Optional[int]) -> Iterator[SettingError]:
+    """Yield the problems of sentence embeddings, trained with a number of pairs in a micro batch (None: not)."""
+    count = len(data.text)
     shortest = SHORTEST_TEXT * count
-    if config.max_seq_length < shortest:
+    if length < shortest:
         reason = f"the {count} texts of a sample share a row, and each has at least {SHORTEST_TEXT} tokens"
         yield SettingError(["max_seq_length", "embedding.text"], reason, f"set max_seq_length to {shortest} or more")
-    if config.embedding.label is not None:
+    if data.label is not None:
         if count > 2:
             fix = "remove label, or the third column"
             yield SettingError(["embedding.label", "embedding.text"], "only pairs have a similarity", fix)
-    elif config.do_training and count == 2 and config.global_batch.micro_batch_size * samples < 2:
+    elif count == 2 and pairs == 1:
         yield SettingError(
             ["global_batch.micro_batch_size", "embedding.label"],
             "the wrong answers are those of the other pairs of the micro batch, and there is no other",
@@ -287,11 +284,6 @@ RULES: Tuple[Rule, ...] = (
     data_and_length,
     parallel_micro_batches,
     phases,
-    own_data,
+    user_data,
     run_name,
 )
-
-
-def broken_rules(config: TrainingConfig, task: str) -> List[SettingError]:
-    """Return all violations of the rules by ``config``, in the rules' order."""
-    return [problem for rule in RULES for problem in rule(config, task)]

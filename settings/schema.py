@@ -6,11 +6,13 @@ To add a field, declare it in :class:`TrainingConfig` or in a section. Flags, va
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Dict, Optional, Union
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 from pydantic import Field
 from typing_extensions import Annotated, Literal
 
+from model.tasks import SENTENCE_EMBEDDING
 from settings.data_sections import (
     ClassificationData,
     Data,
@@ -19,6 +21,7 @@ from settings.data_sections import (
     Packing,
     Squad,
     TokenData,
+    UserFiles,
 )
 from settings.fields import (
     MAY_CHANGE,
@@ -32,7 +35,6 @@ from settings.fields import (
     Machine,
     Misplaced,
     Names,
-    OfModel,
     PathText,
     Positive,
     SectionInfo,
@@ -41,7 +43,7 @@ from settings.fields import (
     Text,
     walk,
 )
-from settings.sections import BertConfig, Execution, GlobalBatch, IpuConfig, OptimizerOptions, Section
+from settings.sections import SIZES, BertConfig, Execution, GlobalBatch, IpuConfig, OptimizerOptions, Section
 from settings.wandb import EnableWandb, WandbEntity, WandbProject, WandbTags  # room: wandb
 from sparsity.section import Sparsity  # room: sparsity
 from teacher.section import DISTILLATION, Distillation  # room: teacher
@@ -270,7 +272,7 @@ class TrainingConfig(Section):
         None, description="Bias on masked-LM logits. Unset: true from scratch, else as the checkpoint has it."
     )
 
-    use_next_sentence: Annotated[bool, OfModel("use_next_sentence")] = Field(
+    use_next_sentence: bool = Field(
         True,
         description="Pre-train with next-sentence prediction too, as BERT does; false: on masked words alone, without "
         "the pooler, which stages then leave out.",
@@ -340,6 +342,42 @@ class TrainingConfig(Section):
     wandb_entity_name: WandbEntity = None  # room: wandb
     wandb_project_name: WandbProject = "bert"  # room: wandb
     wandb_tags: WandbTags = None  # room: wandb
+
+    @property
+    def weights_key(self) -> Optional[str]:
+        """The field that names the weights to start from; None if they are random."""
+        if self.pretrained_ckpt_path is not None:
+            return "pretrained_ckpt_path"
+        return None if self.bert_model_name is None else "bert_model_name"
+
+    @property
+    def weights(self) -> Optional[str]:
+        """Path or name of the weights to start from; None if they are random."""
+        return self.bert_model_name if self.pretrained_ckpt_path is None else self.pretrained_ckpt_path
+
+    @property
+    def data_folder(self) -> Optional[Path]:
+        """The folder of the data set; None without one, or for random data."""
+        return None if self.dataset_dir is None or self.generated_dataset else Path(self.dataset_dir)
+
+    def user_files(self, task: str) -> Tuple[str, Optional[UserFiles]]:
+        """Return the name and the values of the section that describes the user's own files; None if there are none."""
+        if task == SENTENCE_EMBEDDING:
+            return "embedding", self.embedding
+        return "classification_data", self.classification_data
+
+    @property
+    def open_sizes(self) -> List[str]:
+        """The sizes of ``bert_config`` that the weights decide."""
+        if self.bert_config is None or self.weights is None:
+            return []
+        return [name for name in SIZES if name not in self.bert_config.model_fields_set]
+
+    @property
+    def splits(self) -> List[str]:
+        """The parts of the data set that the run reads, of train, validation and test."""
+        flags = {"train": self.do_training, "validation": self.do_validation, "test": self.do_test}
+        return [name for name, is_read in flags.items() if is_read]
 
     @property
     def samples_per_update(self) -> int:

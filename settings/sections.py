@@ -30,6 +30,13 @@ from settings.fields import (
     Workers,
 )
 
+# Sizes that the weights determine. The vocabulary's is apart from them, because its tables can be resized.
+FIXED_SIZES = (
+    "hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size", "max_position_embeddings",
+    "type_vocab_size",
+)  # fmt: skip
+SIZES = (*FIXED_SIZES, "vocab_size")
+
 
 class Section(BaseModel):
     """Base of all config objects: unknown keys are refused, values never converted, and nothing changes later."""

@@ -16,8 +16,6 @@ from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.reporting import Listener, Period
 from model.architecture import Architecture
-from settings.architecture import weights_key
-from settings.derived import starts_from_checkpoint
 from settings.schema import TrainingConfig
 from sparsity.charts import PATTERNS
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
@@ -45,11 +43,10 @@ logger = logging.getLogger(__name__)
 def check_sizes(config: TrainingConfig, architecture: Architecture) -> None:
     """Refuse blocks that do not divide the matrices of weights whose sizes were not known before."""
     size, widths = config.sparsity.block_size, (architecture.hidden_size, architecture.intermediate_size)
-    source = weights_key(config)
-    if source is not None and config.sparsity.ratio and any(width % size for width in widths):
+    if config.weights is not None and config.sparsity.ratio and any(width % size for width in widths):
         raise UserError(
             f"sparsity.block_size is {size}, which does not divide hidden_size {widths[0]} and intermediate_size"
-            f" {widths[1]} of {getattr(config, source)}; set it to {fitting_block_size(*widths)}"
+            f" {widths[1]} of {config.weights}; set it to {fitting_block_size(*widths)}"
         )
 
 
@@ -71,7 +68,7 @@ def sparse_xla(config: TrainingConfig) -> Optional[bool]:
 def prepare_layers(config: TrainingConfig, blocks: Sequence[keras.layers.Layer]) -> None:
     """Choose random patterns for a model that starts from random weights; the conversion then fills them."""
     layers = sparse_layers(blocks)
-    for number, layer in enumerate(() if starts_from_checkpoint(config) else layers):
+    for number, layer in enumerate(layers if config.weights is None else ()):
         layer.choose_pattern(random_pattern(layer.size, layer.count, pattern_seed(config), 0, number))
     for line in sparse_lines(layers):
         logger.info(line)

@@ -21,10 +21,10 @@ from pydantic import ValidationError
 from execution.software.cluster.membership import read_membership
 from model.tasks import TASKS
 from reports.run_files import BASELINE
-from settings.config_files import Source
+from settings.config_files import ConfigSource
 from settings.loading import LoadedConfig, resolve_call
 from settings.schema import TrainingConfig
-from tasks.own_data import read_classes
+from tasks.user_data import read_classes
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.progress import waiting
@@ -56,7 +56,7 @@ def check_metric(config: TrainingConfig, task: str) -> None:
 
 def train(
     task: str,
-    config: Union[Source, Sequence[Source]],
+    config: Union[ConfigSource, Sequence[ConfigSource]],
     /,
     until: Optional[Callable[[Period], bool]] = None,
     **overrides: Any,
@@ -160,11 +160,12 @@ def prediction_config(precision: str = "float32", **settings: Any) -> TrainingCo
 def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> RestoredTask:
     """Return a task and its model with a checkpoint's weights; the config is from :func:`prediction_config`."""
     with waiting("reading the model"):
+        from execution.select import select_platform
         from training.initial_weights import refuse_random_weights, resolved_architecture
-        from training.machine import configured_platform
+        from training.machine import execution_options
 
         task = task_class(name)(config, resolved_architecture(config, start), start)
-        platform = configured_platform(config)
+        platform = select_platform(execution_options(config))
         built = task.build(platform, lambda source: start.set_initial_weights(source, task.head_rows))
     refuse_random_weights(start, allowed=False)
     return RestoredTask(task, built, platform)

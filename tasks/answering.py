@@ -148,7 +148,7 @@ def restored_model(
         words = restore_masked_words(start, vocab_file, precision)
         return Model(words, words.predictor())
     known = (embedding_settings(start) if task == SENTENCE_EMBEDDING else None) or EmbeddingSettings()
-    trained = (start.settings.get("config") or {}) if start.own else {}
+    trained = (start.settings.get("config") or {}) if start.native else {}
     if glue_task is None and classification_data is None:
         glue_task, classification_data = trained.get("glue_task"), trained.get("classification_data")
     length = usual_length(start, task) if max_seq_length is None else max_seq_length
@@ -205,7 +205,7 @@ def usual_length(start: Pretrained, task: str) -> int:
         known = embedding_settings(start)
         if known is not None and known.length is not None:
             return min(known.length, positions)
-    if start.own:
+    if start.native:
         trained = start.settings.get(USUAL_LENGTH) or (start.settings.get("config") or {}).get("max_seq_length")
         same = trained if start.settings.get("task") == task else None
         return min(same or start.trained_positions or positions, positions)
@@ -220,7 +220,7 @@ def usual_length(start: Pretrained, task: str) -> int:
 
 def trained_task(start: Pretrained) -> Optional[str]:
     """Return the task that a checkpoint was trained for; None if it does not say."""
-    if start.own:
+    if start.native:
         named: Optional[str] = start.settings.get("task")
         return named
     if f"{SPAN_HEAD}.weight" in start.weights:  # Google's checkpoints name no class

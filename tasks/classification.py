@@ -14,7 +14,6 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import output_activation
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.features import Features, classification_features, report_truncation, text_features
-from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split, report_copies
 from data_utils.classification.scoring import (
     METRICS,
@@ -23,7 +22,8 @@ from data_utils.classification.scoring import (
     joined_labels,
     write_submission,
 )
-from data_utils.classification.tasks import OWN, BenchmarkTask, Split
+from data_utils.classification.tasks import USER, BenchmarkTask, Split
+from data_utils.classification.user_task import user_task
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import Feature, FeatureSpec
 from data_utils.records.pipeline import SampleReader
@@ -90,7 +90,7 @@ class Classification(FineTuning):
 
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         super().__init__(config, architecture, start)
-        self.benchmark = select_benchmark(config, start)
+        self.benchmark = select_benchmark(config.glue_task, config.classification_data, start)
         is_known = config.glue_task is not None or config.classification_data is not None
         self.text_counts = (1 + self.benchmark.is_pair,) if is_known else (1, 2)
         count = f"{' or '.join(map(str, self.text_counts))} text{'s' * (self.text_counts[-1] > 1)}"
@@ -146,21 +146,21 @@ class Classification(FineTuning):
 
     def _objective(self, labels: Optional[np.ndarray] = None) -> Objective:
         """Return the losses, with the weights of the classes that follow from the ``labels`` to train on."""
-        config, own = self._config, self._config.classification_data
+        config, data = self._config, self._config.classification_data
         objective: LabelObjective = RegressionObjective()
         if self.benchmark.is_multi_label:
             objective = MultiLabelObjective()
         elif not self.benchmark.is_regression:
             weights: Sequence[float] = ()
-            if own is not None and own.class_weights == "balanced" and labels is not None:
+            if data is not None and data.class_weights == "balanced" and labels is not None:
                 weights = balanced_weights(labels, self.labels)
-            objective = ClassificationObjective(config.show_accuracy, weights, own.label_smoothing if own else 0.0)
+            objective = ClassificationObjective(config.show_accuracy, weights, data.label_smoothing if data else 0.0)
         return objective if self._lesson is None else self._lesson.objective(objective)
 
     @staticmethod
     def metrics(config: TrainingConfig) -> Sequence[str]:
         """Return the benchmark's scores on each of its validation sets."""
-        benchmark = select_benchmark(config, None)
+        benchmark = select_benchmark(config.glue_task, config.classification_data)
         return [score_name(metric, split) for split in benchmark.validation for metric in benchmark.metrics]
 
     def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
@@ -292,7 +292,7 @@ class Classification(FineTuning):
 
     def _report_copies(self, examples: Examples) -> None:
         """Warn of rows of the user's own files that are both trained and scored."""
-        for _, held_out in self._validation if self.benchmark.benchmark == OWN else ():
+        for _, held_out in self._validation if self.benchmark.benchmark == USER else ():
             report_copies(examples, held_out)
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
@@ -310,21 +310,23 @@ class Classification(FineTuning):
         }
 
 
-def select_benchmark(config: TrainingConfig, start: Optional[InitialWeights]) -> BenchmarkTask:
+def select_benchmark(
+    glue_task: Optional[str], data: Optional[ClassificationData], start: Optional[InitialWeights] = None
+) -> BenchmarkTask:
     """Return the benchmark task, or that of own files; if neither is known, one with the classes of the model."""
-    if config.glue_task is not None:
-        return TASKS[config.glue_task]
-    own = config.classification_data or ClassificationData()
-    if own.classes is None and not own.regression:
-        classes, separator = ["0", "1"], own.label_separator  # of random data
+    if glue_task is not None:
+        return TASKS[glue_task]
+    data = data or ClassificationData()
+    if data.classes is None and not data.regression:
+        classes, separator = ["0", "1"], data.label_separator  # of random data
         if isinstance(start, Pretrained) and CLASSIFIER in start.weights:
             classes = output_names(start)
             are_labels = len(classes) > 1 and output_activation(start) == SIGMOID
             if start.settings.get("problem_type") == MULTI_LABEL or are_labels:
                 separator = separator or USUAL_SEPARATOR
         facts = {"classes": classes, "regression": len(classes) == 1 and not separator, "label_separator": separator}
-        own = own.model_copy(update=facts)
-    return own_task(**own.without_loss())
+        data = data.model_copy(update=facts)
+    return user_task(**data.without_loss())
 
 
 def score_name(metric: str, split: Split) -> str:

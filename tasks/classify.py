@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
-from data_utils.classification.own import filled
+from data_utils.classification.user_task import filled
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, TOKEN_CLASSIFICATION
 from tasks.file_predictions import (
     CHECKPOINT,

@@ -21,7 +21,7 @@ from settings.loading import LoadedConfig, resolve
 from settings.problems import ConfigError
 from settings.schema import TrainingConfig
 from tasks import check_metric
-from tasks.own_data import read_classes
+from tasks.user_data import read_classes
 from utilities.commands import check_arguments, log_to_stderr, start_command
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
 from utilities.secrets import mask, shown_line

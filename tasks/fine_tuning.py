@@ -16,8 +16,9 @@ from data_utils.tokenizer import make_tokenizer
 from execution.interface import Platform
 from model.architecture import Architecture
 from settings.schema import TrainingConfig
+from tasks.vocabulary import TokenizerSettings, tokenizer_settings
 from training.building import build_model
-from training.initial_weights import InitialWeights, TokenizerSettings, tokenizer_settings
+from training.initial_weights import InitialWeights
 from training.prediction import Predict, PredictorCall
 from training.task import BuiltModel, SetInitialWeights
 from utilities.errors import UserError
@@ -59,7 +60,7 @@ class FineTuning:
         self._facts: Dict[str, Any] = {}
         self.tokenizer_settings: Optional[TokenizerSettings] = None
         if not config.generated_dataset:
-            self.tokenizer_settings = tokenizer_settings(config, architecture, start)
+            self.tokenizer_settings = tokenizer_settings(config.vocab_file, config.lower_case, architecture, start)
 
     def check_texts(self, given: int) -> None:
         """Raise ``UserError`` unless a sample to predict may have this number of texts."""

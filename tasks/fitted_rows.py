@@ -23,16 +23,17 @@ from checkpoints.pretrained.hub_model import is_model_name
 from checkpoints.pretrained.model_folder import find_lower_case
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.features import CHUNK
-from data_utils.classification.own import own_task
 from data_utils.classification.reading import read_split
-from data_utils.classification.tasks import OWN, BenchmarkTask
+from data_utils.classification.tasks import USER, BenchmarkTask
+from data_utils.classification.user_task import user_task
 from data_utils.packing import plan_packing
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences
 from data_utils.tokenizer import find_vocabulary, make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
+from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING, TOKEN_CLASSIFICATION
-from settings.architecture import known_architecture, weights_key
-from settings.data_sections import ClassificationData, Embedding, OwnFiles
+from settings.architecture import known_architecture
+from settings.data_sections import ClassificationData, Embedding, TokenData, UserFiles
 from settings.derived import with_values
 from settings.fields import value_at
 from settings.loading import LoadedConfig
@@ -89,8 +90,9 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
         begun = _as_begun(loaded)
         if begun is not None:
             return begun
-    folder = _weights_folder(config, fetch)
-    tokenizer, positions = _tokenizer(config, folder), _positions(config, task, folder)
+    folder = _weights_folder(config.weights, config.weights_key, fetch)
+    positions = _positions(known_architecture(config, task), folder)
+    tokenizer = _tokenizer(config.vocab_file, config.lower_case, folder)
     with _quiet():
         measured = None if tokenizer is None else _measured(config, task, tokenizer, fetch)
     if positions is None or measured is None:
@@ -162,8 +164,8 @@ def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Op
 
 def described_files(section: Embedding) -> BenchmarkTask:
     """Return the description of the files of a config's section ``embedding``."""
-    files = section.model_dump(include={*OwnFiles.model_fields, "text"})
-    described = own_task(**files, label=section.label or "", test_file=None, classes=None, regression=True)
+    files = section.model_dump(include={*UserFiles.model_fields, "text"})
+    described = user_task(**files, label=section.label or "", test_file=None, classes=None, regression=True)
     return dataclasses.replace(described, section="embedding", score_range=(-1.0, 1.0))
 
 
@@ -178,7 +180,7 @@ def _as_begun(loaded: LoadedConfig) -> Optional[LoadedConfig]:
     try:
         content = read_json_object(path)
         chosen = [name for name in (LENGTH, SEQUENCES, BETAS, MICRO_BATCH) if content["origins"].get(name) == DATA]
-        values = {name: value_at(content["config"], tuple(name.split("."))) for name in (LENGTH, *chosen)}
+        values = {name: value_at(content["config"], name) for name in (LENGTH, *chosen)}
         begun = with_values(loaded.config, {LENGTH: TrainingConfig(**{LENGTH: values[LENGTH]}).max_seq_length})
     except (UserError, OSError, KeyError, TypeError, AttributeError, ValueError):  # whoever resumes the run reports it
         return None
@@ -186,12 +188,11 @@ def _as_begun(loaded: LoadedConfig) -> Optional[LoadedConfig]:
     return _with(loaded, values, f"{begun.max_seq_length} tokens, as the run was begun") if chosen else loaded
 
 
-def _weights_folder(config: TrainingConfig, fetch: bool) -> Optional[Path]:
+def _weights_folder(weights: Optional[str], key: Optional[str], fetch: bool) -> Optional[Path]:
     """Return the folder of the weights to start from; None if there is none on this machine."""
-    key = weights_key(config)
-    if key is None:
+    if weights is None:
         return None
-    path = Path(getattr(config, key))
+    path = Path(weights)
     if fetch and key == "bert_model_name" and not path.exists() and is_model_name(str(path)):
         return fetch_model(str(path), key)
     folder = path if path.is_dir() else path.parent
@@ -199,28 +200,26 @@ def _weights_folder(config: TrainingConfig, fetch: bool) -> Optional[Path]:
     return next((each for each in (folder, *inner) if find_vocabulary(each) is not None), folder)
 
 
-def _positions(config: TrainingConfig, task: str, folder: Optional[Path]) -> Optional[int]:
+def _positions(known: Optional[Architecture], folder: Optional[Path]) -> Optional[int]:
     """Return the number of the model's positions; None if the weights must be opened to know it."""
-    known = known_architecture(config, task)
     if known is not None:
         return known.max_position_embeddings
     stated = stated_in(folder).get("max_position_embeddings") if folder is not None else None
     return stated if type(stated) is int else None
 
 
-def _tokenizer(config: TrainingConfig, folder: Optional[Path]) -> Optional[Tokenizer]:
+def _tokenizer(vocab_file: Optional[str], lower_case: Optional[bool], folder: Optional[Path]) -> Optional[Tokenizer]:
     """Return the tokenizer of the run; None if there is none here, which whoever opens the weights reports."""
-    path = Path(config.vocab_file) if config.vocab_file else None if folder is None else find_vocabulary(folder)
+    path = Path(vocab_file) if vocab_file else None if folder is None else find_vocabulary(folder)
     if path is None:
         return None
     try:
         vocabulary = read_vocabulary(path)
-        given = vocabulary.lower_case if config.vocab_file else None
-        known_cases = (config.lower_case, given, None if folder is None else _lower_case(folder))
+        given = vocabulary.lower_case if vocab_file else None
+        lower_case = vocabulary.lowers_case(lower_case, given, None if folder is None else _lower_case(folder))
     except (UserError, OSError):
         return None
-    known = next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased())
-    return make_tokenizer(vocabulary, known, special_tokens=True)
+    return make_tokenizer(vocabulary, lower_case, special_tokens=True)
 
 
 def _lower_case(folder: Path) -> Optional[bool]:
@@ -235,18 +234,19 @@ def _lower_case(folder: Path) -> Optional[bool]:
 def _measured(config: TrainingConfig, task: str, tokenizer: Tokenizer, fetch: bool) -> Optional[Measured]:
     """Return the numbers of tokens of all samples that the run reads; None if they must be fetched first."""
     if task == TOKEN_CLASSIFICATION:
-        return None if config.dataset_dir is None else _measured_words(config, tokenizer)
-    own = config.classification_data if task == CLASSIFICATION else config.embedding
+        files = config.dataset_dir
+        return None if files is None else _measured_words(files, config.token_data, config.splits, tokenizer)
+    data = config.classification_data if task == CLASSIFICATION else config.embedding
     folder = Path(config.dataset_dir) if config.dataset_dir else None
     if task == SENTENCE_EMBEDDING:
         described = described_files(config.embedding)
     elif config.glue_task is not None:
         described = BENCHMARK_TASKS[config.glue_task]
-    elif isinstance(own, ClassificationData) and (own.classes is not None or own.regression):
-        described = own_task(**own.without_loss())
+    elif isinstance(data, ClassificationData) and (data.classes is not None or data.regression):
+        described = user_task(**data.without_loss())
     else:
         return None
-    if folder is None and described.benchmark != OWN and not fetch:
+    if folder is None and described.benchmark != USER and not fetch:
         return None
     separate = task == SENTENCE_EMBEDDING
     read: Dict[str, List[Tuple[str, ...]]] = {TRAIN: [], VALIDATION: []}
@@ -260,7 +260,7 @@ def _measured(config: TrainingConfig, task: str, tokenizer: Tokenizer, fetch: bo
             labelled = split not in described.test and not (separate and config.embedding.label is None)
             examples = read_split(described, split, folder, labelled)
             read[name] += examples.texts if examples is not None else []
-    read[TRAIN] += unlabelled_texts(config, described)  # room: teacher
+    read[TRAIN] += unlabelled_texts(config.distillation, described) if config.do_training else []  # room: teacher
     lengths = [_token_counts(tokenizer, texts, separate) for texts in read.values()]
     return Measured(*lengths) if any(map(len, lengths)) else None
 
@@ -278,12 +278,10 @@ def _token_counts(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], separa
     return np.array(counts, np.int64)
 
 
-def _measured_words(config: TrainingConfig, tokenizer: Tokenizer) -> Optional[Measured]:
-    used = {TRAIN: config.do_training, VALIDATION: config.do_validation, TEST: config.do_test}
-    columns = config.token_data
+def _measured_words(folder: str, columns: TokenData, splits: Sequence[str], tokenizer: Tokenizer) -> Optional[Measured]:
     counts: Dict[str, np.ndarray] = {}
-    for name in (name for name, is_used in used.items() if is_used):
-        sentences = read_sentences(str(config.dataset_dir), name, columns.word_column, columns.tag_column).words
+    for name in splits:
+        sentences = read_sentences(folder, name, columns.word_column, columns.tag_column).words
         known = list(set(chain.from_iterable(sentences)))
         pieces = tokenizer.encode_batch_fast(known, add_special_tokens=False)
         number = {word: len(encoding.ids) or 1 for word, encoding in zip(known, pieces)}

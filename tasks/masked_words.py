@@ -31,7 +31,8 @@ from tasks import prediction_config, restore_task
 from tasks.answers import Answer
 from tasks.file_predictions import FLOAT32
 from tasks.named_models import MASKED_LM_FIX
-from training.initial_weights import TokenizerSettings, resolved_architecture, tokenizer_settings
+from tasks.vocabulary import TokenizerSettings, tokenizer_settings
+from training.initial_weights import resolved_architecture
 from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
 from utilities.files import is_unicode
@@ -217,5 +218,5 @@ def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None, pr
     fields = {"max_seq_length": SHORTEST_SAMPLE, "max_predictions_per_seq": 1, "use_next_sentence": False}
     config = prediction_config(precision, vocab_file=vocab_file, **fields)
     architecture = resolved_architecture(config, start)
-    settings = tokenizer_settings(config, architecture, start)
+    settings = tokenizer_settings(config.vocab_file, config.lower_case, architecture, start)
     return MaskedWords(settings, architecture, restore_task(start, PRETRAINING, config).built.blocks)

@@ -6,40 +6,39 @@ A wrong path is refused at once, and ``--plan`` refuses the files that the run w
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List
+from typing import List, Optional
 
 from checkpoints.pretrained.naming import check_exists
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
-from data_utils.classification.own import own_task
-from data_utils.classification.reading import check_own_file, find_folder, read_split
+from data_utils.classification.reading import check_user_file, find_folder, read_split
+from data_utils.classification.user_task import user_task
 from data_utils.records.files import list_record_files
 from data_utils.squad.examples import read_squad
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences, sentences_file
 from data_utils.tokenizer import vocabulary_file
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION
-from settings.architecture import weights_key
-from settings.derived import own_files
+from settings.data_sections import ClassificationData, Squad
 from settings.schema import TrainingConfig
 from teacher.plan import check_teacher_exists  # room: teacher
 
 
 def check_paths(config: TrainingConfig, task: str) -> None:
     """Refuse paths where there is nothing, with the same line as whoever opens them later."""
-    key, run = weights_key(config), Path(config.output_dir) / str(config.name)
-    if key is not None and not run.exists():  # a run that is resumed does not read them again
-        check_exists(getattr(config, key), key)
-    check_teacher_exists(config)  # room: teacher
+    key, run = config.weights_key, Path(config.output_dir) / str(config.name)
+    if config.weights and key and not run.exists():  # a run that is resumed does not read them again
+        check_exists(config.weights, key)
+    check_teacher_exists(config.distillation.teacher)  # room: teacher
     if config.generated_dataset:
         return
     if config.vocab_file and task != PRETRAINING:
         vocabulary_file(Path(config.vocab_file))
-    folder, used = config.dataset_dir, _used(config)
-    section, own = own_files(config, task)
+    folder, used = config.dataset_dir, config.splits
+    section, data = config.user_files(task)
     if task == TOKEN_CLASSIFICATION:
         for name in used:
             sentences_file(folder, name)
     elif task == SQUAD and folder is not None:
-        for path in _squad_files(config, Path(folder)):
+        for path in _squad_files(config.squad, Path(folder), used):
             if not path.exists():
                 read_squad(path)
     elif task == PRETRAINING and folder is not None and not Path(folder).is_dir():
@@ -47,11 +46,11 @@ def check_paths(config: TrainingConfig, task: str) -> None:
     elif task == CLASSIFICATION and config.glue_task is not None:
         if folder is not None:
             find_folder(Path(folder), BENCHMARK_TASKS[config.glue_task])
-    elif task not in (PRETRAINING, SQUAD) and own is not None:
+    elif task not in (PRETRAINING, SQUAD) and data is not None:
         for name in used:
-            file = getattr(own, f"{name}_file", None)
+            file = getattr(data, f"{name}_file", None)
             if file is not None:
-                check_own_file(Path(folder or "") / file, section)
+                check_user_file(Path(folder or "") / file, section)
 
 
 def check_files(config: TrainingConfig, task: str) -> None:
@@ -59,34 +58,27 @@ def check_files(config: TrainingConfig, task: str) -> None:
     if config.generated_dataset:
         return
     folder = Path(config.dataset_dir or "")
-    used = _used(config)
+    used = config.splits
     if task == TOKEN_CLASSIFICATION:
         for name in used:
             read_sentences(str(folder), name, config.token_data.word_column, config.token_data.tag_column)
     elif task == SQUAD:
-        for path in _squad_files(config, folder):
+        for path in _squad_files(config.squad, folder, used):
             if path.is_file():
                 read_squad(path)
     elif task == CLASSIFICATION:
-        _check_tables(config, folder, used)
+        _check_tables(config.classification_data, folder, used)
 
 
-def _used(config: TrainingConfig) -> List[str]:
-    """Return the names of the parts of the data set that the run reads."""
-    flags = {TRAIN: config.do_training, VALIDATION: config.do_validation, TEST: config.do_test}
-    return [name for name, is_used in flags.items() if is_used]
+def _squad_files(squad: Squad, folder: Path, used: List[str]) -> List[Path]:
+    files = {TRAIN: squad.train_file, VALIDATION: squad.dev_file}
+    return [folder / file for name, file in files.items() if name in used]
 
 
-def _squad_files(config: TrainingConfig, folder: Path) -> List[Path]:
-    files = {TRAIN: config.squad.train_file, VALIDATION: config.squad.dev_file}
-    return [folder / file for name, file in files.items() if name in _used(config)]
-
-
-def _check_tables(config: TrainingConfig, folder: Path, used: List[str]) -> None:
-    own = config.classification_data
-    if own is None or (own.classes is None and not own.regression):
+def _check_tables(data: Optional[ClassificationData], folder: Path, used: List[str]) -> None:
+    if data is None or (data.classes is None and not data.regression):
         return
-    task = own_task(**own.without_loss())
+    task = user_task(**data.without_loss())
     parts = {TRAIN: (task.train,), VALIDATION: task.validation, TEST: task.test}
     splits = [(split, name != TEST) for name in used for split in parts[name]]
     for split, has_labels in splits:

@@ -13,7 +13,7 @@ from typing import Any, Collection, List, Mapping, Optional, Sequence
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import embedding_prompt, is_cross_encoder, output_activation
 from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.tasks import OWN, BenchmarkTask
+from data_utils.classification.tasks import USER, BenchmarkTask
 from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from model.tasks import TASKS as TASK_PROGRAMS
 from training.initial_weights import InitialWeights
@@ -56,7 +56,7 @@ def class_rows(
     if any(row is not None for row in rows):
         if not trains and (None in rows or len(rows) < len(theirs)):
             named = "set classification_data.classes to those of the checkpoint"
-            fix = named if benchmark.benchmark == OWN else "name a checkpoint of these classes"
+            fix = named if benchmark.benchmark == USER else "name a checkpoint of these classes"
             raise UserError(
                 f"{start.origin} has the classes {listed(theirs)}, this task {listed(ours)}; {fix}, or fine-tune it"
                 f" first with {PROGRAM}"
@@ -94,7 +94,7 @@ def check_evaluated(start: Pretrained, benchmark: BenchmarkTask) -> None:
     if outputs != benchmark.classes and (benchmark.is_regression or class_names(start.settings) is None):
         what = f"{start.origin} has {outputs} output{'s' * (outputs > 1)}, this task {benchmark.classes}"
         raise UserError(f"{what}; name a checkpoint of this task, or fine-tune it first with {PROGRAM}")
-    if start.own:
+    if start.native:
         trained = (start.settings.get("config") or {}).get("glue_task")
         if trained not in (None, benchmark.name):
             logger.warning("%s was trained for %s, not for %s", start.origin, trained, benchmark.name)

@@ -43,7 +43,7 @@ class TeacherLesson:
         """Return all texts to train on, their targets, and facts for the report; the teacher labels further texts."""
         own, labels = self._own, examples.labels
         assert labels is not None
-        texts = examples.texts + unlabelled_texts(self._config, self._benchmark)
+        texts = examples.texts + unlabelled_texts(own, self._benchmark)
         known, count = len(labels), len(texts)
         taught = teacher_outputs(self._config, self._benchmark, texts)
         free_models()

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 from checkpoints.pretrained.naming import check_exists
 from data_utils.classification.reading import read_unlabelled
 from data_utils.classification.tasks import BenchmarkTask
-from settings.schema import TrainingConfig
 from teacher.identity import KEY
+from teacher.section import Distillation
 
 
-def check_teacher_exists(config: TrainingConfig) -> None:
+def check_teacher_exists(teacher: Optional[str]) -> None:
     """Refuse a teacher's path where there is nothing."""
-    if config.distillation.teacher is not None:
-        check_exists(config.distillation.teacher, KEY)
+    if teacher is not None:
+        check_exists(teacher, KEY)
 
 
-def unlabelled_texts(config: TrainingConfig, benchmark: BenchmarkTask) -> List[Tuple[str, ...]]:
+def unlabelled_texts(section: Distillation, benchmark: BenchmarkTask) -> List[Tuple[str, ...]]:
     """Return the texts that only the teacher labels."""
-    path = config.distillation.unlabelled
-    return [] if path is None or not config.do_training else read_unlabelled(benchmark, Path(path)).texts
+    return [] if section.unlabelled is None else read_unlabelled(benchmark, Path(section.unlabelled)).texts

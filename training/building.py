@@ -41,7 +41,7 @@ def build_model(
         given = config.ipu_config.pipeline_stages
         tail = head_layout(given or [expected_blocks(task, 1, architecture.use_next_sentence)])
         blocks, conversion = convert(task, source, architecture, platform, tail, config.replace_layers)
-    stages = given if given and fits_stages(config, architecture) else [[block.name for block in blocks]]
+    stages = given if given and fits_stages(given, architecture) else [[block.name for block in blocks]]
     model = assemble(blocks, shapes, outputs, stages, platform)
     if conversion is not None:
         for prepare in NEW_MODEL:

@@ -27,7 +27,7 @@ from checkpoints.writer import CheckpointWriter, ContributingWriter, Rotation, r
 from data_utils.records.order import select_batch
 from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import read_vocabulary
-from keras_extensions.listeners.checkpoints import Checkpoints
+from keras_extensions.listeners.checkpoint_timer import CheckpointTimer
 from keras_extensions.listeners.safeguards import DivergenceError
 from training.resume import Position, run_of
 from training.run_context import RunContext, TrainingData
@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 DIVERGED = "diverged"
 
 
-class Saver:
-    """Writes the checkpoints of a run.
+class RunCheckpoints:
+    """The checkpoints of a run: writes them, and finds them.
 
     Attributes:
         position: the position at which training began, or continued after a rewind.
@@ -78,11 +78,11 @@ class Saver:
         if config.evaluation.every is not None:
             self.writer.best = next((step for step in map(best_step, self._folders) if step is not None), None)
 
-    def checkpoints(self) -> Checkpoints:
+    def timer(self) -> CheckpointTimer:
         """Return what saves checkpoints from the current position to the end."""
         config, position, plan = self._context.config, self.position, self._data.plan
         processes, minutes = self._context.processes, config.checkpoint_minutes
-        return Checkpoints(
+        return CheckpointTimer(
             self.writer.save,
             every_n_updates=config.ckpt_every_n_steps_per_execution * plan.updates_per_period,
             first_step=position.step,
@@ -189,7 +189,7 @@ def vocabulary_facts(task: Any, reader: SampleReader) -> VocabularyFacts:
     return VocabularyFacts(None if path is None else read_vocabulary(path).files(lower_case), lower_case)
 
 
-def rewind(context: RunContext, saver: Saver, error: DivergenceError) -> Position:
+def rewind(context: RunContext, checkpoints: RunCheckpoints, error: DivergenceError) -> Position:
     """Go back to a checkpoint after a divergence, and leave out the batches that may have caused it.
 
     The batches of the logging period that showed the divergence are left out, and the batch before: the loss of an
@@ -199,7 +199,7 @@ def rewind(context: RunContext, saver: Saver, error: DivergenceError) -> Positio
     When this function returns, everything that a resume needs is on disk: the checkpoint that training goes back to
     records the batches left out, and later checkpoints are renamed. No write may be in progress.
     """
-    config, position = context.config, saver.position
+    config, position = context.config, checkpoints.position
     if position.rewinds >= config.max_rewinds:
         raise UserError(
             f"{error.reason} at step {error.step}, after {position.rewinds} rewinds: training diverges repeatedly"
@@ -207,7 +207,7 @@ def rewind(context: RunContext, saver: Saver, error: DivergenceError) -> Positio
             " optimizer_opts.max_gradient_norm"
         ) from error
     first = error.step - error.updates
-    target = saver.newest_until(max(first - 1, 0)) or saver.newest_until(first)
+    target = checkpoints.newest_until(max(first - 1, 0)) or checkpoints.newest_until(first)
     if target is None:
         raise UserError(
             f"{error.reason} at step {error.step}: training diverged, and there is no earlier checkpoint to go back"
@@ -218,7 +218,7 @@ def rewind(context: RunContext, saver: Saver, error: DivergenceError) -> Positio
     suspects = [select_batch(update, position.skipped) for update in range(max(first - 1, step), error.step)]
     skipped = tuple(sorted({*position.skipped, *suspects}))
     new_position = dataclasses.replace(Position.of(target), skipped=skipped, rewinds=position.rewinds + 1)
-    for path in saver.existing():
+    for path in checkpoints.existing():
         if parse_step(path) > step:
             set_aside(path, DIVERGED)
     data = {**target.facts["data"], "skipped_batches": list(skipped)}

@@ -96,4 +96,4 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
 def shared_facts(config: TrainingConfig) -> Dict[str, Any]:
     """Return the settings that all processes must share, by their names."""
     own = config_for_files(config)
-    return {name: value_at(own, leaf.path) for name, leaf in leaves().items() if leaf.resume_policy is not PER_PROCESS}
+    return {name: value_at(own, name) for name, leaf in leaves().items() if leaf.resume_policy is not PER_PROCESS}

@@ -15,11 +15,10 @@ from typing import Optional
 
 import numpy as np
 
-from checkpoints.pretrained.own_checkpoint import origins_of_saved
+from checkpoints.pretrained.native_checkpoint import origins_of_saved
 from checkpoints.pretrained.pretrained import OptimizerState, Pretrained
 from checkpoints.state import by_name, variable_names
 from keras_extensions.backend import keras, tf
-from settings.schema import TrainingConfig
 from training.initial_weights import InitialWeights
 from training.resume import Position
 from training.run_context import RunContext, TrainingData
@@ -32,9 +31,9 @@ KEY = "continue_pretrained"
 _NUMBER = re.compile(r"(\d+)\.ckpt")  # the updates of a run, in the names of the program's checkpoints
 
 
-def state_to_continue(config: TrainingConfig, start: Optional[InitialWeights]) -> Optional[OptimizerState]:
-    """Return the optimizer's state in the checkpoint to start from; None unless the config asks to continue it."""
-    if not config.continue_pretrained or not isinstance(start, Pretrained):  # a run of this project is resumed instead
+def state_to_continue(continues: bool, start: Optional[InitialWeights]) -> Optional[OptimizerState]:
+    """Return the optimizer's state in the checkpoint to start from; None unless the training continues it."""
+    if not continues or not isinstance(start, Pretrained):  # a run of this project is resumed instead
         return None
     if start.state is None:
         raise UserError(
@@ -51,9 +50,9 @@ def state_to_continue(config: TrainingConfig, start: Optional[InitialWeights]) -
     return start.state
 
 
-def continued_position(config: TrainingConfig, start: Optional[InitialWeights], position: Position) -> Position:
+def continued_position(continues: bool, start: Optional[InitialWeights], position: Position) -> Position:
     """Return the position after the updates of a checkpoint to continue, otherwise ``position``."""
-    state = state_to_continue(config, start)
+    state = state_to_continue(continues, start)
     return position if state is None else dataclasses.replace(position, step=state.updates)
 
 
@@ -70,7 +69,7 @@ def adopt_state(
     context: RunContext, start: Optional[InitialWeights], built: BuiltModel, optimizer: keras.optimizers.Optimizer
 ) -> None:
     """Give a compiled model's optimizer the moments and the number of updates of a checkpoint to continue."""
-    state = state_to_continue(context.config, start)
+    state = state_to_continue(context.config.continue_pretrained, start)
     if state is None:
         return
     assert start is not None

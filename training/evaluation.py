@@ -8,9 +8,9 @@ import time
 from typing import Callable, Dict, NamedTuple, Optional, Sequence
 
 from keras_extensions.backend import keras
-from keras_extensions.listeners.checkpoints import Checkpoints
+from keras_extensions.listeners.checkpoint_timer import CheckpointTimer
 from keras_extensions.listeners.reporting import Evaluation, Reporting
-from training.checkpointing import Saver
+from training.checkpointing import RunCheckpoints
 from training.prediction import InterruptedEvaluation, Predictor, evaluation_batch_size
 from training.run_context import RunContext, TrainingData
 from training.task import BuiltModel
@@ -76,23 +76,24 @@ class EvaluateWhileTraining:
         context: RunContext,
         data: TrainingData,
         model: keras.Model,
-        saver: Saver,
-        checkpoints: Checkpoints,
+        checkpoints: RunCheckpoints,
+        timer: CheckpointTimer,
         reporting: Reporting,
     ) -> None:
         config = context.config
         every = config.evaluation.every
         assert every is not None
         self._context, self._plan = context, data.plan
-        self._saver, self._checkpoints, self._reporting = saver, checkpoints, reporting
+        self._checkpoints, self._timer, self._reporting = checkpoints, timer, reporting
         self._metric = config.evaluation.metric or context.task.metrics(config)[0]
         self._rows_between = data.reader.count if every == "epoch" else every * config.samples_per_update
         self._predict = make_predictor(context, model, self._interrupted)
         records = context.processes.decide(lambda: context.run.evaluations(self._metric))
         self._records = [Record(*record) for record in records]
-        saver.writer.best = find_best_step(self._records, self._metric)  # a rewind may have discarded a better one
-        if saver.writer.best is not None:
-            saver.keep_as_best(saver.writer.best)
+        best = find_best_step(self._records, self._metric)  # a rewind may have discarded a better one
+        checkpoints.writer.best = best
+        if best is not None:
+            checkpoints.keep_as_best(best)
 
     def catch_up(self, step: int) -> bool:
         """Make up for an evaluation that an interruption or a longer call prevented; return whether training ends."""
@@ -138,8 +139,8 @@ class EvaluateWhileTraining:
         for listener in context.listeners:
             listener.evaluated(evaluation)
         if is_best:
-            self._saver.keep_as_best(step)
-            self._checkpoints.save_unsaved()
+            self._checkpoints.keep_as_best(step)
+            self._timer.save_unsaved()
         ends = self._patience_is_over()
         if ends:
             logger.info("%s has not become better in %d evaluations", self._metric, context.config.evaluation.patience)

@@ -1,4 +1,4 @@
-"""The weights that a run starts from, and the settings that they determine: architecture, vocabulary and case."""
+"""The weights that a run starts from, and the architecture, which they determine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import time
 from pathlib import Path
-from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Dict, Optional, Protocol, Sequence
 
 import numpy as np
 
@@ -15,32 +15,30 @@ from checkpoints.pretrained.model_folder import PUT_CONFIG
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import (
     Pretrained,
-    warn_of_other_pieces,
     with_added_pieces,
     with_repeated_positions,
     without_other_head,
 )
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_settings
 from checkpoints.pretrained.weights import WORD_BIAS, WORD_TABLE, from_tensorflow
-from data_utils.records.manifest import Manifest, check_vocabulary, load_manifest
+from data_utils.records.manifest import check_vocabulary, load_manifest
 from data_utils.records.pipeline import SampleReader
-from data_utils.tokenizer import Vocabulary, read_vocabulary
 from data_utils.word_vectors import original_tokens, word_vectors
 from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import Architecture
 from model.tasks import PRETRAINING
 from settings.architecture import (
-    FIXED_SIZES,
     OF_EMBEDDING,
     OF_WEIGHTS,
     decided_architecture,
-    dividing_factor,
+    multiple,
     run_options,
-    weights_key,
 )
-from settings.derived import PADDED_TO, fits_stages, is_packed
+from settings.data_sections import Embedding
+from settings.derived import Stages, fits_stages
 from settings.schema import TrainingConfig
+from settings.sections import FIXED_SIZES
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -69,7 +67,7 @@ class InitialWeights(Protocol):
         """
 
 
-class SavedState:
+class ResumedWeights:
     """The weights of a checkpoint of the run itself; a :class:`InitialWeights`."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -83,6 +81,129 @@ class SavedState:
 
     def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Do nothing: these are weights of converted blocks, which are restored with all other state."""
+
+
+def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWeights]:
+    """Open the weights that ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for random weights.
+
+    For pre-training, rows are added for word pieces that only the data set has. If the config does not set the size of
+    the vocabulary, it is rounded up to a multiple of ``embedding_serialization_factor``. If sequences are longer than
+    those that the weights were trained on, the vectors of the new positions are copies of trained ones.
+    """
+    if config.weights is None or config.weights_key is None:
+        return None
+    start = open_pretrained(config.weights, config.weights_key, config.allow_missing_weights)
+    start = without_other_head(start, task)
+    if task == PRETRAINING and WORD_TABLE in start.weights:  # without it, refused when the model is filled
+        start = _with_rows(start, config.data_folder, config.embedding_serialization_factor)
+    return with_repeated_positions(start, longest_sequence(config))
+
+
+def _with_rows(start: Pretrained, data: Optional[Path], factor: int) -> Pretrained:
+    """Return weights with rows for the word pieces of a data set, as many as a multiple of a factor."""
+    manifest = None if data is None else load_manifest(data)
+    if manifest is not None:
+        check_vocabulary(manifest)
+        if manifest.vocabulary_path is not None and start.vocabulary is not None:
+            start = with_added_pieces(start, manifest.vocabulary_path)
+    rows = multiple(start.architecture["vocab_size"], factor)
+    return dataclasses.replace(start, architecture={**start.architecture, "vocab_size": rows})
+
+
+def longest_sequence(config: TrainingConfig) -> int:
+    """Return the maximum number of tokens of a sequence, which is less than that of a pack in some data sets."""
+    data = config.data_folder if config.packing.is_on else None
+    manifest = None if data is None else load_manifest(data)
+    packing = {} if manifest is None else manifest.settings.get("packing", {})
+    return min(config.max_seq_length, packing.get("unpacked_max_seq_length", config.max_seq_length))
+
+
+def trained_positions(longest: int, start: Optional[InitialWeights], architecture: Architecture) -> int:
+    """Return how many positions the weights of a run are trained on, including those that they started from."""
+    if start is None:
+        return longest
+    before = start.trained_positions
+    return max(longest, architecture.max_position_embeddings if before is None else before)
+
+
+def embedding_of_weights(section: Embedding, start: Optional[InitialWeights]) -> Embedding:
+    """Return the section ``embedding`` with the pooling and scaling of the weights, unless it sets them."""
+    known = embedding_settings(start) if isinstance(start, Pretrained) else None
+    stated = start.embedding if isinstance(start, ResumedWeights) else known._asdict() if known else {}
+    usual = EmbeddingSettings()._asdict()
+    values = {name: stated.get(name, usual[name]) for name in OF_EMBEDDING if getattr(section, name) is None}
+    if values and stated and start is not None:
+        logger.info("embeddings as those of %s: %s", start.origin, ", ".join(f"{k} {v}" for k, v in values.items()))
+    return section.model_copy(update=values)
+
+
+def resolved_architecture(
+    config: TrainingConfig, start: Optional[InitialWeights], activation: str = "gelu"
+) -> Architecture:
+    """Return the architecture to build: that of a resumed run, or the config's, completed by the weights'.
+
+    Args:
+        activation: ``hidden_act``, if neither the config nor the weights set it.
+
+    Raises:
+        UserError: the weights have other sizes than the config, or fewer positions than its sequences.
+    """
+    stated = {} if start is None else start.architecture
+    if isinstance(start, ResumedWeights):
+        saved = Architecture(**stated)
+        architecture = dataclasses.replace(saved, **run_options(config, saved.vocab_size))
+    else:
+        missing = [name for name in FIXED_SIZES if config.bert_config is None and name not in stated]
+        if missing:
+            assert start is not None, "the rules require bert_config if no weights are named"
+            raise UserError(f"{start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")
+        architecture = decided_architecture(config, stated, activation)
+    factor = config.embedding_serialization_factor
+    if architecture.embedding_serialization_factor != factor:
+        logger.info("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
+    if isinstance(start, Pretrained):
+        _check_sizes(architecture, start, config.max_seq_length)
+    return architecture
+
+
+def _check_sizes(architecture: Architecture, start: Pretrained, max_seq_length: int) -> None:
+    """Refuse other sizes than those of the weights, and longer sequences; warn of values that change results."""
+    stated = start.architecture
+    for size in FIXED_SIZES:
+        given, trained = getattr(architecture, size), stated.get(size)
+        if trained is not None and given != trained:
+            raise UserError(
+                f"bert_config.{size} is {given}, but {start.origin} was trained with {trained}; set it to that, leave"
+                " all sizes to the weights (--bert-config none), or name another checkpoint"
+            )
+    if max_seq_length > architecture.max_position_embeddings:
+        raise UserError(
+            f"max_seq_length is {max_seq_length}, but {start.origin} has {architecture.max_position_embeddings}"
+            " positions; set max_seq_length to at most that"
+        )
+    for name in OF_WEIGHTS:
+        given = getattr(architecture, name)
+        if given != stated.get(name, given):
+            logger.warning(
+                "bert_config.%s is %s, but %s was trained with %s: its results will differ",
+                name, given, start.origin, stated[name],
+            )  # fmt: skip
+
+
+def check_stages(stages: Optional[Stages], architecture: Architecture, platform: Platform) -> None:
+    """Check that the stages are those of the model, whose size may be known only from its weights.
+
+    On one device stages do not matter, and :func:`training.building.build_model` makes one of them.
+    """
+    layers = architecture.num_hidden_layers
+    if fits_stages(stages, architecture):
+        return
+    if platform.name != "software" or platform.pipelined:
+        raise UserError(
+            f"ipu_config.pipeline_stages do not have the {layers} encoder layers of the weights; write {layers} hid"
+            " there"
+        )
+    logger.info("ipu_config.pipeline_stages: the weights have %d encoder layers; the model is one stage", layers)
 
 
 def assign_word_vectors(source: keras.Model, rows: SampleReader, scale: float, seed: int) -> None:
@@ -106,72 +227,6 @@ def assign_word_frequencies(
     logger.info("the new masked-LM head begins with the frequencies of the word pieces")
 
 
-def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWeights]:
-    """Open the weights that ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for random weights.
-
-    For pre-training, rows are added for word pieces that only the data set has. If the config does not set the size of
-    the vocabulary, it is rounded up to a multiple of ``embedding_serialization_factor``. If sequences are longer than
-    those that the weights were trained on, the vectors of the new positions are copies of trained ones.
-    """
-    key = weights_key(config)
-    if key is None:
-        return None
-    start = without_other_head(open_pretrained(getattr(config, key), key, config.allow_missing_weights), task)
-    start = _extend_vocabulary(config, start) if task == PRETRAINING else start
-    return with_repeated_positions(start, _longest_sequence(config))
-
-
-def with_embedding_of_weights(config: TrainingConfig, start: Optional[InitialWeights]) -> TrainingConfig:
-    """Return the config of an embedding with the pooling and scaling of the weights, unless it sets them."""
-    known = embedding_settings(start) if isinstance(start, Pretrained) else None
-    stated = start.embedding if isinstance(start, SavedState) else known._asdict() if known else {}
-    given, usual = config.embedding, EmbeddingSettings()._asdict()
-    values = {name: stated.get(name, usual[name]) for name in OF_EMBEDDING if getattr(given, name) is None}
-    if values and stated and start is not None:
-        logger.info("embeddings as those of %s: %s", start.origin, ", ".join(f"{k} {v}" for k, v in values.items()))
-    return config.model_copy(update={"embedding": given.model_copy(update=values)})
-
-
-def trained_positions(config: TrainingConfig, start: Optional[InitialWeights], architecture: Architecture) -> int:
-    """Return how many positions the weights of a run are trained on, including those that they started from."""
-    if start is None:
-        return _longest_sequence(config)
-    before = start.trained_positions
-    return max(_longest_sequence(config), architecture.max_position_embeddings if before is None else before)
-
-
-def _longest_sequence(config: TrainingConfig) -> int:
-    """Return the maximum number of tokens of a sequence, which is less than that of a pack in some data sets."""
-    manifest = _data_manifest(config) if is_packed(config) else None
-    packing = manifest.settings.get("packing", {}) if manifest is not None else {}
-    return min(config.max_seq_length, packing.get("unpacked_max_seq_length", config.max_seq_length))
-
-
-def _extend_vocabulary(config: TrainingConfig, start: Pretrained) -> Pretrained:
-    if WORD_TABLE not in start.weights:  # refused when the model is filled
-        return start
-    vocabulary, factor = _data_vocabulary(config), config.embedding_serialization_factor
-    if vocabulary is not None and start.vocabulary is not None:
-        start = with_added_pieces(start, vocabulary)
-    rows = -(-start.architecture["vocab_size"] // factor) * factor
-    return dataclasses.replace(start, architecture={**start.architecture, "vocab_size": rows})
-
-
-def _data_vocabulary(config: TrainingConfig) -> Optional[Path]:
-    """Return the vocabulary that the manifest of the data set names; None if there is none."""
-    manifest = _data_manifest(config)
-    if manifest is None:
-        return None
-    check_vocabulary(manifest)
-    return manifest.vocabulary_path
-
-
-def _data_manifest(config: TrainingConfig) -> Optional[Manifest]:
-    if config.dataset_dir is None or config.generated_dataset:
-        return None
-    return load_manifest(Path(config.dataset_dir))
-
-
 def refuse_random_weights(start: InitialWeights, allowed: bool) -> None:
     """Refuse to evaluate a model whose weights were loaded if some of them are random."""
     missing = start.report.missing if isinstance(start, Pretrained) else []
@@ -191,149 +246,3 @@ def cast_note(start: InitialWeights, precision: str) -> str:
     # In mixed precision weights are float32.
     saved, used = ("float32" if name == "mixed_bfloat16" else name for name in (str(named), precision))
     return "" if saved == used else f", saved in {saved} and cast to {used}"
-
-
-# Architecture
-
-
-def resumed_architecture(config: TrainingConfig, saved: SavedState) -> Architecture:
-    """Return the architecture of a resumed run; options of its computation come from the config."""
-    trained = Architecture(**saved.architecture)
-    factor = dividing_factor(config, trained.vocab_size)
-    return _with_factor_logged(
-        dataclasses.replace(trained, embedding_serialization_factor=factor, **run_options(config)), config
-    )
-
-
-def resolved_architecture(
-    config: TrainingConfig, start: Optional[InitialWeights], activation: str = "gelu"
-) -> Architecture:
-    """Return the architecture to build: the config's, completed by the weights'.
-
-    Args:
-        activation: ``hidden_act``, if neither the config nor the weights set it.
-
-    Raises:
-        UserError: the weights have other sizes than the config, or fewer positions than its sequences.
-    """
-    stated = {} if start is None else start.architecture
-    missing = [name for name in FIXED_SIZES if config.bert_config is None and name not in stated]
-    if missing:
-        assert start is not None, "the rules require bert_config if no weights are named"
-        raise UserError(f"{start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")
-    architecture = _with_factor_logged(decided_architecture(config, stated, activation), config)
-    if start is not None:
-        _check_sizes(config, architecture, start)
-    return architecture
-
-
-def _with_factor_logged(architecture: Architecture, config: TrainingConfig) -> Architecture:
-    factor = config.embedding_serialization_factor
-    if architecture.embedding_serialization_factor != factor:
-        logger.info("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)
-    return architecture
-
-
-def check_stages(config: TrainingConfig, architecture: Architecture, platform: Platform) -> None:
-    """Check that the stages are those of the model, whose size may be known only from its weights.
-
-    On one device stages do not matter, and :func:`training.building.build_model` makes one of them.
-    """
-    layers = architecture.num_hidden_layers
-    if fits_stages(config, architecture):
-        return
-    if platform.name != "software" or platform.pipelined:
-        raise UserError(
-            f"ipu_config.pipeline_stages do not have the {layers} encoder layers of the weights; write {layers} hid"
-            " there"
-        )
-    logger.info("ipu_config.pipeline_stages: the weights have %d encoder layers; the model is one stage", layers)
-
-
-def _check_sizes(config: TrainingConfig, architecture: Architecture, start: InitialWeights) -> None:
-    """Refuse other sizes than those of the weights, and longer sequences; warn of values that change results."""
-    stated = start.architecture
-    for size in FIXED_SIZES:
-        given, trained = getattr(architecture, size), stated.get(size)
-        if trained is not None and given != trained:
-            raise UserError(
-                f"bert_config.{size} is {given}, but {start.origin} was trained with {trained}; set it to that, leave"
-                " all sizes to the weights (--bert-config none), or name another checkpoint"
-            )
-    if config.max_seq_length > architecture.max_position_embeddings:
-        raise UserError(
-            f"max_seq_length is {config.max_seq_length}, but {start.origin} has {architecture.max_position_embeddings}"
-            " positions; set max_seq_length to at most that"
-        )
-    for name in OF_WEIGHTS:
-        given = getattr(architecture, name)
-        if given != stated.get(name, given):
-            logger.warning(
-                "bert_config.%s is %s, but %s was trained with %s: its results will differ",
-                name, given, start.origin, stated[name],
-            )  # fmt: skip
-
-
-def _check_rows(
-    config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights], pieces: int
-) -> None:
-    """Refuse a word table with more rows than the weights and the vocabulary need, by more than padding."""
-    known = start.architecture.get("vocab_size", architecture.vocab_size) if start else architecture.vocab_size
-    unit = PADDED_TO * config.embedding_serialization_factor
-    if architecture.vocab_size > -(-max(known, pieces) // unit) * unit:
-        assert start is not None
-        raise UserError(
-            f"bert_config.vocab_size is {architecture.vocab_size}, but {start.origin} was trained with {known}; set it"
-            " to that, or leave it to the weights (remove it)"
-        )
-
-
-def _warn_of_other_pieces(vocabulary: Vocabulary, start: Optional[InitialWeights]) -> None:
-    """Warn if the rows of the word table are those of other word pieces."""
-    theirs = start.vocabulary if start else None
-    if theirs is None or theirs == vocabulary.path:
-        return
-    warn_of_other_pieces(vocabulary, read_vocabulary(theirs), theirs)
-
-
-# Vocabulary
-
-
-class TokenizerSettings(NamedTuple):
-    """A vocabulary, and whether text is lower-cased before it is looked up."""
-
-    vocabulary: Vocabulary
-    lower_case: bool
-
-
-def tokenizer_settings(
-    config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]
-) -> TokenizerSettings:
-    """Return the vocabulary and case of a fine-tuning run.
-
-    The vocabulary is ``vocab_file``, or else that of the weights. Whether text is lower-cased is determined by
-    ``lower_case``, else by ``vocab_file`` if it says so, else by the weights, else it is guessed from the vocabulary.
-
-    Raises:
-        UserError: there is no vocabulary, it cannot be read, or it has more pieces than the model.
-    """
-    path = Path(config.vocab_file) if config.vocab_file else start.vocabulary if start else None
-    if path is None:
-        origin = start.origin if start else "a model with random weights"
-        raise UserError(
-            f"vocab_file is not set, and {origin} has no vocab.txt and no tokenizer.json; set vocab_file"
-            " (--vocab-file PATH)"
-        )
-    vocabulary = read_vocabulary(path)
-    if len(vocabulary.pieces) > architecture.vocab_size:
-        raise UserError(
-            f"{path}: has {len(vocabulary.pieces):,} pieces, the model {architecture.vocab_size:,} embeddings; set"
-            " vocab_file to the vocabulary that the model was trained with"
-        )
-    _check_rows(config, architecture, start, len(vocabulary.pieces))
-    _warn_of_other_pieces(vocabulary, start)
-    given = vocabulary.lower_case if config.vocab_file else None
-    known_cases = (config.lower_case, given, start.lower_case if start else None)
-    return TokenizerSettings(
-        vocabulary, next((case for case in known_cases if case is not None), vocabulary.looks_lower_cased())
-    )

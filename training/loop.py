@@ -11,15 +11,14 @@ from data_utils.records.pipeline import raise_data_errors, training_dataset
 from keras_extensions.listeners.reporting import Listener, Period, Reporting
 from keras_extensions.listeners.safeguards import DivergenceError, OverflowCounter, StopOnDivergence
 from model.blocks import hidden_matrices
-from settings.derived import betas, is_packed
-from training.checkpointing import Saver, rewind
+from training.checkpointing import RunCheckpoints, rewind
 from training.chief import shared_position
 from training.continuing import adopt_state
-from training.course import TrainingCourse
 from training.evaluation import EvaluateWhileTraining
 from training.initial_weights import InitialWeights
 from training.machine import optimizer_settings, update_settings
 from training.monitoring import CorruptRecords
+from training.progress import TrainingProgress
 from training.resume import Position
 from training.rooms import LISTENERS
 from training.run_context import RunContext, TrainingData
@@ -72,29 +71,29 @@ class TrainingLoop:
             context.platform.compile_step(self._built.model, specification)
             logger.info("compiled; not training, as compile_only asks")
             return None
-        saver = Saver(context, self._data, state, lambda: self._memory.seconds)
-        with contextlib.closing(saver.writer), context.stop.defer(), processes.monitored():
-            if context.config.on_divergence == "rewind" and saver.position.checkpoint is None:
-                saver.writer.save(saver.position.step)  # the first rewind may go back to the beginning
+        checkpoints = RunCheckpoints(context, self._data, state, lambda: self._memory.seconds)
+        with contextlib.closing(checkpoints.writer), context.stop.defer(), processes.monitored():
+            if context.config.on_divergence == "rewind" and checkpoints.position.checkpoint is None:
+                checkpoints.writer.save(checkpoints.position.step)  # the first rewind may go back to the beginning
             while True:
-                state.restore_on_all(saver.position.checkpoint, processes)
+                state.restore_on_all(checkpoints.position.checkpoint, processes)
                 try:
-                    self._train(saver)
+                    self._train(checkpoints)
                     break
                 except DivergenceError as error:
                     with waiting("writing the checkpoint"):
-                        saver.writer.wait()
+                        checkpoints.writer.wait()
                     if context.config.on_divergence != "rewind":
                         raise
-                    saver.position = self._rewind(saver, error)
+                    checkpoints.position = self._rewind(checkpoints, error)
             with waiting("writing the last checkpoint"):
-                saver.writer.wait()
+                checkpoints.writer.wait()
             processes.barrier()
         last = self._memory.last
         if context.stop.signal is None:
-            self._restore_best(saver, state)
+            self._restore_best(checkpoints, state)
         else:
-            step = saver.position.step if last is None else last.step
+            step = checkpoints.position.step if last is None else last.step
             raise Stopped(context.stop.signal, f" at step {step:,} of {plan.updates:,}, which is saved")
         return last
 
@@ -102,12 +101,12 @@ class TrainingLoop:
         """Compile the model, and return the state that training changes."""
         context, plan, (model, blocks, _) = self._context, self._data.plan, self._built
         config, platform = context.config, context.platform
-        if is_packed(config):
-            factor = plan.packing_factor
-            logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, *betas(config, factor))
-        settings = optimizer_settings(config, plan.updates, plan.packing_factor, hidden_matrices(blocks))
+        factor = plan.packing_factor
+        settings = optimizer_settings(config, plan.updates, factor, hidden_matrices(blocks))
+        if config.packing.is_on:
+            logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, settings.beta_1, settings.beta_2)
         optimizer = self._optimizer = platform.optimizer(settings)
-        update = update_settings(config, context.processes)
+        update = update_settings(config.global_batch, config.optimizer_opts, context.processes)
         platform.compile(model, optimizer, context.task.objective, update, plan.updates_per_period)
         state, others, parts = platform.state(optimizer), platform.other_state(), platform.parts(optimizer)
         return TrainingState(blocks, state, model.trainable_variables, others, parts)
@@ -130,34 +129,34 @@ class TrainingLoop:
             skipped=position.skipped,
         )
 
-    def _train(self, saver: Saver) -> None:
-        """Train from the saver's position to the end, to a divergence, or until the run is asked to stop."""
-        context, data, plan, position = self._context, self._data, self._data.plan, saver.position
-        reporting, checkpoints = self._reporting(position), saver.checkpoints()
+    def _train(self, checkpoints: RunCheckpoints) -> None:
+        """Train from the position of a checkpoint to the end, to a divergence, or until the run is asked to stop."""
+        context, data, plan, position = self._context, self._data, self._data.plan, checkpoints.position
+        reporting, timer = self._reporting(position), checkpoints.timer()
         evaluation = None
         if context.config.evaluation.every is not None and not context.config.generated_dataset:
-            evaluation = EvaluateWhileTraining(context, data, self._built.model, saver, checkpoints, reporting)
+            evaluation = EvaluateWhileTraining(context, data, self._built.model, checkpoints, timer, reporting)
             if evaluation.catch_up(position.step):
                 context.stop.agree(context.processes.maximum)
                 return
         if position.step == plan.updates:  # an interruption left nothing else to do
             return
-        course = TrainingCourse(
+        progress = TrainingProgress(
             plan,
             position.step,
             self._optimizer,
             reporting,
-            checkpoints,
+            timer,
             evaluation,
             context.stop,
             context.processes,
         )
         try:
-            course.begin()
+            progress.begin()
             with raise_data_errors(data.reader):
                 updates = plan.updates - position.step
-                context.platform.train(self._built.model, self._dataset(position), updates, course)
-            course.end()
+                context.platform.train(self._built.model, self._dataset(position), updates, progress)
+            progress.end()
         finally:
             reporting.end()
 
@@ -178,19 +177,19 @@ class TrainingLoop:
             listeners=[*of_rooms, self._memory, corrupt_records, *context.listeners, OverflowCounter(), divergence],
             first_step=position.step,
             started=context.started if is_first else None,
-            packs_per_step=config.samples_per_update if is_packed(config) else None,
+            packs_per_step=config.samples_per_update if config.packing.is_on else None,
             seconds_before=position.seconds,
             first_period="with compilation" if is_first else "counted from the rewind",
         )
 
-    def _restore_best(self, saver: Saver, state: TrainingState) -> None:
+    def _restore_best(self, checkpoints: RunCheckpoints, state: TrainingState) -> None:
         """Set the weights to those of the best checkpoint, if the model was evaluated while it trained."""
         processes = self._context.processes
-        best = shared_position(processes, lambda: Position(checkpoint=saver.best()))
+        best = shared_position(processes, lambda: Position(checkpoint=checkpoints.best()))
         if best.checkpoint is not None:
             logger.info("the best evaluation was that of %s", best.checkpoint.folder.name)
             state.restore_on_all(best.checkpoint, processes)
 
-    def _rewind(self, saver: Saver, error: DivergenceError) -> Position:
+    def _rewind(self, checkpoints: RunCheckpoints, error: DivergenceError) -> Position:
         """Rewind to the position that the chief chooses; all processes have noticed the same divergence."""
-        return shared_position(self._context.processes, lambda: rewind(self._context, saver, error))
+        return shared_position(self._context.processes, lambda: rewind(self._context, checkpoints, error))

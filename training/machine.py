@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Optional, Sequence
+from typing import Sequence
 
 from execution.interface import ExecutionOptions, HiddenMatrix, OptimizerSettings, Platform, Update
 from execution.processes import SINGLE_PROCESS, Processes
-from execution.select import processes_for, select_platform
+from execution.select import processes_for
 from keras_extensions.schedules import make_schedule
 from optimization.loss_scaling import INITIAL_SCALE
 from planning.overview import warning_line
 from settings.derived import betas, max_learning_rate
 from settings.fields import Machine
 from settings.loading import LoadedConfig
-from settings.published import decays_as_published
+from settings.published import decays_as_published, runs_on_ipus
 from settings.schema import TrainingConfig
+from settings.sections import GlobalBatch, OptimizerOptions
 from training.chief import shared_facts
 from training.rooms import EXECUTION
-from utilities.environment import is_graphcore
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -41,14 +41,9 @@ def configured_processes(config: TrainingConfig) -> Processes:
     return processes
 
 
-def configured_platform(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> Platform:
-    """Return the platform that the config selects, and join the processes."""
-    return select_platform(execution_options(config, processes), processes)
-
-
 def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> ExecutionOptions:
     """Return the config's settings of the machine."""
-    execution, ipu = config.execution, config.ipu_config
+    execution, ipu, on_ipus = config.execution, config.ipu_config, runs_on_ipus(config)
     own_micro_batches = config.global_batch.micro_batches // processes.count
     # Hugging Face's own layers compute in float32.
     precision = "float32" if execution.precision == "auto" and not config.replace_layers else execution.precision
@@ -61,14 +56,14 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
         seed=config.seed,
         micro_batch_size=config.global_batch.micro_batch_size,
         precision=precision,
-        recompute=_or_on_ipus(config.enable_recomputation, config),
+        recompute=on_ipus if config.enable_recomputation is None else config.enable_recomputation,
         device_mapping=tuple(ipu.pipeline_device_mapping or ()),
         pipeline_devices=execution.pipeline_devices,
         pipeline_schedule=ipu.pipeline_schedule,
         replicas=config.global_batch.replicas,
         matmul_proportions=tuple(ipu.matmul_available_memory_proportion_per_pipeline_stage or ()),
         matmul_partials=config.matmul_partials_type,
-        optimizer_state_offchip=_or_on_ipus(config.optimizer_state_offchip, config),
+        optimizer_state_offchip=on_ipus if config.optimizer_state_offchip is None else config.optimizer_state_offchip,
         replicated_tensor_sharding=ipu.replicated_tensor_sharding,
         stochastic_rounding=config.enable_stochastic_rounding,
         outlining=config.use_outlining,
@@ -81,11 +76,6 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
     for changes in EXECUTION:
         options = dataclasses.replace(options, **changes(config))
     return options
-
-
-def _or_on_ipus(value: Optional[bool], config: TrainingConfig) -> bool:
-    """Return a setting that saves memory; if it is unset, whether the run is on IPUs."""
-    return is_graphcore(config.execution.platform) if value is None else value
 
 
 def warn_of_ignored_settings(loaded: LoadedConfig, platform: Platform, processes: Processes) -> None:
@@ -106,14 +96,13 @@ def optimizer_settings(
     The ``packing_factor`` is the average number of samples per row of the batch.
     """
     options, rate = config.optimizer_opts, config.optimizer_opts.learning_rate
-    beta_1, beta_2 = betas(config, packing_factor)
+    peak = max_learning_rate(rate, config.samples_per_update)
+    beta_1, beta_2 = betas(options, config.packing, packing_factor)
     return OptimizerSettings(
         name=options.name,
-        learning_rate=make_schedule(
-            rate.schedule_name, max_learning_rate(config), updates, rate.warmup_frac, rate.power
-        ),
+        learning_rate=make_schedule(rate.schedule_name, peak, updates, rate.warmup_frac, rate.power),
         weight_decay_rate=options.weight_decay_rate,
-        published_decay=decays_as_published(config),
+        published_decay=decays_as_published(options, runs_on_ipus(config)),
         beta_1=beta_1,
         beta_2=beta_2,
         epsilon=options.epsilon,
@@ -123,14 +112,13 @@ def optimizer_settings(
     )
 
 
-def update_settings(config: TrainingConfig, processes: Processes) -> Update:
+def update_settings(batch: GlobalBatch, options: OptimizerOptions, processes: Processes) -> Update:
     """Return how the micro batches of an update are combined."""
-    options = config.optimizer_opts
     scale, reduction = options.loss_scaling, options.gradient_accumulation_reduction
     assert reduction is not None, "set by settings.derived.derive"
     return Update(
-        micro_batches=config.global_batch.micro_batches // processes.count,
-        virtual_replicas=config.global_batch.replicas / processes.count,
+        micro_batches=batch.micro_batches // processes.count,
+        virtual_replicas=batch.replicas / processes.count,
         reduction=reduction,
         loss_scale=INITIAL_SCALE if scale == "auto" else scale or 1.0,
         adaptive_loss_scale=scale == "auto",

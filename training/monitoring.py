@@ -9,7 +9,7 @@ from typing import Callable, List
 
 from data_utils.records.pipeline import SampleReader
 from keras_extensions.listeners.outputs import LiveReport, MetricsFile, TensorBoardScalars
-from keras_extensions.listeners.progress import Progress
+from keras_extensions.listeners.progress import ProgressBar
 from keras_extensions.listeners.reporting import Listener, Period
 from keras_extensions.listeners.signals import StopRequest
 from settings.schema import TrainingConfig
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 def make_listeners(config: TrainingConfig, run: RunFolder) -> List[Listener]:
     """Return the listeners that the config selects; progress and metrics.jsonl are always included."""
-    listeners: List[Listener] = [Progress(), MetricsFile(run.path / METRICS)]
+    listeners: List[Listener] = [ProgressBar(), MetricsFile(run.path / METRICS)]
     if config.tensorboard:
         listeners.append(TensorBoardScalars(run.path / "tensorboard"))
     listeners += wandb_runs(config, run.path)  # room: wandb

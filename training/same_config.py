@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Mapping, Set
+from typing import Any, Dict, Mapping, Set
 
-from settings.architecture import OF_EMBEDDING, open_sizes
+from settings.architecture import OF_EMBEDDING
 from settings.fields import Equivalent, ResumePolicy, value_at
 from settings.rooms import KEPT_FIELDS
 from settings.schema import TrainingConfig, leaves
@@ -17,12 +17,7 @@ _BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
 _DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> List[str]:
-    """Describe each difference between two configs; see :func:`differences_by_field`."""
-    return list(differences_by_field(config, recorded).values())
-
-
-def differences_by_field(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, str]:
+def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, str]:
     """Describe, by its field, each difference between two configs that would change the outcome of a resumed run.
 
     The global batch may be split differently if the update stays the same: over another number of replicas, and into
@@ -32,13 +27,13 @@ def differences_by_field(config: TrainingConfig, recorded: Mapping[str, Any]) ->
     present = config_for_files(config)
     described: Dict[str, str] = {}
     kept = {name for fields in KEPT_FIELDS for name in fields(config)}
-    of_weights = {f"bert_config.{size}" for size in open_sizes(config)}
+    of_weights = {f"bert_config.{size}" for size in config.open_sizes}
     of_weights |= {f"embedding.{name}" for name in OF_EMBEDDING if getattr(config.embedding, name) is None}
     for name, leaf in leaves().items():
         is_fixed = leaf.resume_policy is ResumePolicy.FIXED or name in kept
         if not is_fixed or leaf.path[0] == "global_batch" or name in of_weights:
             continue
-        new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
+        new, old = value_at(present, name), _recorded(recorded, leaf.path, leaf.default)
         equivalent = leaf.annotation(Equivalent)
         if new != old and not (equivalent is not None and new in equivalent.values and old in equivalent.values):
             described[name] = _described(name, new, old)
@@ -47,7 +42,7 @@ def differences_by_field(config: TrainingConfig, recorded: Mapping[str, Any]) ->
 
 def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
     """Refuse to resume a run with another config."""
-    fields = differences_by_field(config, recorded)
+    fields = differences(config, recorded)
     if config.new_length:
         fields = {name: text for name, text in fields.items() if name not in LENGTHS}
     changed = "; ".join(fields.values())
@@ -68,7 +63,7 @@ def changed_fields(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[
     present = config_for_files(config)
     changes = {}
     for name, leaf in leaves().items():
-        new, old = value_at(present, leaf.path), _recorded(recorded, leaf.path, leaf.default)
+        new, old = value_at(present, name), _recorded(recorded, leaf.path, leaf.default)
         if new != old and name not in ("name", "resume"):
             changes[name] = (old, new)
     return changes

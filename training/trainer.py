@@ -12,6 +12,7 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional
 from checkpoints.state import load_weights
 from execution.interface import Platform
 from execution.processes import Processes
+from execution.select import select_platform
 from keras_extensions.backend import keras
 from keras_extensions.listeners.progress import EarlyRecords, early_log, run_log
 from keras_extensions.listeners.reporting import Period, closing
@@ -23,27 +24,26 @@ from reports.page import write_report
 from settings.architecture import with_sizes
 from settings.loading import LoadedConfig
 from settings.problems import DATA
-from settings.schema import TrainingConfig
 from training.chief import check_processes, on_chief, process_log, shared_position, shared_run_folder
 from training.continuing import check_length, continued_position
 from training.evaluation import evaluate
 from training.failures import run_failures
 from training.initial_weights import (
     InitialWeights,
-    SavedState,
+    ResumedWeights,
     assign_word_frequencies,
     assign_word_vectors,
     cast_note,
     check_stages,
     configured_weights,
+    embedding_of_weights,
+    longest_sequence,
     refuse_random_weights,
     resolved_architecture,
-    resumed_architecture,
     trained_positions,
-    with_embedding_of_weights,
 )
 from training.loop import TrainingLoop
-from training.machine import configured_platform, configured_processes, warn_of_ignored_settings
+from training.machine import configured_processes, execution_options, warn_of_ignored_settings
 from training.monitoring import StopWhen, make_listeners
 from training.resume import (
     Position,
@@ -119,7 +119,7 @@ def train_run(
     ) as current, FolderLocks() as locks:
         # Machine
         version = program_version()  # starts git, before there are servers whose sockets it would inherit
-        platform = configured_platform(config, processes)
+        platform = select_platform(execution_options(config, processes), processes)
 
         # Start or resume
         resumed = on_chief(processes, lambda: run_to_resume(loaded, locks))
@@ -129,7 +129,7 @@ def train_run(
             with waiting("reading the weights"):
                 start, loaded, architecture = starting_weights(loaded, position, platform)
                 config = loaded.config
-                position = continued_position(config, start, position)
+                position = continued_position(config.continue_pretrained, start, position)
 
             # Task and data
             with waiting("reading the data"):
@@ -143,7 +143,7 @@ def train_run(
         with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
             current.folder = run
             processes.run_name = run.path.name
-            with open_log(run, config, processes, log):
+            with open_log(run, config.logging, processes, log):
                 if resumed:
                     record_resume(resumed, config)
                 elif processes.is_chief:
@@ -154,7 +154,7 @@ def train_run(
                 if loaded.rows:
                     logger.info("rows: %s", loaded.rows)
                 if data is not None:
-                    logger.info(length_line(config, data))
+                    logger.info(length_line(data, config.samples_per_update))
                 if processes.is_chief:
                     warn_of_ignored_settings(loaded, platform, processes)
                 listeners = make_listeners(config, run) if processes.is_chief else []
@@ -164,7 +164,7 @@ def train_run(
                     config=config,
                     task=task,
                     architecture=architecture,
-                    trained_positions=trained_positions(config, start, architecture),
+                    trained_positions=trained_positions(longest_sequence(config), start, architecture),
                     fits_data=loaded.origins["max_seq_length"] == DATA,
                     platform=platform,
                     run=run,
@@ -207,33 +207,29 @@ def starting_weights(
     loaded: LoadedConfig, position: Position, platform: Platform
 ) -> Tuple[Optional[InitialWeights], LoadedConfig, Architecture]:
     """Return the weights to start from (None: random ones), the config with what they decide, and the architecture."""
-    saved = SavedState(position.checkpoint) if position.checkpoint is not None else None
-    start = configured_weights(loaded.config, loaded.task) if saved is None else saved
-    config = loaded.config
+    config, saved = loaded.config, position.checkpoint
+    start = configured_weights(config, loaded.task) if saved is None else ResumedWeights(saved)
     if loaded.task == SENTENCE_EMBEDDING:
-        config = with_embedding_of_weights(config, start)
-    if saved is not None:
-        architecture = resumed_architecture(config, saved)
-    else:
-        architecture = resolved_architecture(config, start, platform.activation)
+        config = config.model_copy(update={"embedding": embedding_of_weights(config.embedding, start)})
+    architecture = resolved_architecture(config, start, platform.activation)
     check_same_precision(position, platform.precision)
-    check_stages(config, architecture, platform)
+    check_stages(config.ipu_config.pipeline_stages, architecture, platform)
     for check in CHECKS:
         check(config, architecture)
     return start, dataclasses.replace(loaded, config=with_sizes(config, architecture)), architecture
 
 
-def open_log(run: RunFolder, config: TrainingConfig, processes: Processes, early: EarlyRecords) -> ContextManager[None]:
+def open_log(run: RunFolder, level: str, processes: Processes, early: EarlyRecords) -> ContextManager[None]:
     """Return the log of the run; the chief's is also a file, and the others log only warnings."""
     if processes.is_chief:
-        return run_log(run.path / LOG, config.logging, early=early)
+        return run_log(run.path / LOG, level, early=early)
     return process_log(processes.index)
 
 
-def length_line(config: TrainingConfig, data: TrainingData) -> str:
+def length_line(data: TrainingData, rows_per_update: int) -> str:
     """Return the samples to train on, those that are held out, and how often the training reads the former."""
     plan, held_out = data.plan, data.facts.get("records_held_out")
-    samples, each = data.reader.count * plan.packing_factor, config.samples_per_update * plan.packing_factor
+    samples, each = data.reader.count * plan.packing_factor, rows_per_update * plan.packing_factor
     others = "" if held_out is None else f" ({held_out:,} more are held out)"
     updates = f"{plan.updates:,} updates, global batch {each:,.0f}, {plan.updates * each / samples:.2f} epochs"
     return f"training on {samples:,.0f} samples{others}: {updates}"

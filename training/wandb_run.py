@@ -36,13 +36,9 @@ def wandb_runs(config: TrainingConfig, folder: Path) -> List[Listener]:
         return []
     settings = (folder.name, config.wandb_project_name, config.wandb_entity_name, config.wandb_tags)
     name, project, entity, tags = map(mask_value, settings)
-    return [WandbRun(folder, name, _shown_config(config), project, entity, tags)]
-
-
-def _shown_config(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the resolved config and the machine."""
-    settings = config.model_dump(mode="json", exclude={"extends", "about"})
-    return json.loads(json.dumps(mask_value({**settings, "environment": environment_facts()})))
+    shown = config.model_dump(mode="json", exclude={"extends", "about"})
+    shown = json.loads(json.dumps(mask_value({**shown, "environment": environment_facts()})))
+    return [WandbRun(folder, name, shown, project, entity, tags)]
 
 
 class WandbRun(Listener):

@@ -8,7 +8,7 @@ from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Set
 import numpy as np
 
 from checkpoints.pretrained.model_folder import count_word_pieces
-from checkpoints.pretrained.own_checkpoint import encoder_names
+from checkpoints.pretrained.native_checkpoint import encoder_names
 from checkpoints.pretrained.pretrained import Pretrained, resize_vocabulary
 from checkpoints.pretrained.sentence_transformers import embedding_settings
 from checkpoints.pretrained.weights import (
@@ -113,14 +113,14 @@ def _rows(start: Pretrained, vocabulary: Optional[Path]) -> int:
             f"{vocabulary} has {pieces:,} word pieces, but {start.origin} only {rows:,} rows for them; name the"
             " vocabulary of the training data with --vocab-file"
         )
-    return pieces if start.own else rows
+    return pieces if start.native else rows
 
 
 def _refuse_incomplete(start: Pretrained, names: Set[str]) -> None:
     missing = sorted(encoder_names(start.architecture["num_hidden_layers"]) - names)
     if missing:
         raise UserError(f"{start.key}: {start.origin} lacks {missing[0]}; name a complete checkpoint")
-    if start.own and WORD_BIAS in names and f"{TRANSFORM}.dense.weight" not in names:
+    if start.native and WORD_BIAS in names and f"{TRANSFORM}.dense.weight" not in names:
         raise UserError(
             f"{start.key}: {start.origin} was trained without use_cls_layer, and its last LayerNorm has a scale of"
             " nearly 0, so Hugging Face's masked-LM head cannot express it; add --encoder-only to write the model"

@@ -43,11 +43,11 @@ def write_card(folder: Path, name: str, start: Pretrained, head: Head, config: B
         name=name,
         head=head,
         embeds=head is EMBEDDING,
-        task=_title(start) if start.own else "",
+        task=_title(start) if start.native else "",
         with_tokenizer=(folder / VOCABULARY_NAME).is_file(),
         tables={
             "Model": _sizes(config),
-            "Training": _training(start, run) if start.own else {},
+            "Training": _training(start, run) if start.native else {},
             "Figures": _figures(start, run) if run else {},
         },
         notes=notes,
@@ -65,7 +65,7 @@ def _title(start: Pretrained) -> str:
 
 def _read_run(start: Pretrained) -> Optional[RunData]:
     """Read the run that a checkpoint belongs to; None if its folder does not exist."""
-    if not start.own or start.folder is None:
+    if not start.native or start.folder is None:
         return None
     run = start.folder.resolve().parent.parent
     return read_run_folder(run) if (run / RESOLVED).is_file() else None

@@ -137,8 +137,8 @@ def _clear(folder: Path) -> None:
 
 def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -> BertConfig:
     """Return the config of an exported model."""
-    if start.own:
-        config = _own_config(start, exported)
+    if start.native:
+        config = _native_config(start, exported)
     else:
         config = BertConfig.from_dict({name: value for name, value in start.settings.items() if name != "_path"})
     if vocabulary is not None and "pad_token_id" not in start.settings:  # the row that PyTorch never trains
@@ -148,7 +148,7 @@ def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -
     return config
 
 
-def _own_config(start: Pretrained, exported: Exported) -> BertConfig:
+def _native_config(start: Pretrained, exported: Exported) -> BertConfig:
     missing = [name for name in ("num_attention_heads", "hidden_act") if name not in start.architecture]
     if missing:
         raise UserError(f"{start.key}: {start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")
@@ -179,14 +179,14 @@ def _write_tokenizer(
     """Write the tokenizer's files to ``folder``; another project's files are copied unless the arguments differ."""
     words = read_vocabulary(vocabulary)
     (folder / VOCABULARY_NAME).write_bytes(words.content)
-    if not start.own and start.folder is not None and vocabulary == start.vocabulary and lower_case is None:
+    if not start.native and start.folder is not None and vocabulary == start.vocabulary and lower_case is None:
         present = [start.folder / name for name in TOKENIZER_FILES if (start.folder / name).is_file()]
         if any(path.name == SETTINGS_NAME for path in present):
             for path in present:
                 shutil.copyfile(path, folder / path.name)
             return
-    answers = (lower_case, None if vocabulary == start.vocabulary else words.lower_case, start.lower_case)
-    lower_case = next((answer for answer in answers if answer is not None), words.looks_lower_cased())
+    given = None if vocabulary == start.vocabulary else words.lower_case
+    lower_case = words.lowers_case(lower_case, given, start.lower_case)
     options = {name: value for name, value in words.rules.described().items() if name != "clean_text"}
     tokenizer = transformers.BertTokenizerFast(
         vocab_file=str(folder / VOCABULARY_NAME), do_lower_case=lower_case, model_max_length=positions, **options

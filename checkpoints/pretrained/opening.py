@@ -18,7 +18,7 @@ from checkpoints.pretrained.formats import (
 )
 from checkpoints.pretrained.model_folder import config_file, find_lower_case, read_architecture, read_config
 from checkpoints.pretrained.naming import check_exists, weights_prefix
-from checkpoints.pretrained.own_checkpoint import neutral_weights, open_own
+from checkpoints.pretrained.native_checkpoint import neutral_weights, open_native
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.published_program import ACTIVATION, is_published, published_checkpoint
 from checkpoints.pretrained.sentence_transformers import ENCODER_FOLDER, MODULES
@@ -128,9 +128,9 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
     """Open a checkpoint of Google, of Graphcore's published program or of this project."""
     folder, state = checkpoint.folder, None
     if checkpoint.facts is not None:
-        own, facts = open_own(checkpoint.weights, key), checkpoint.facts
+        native, facts = open_native(checkpoint.weights, key), checkpoint.facts
         stated = {name: value for name, value in facts.get("architecture", {}).items() if name not in RUN_OPTIONS}
-        sizes = own.sizes()
+        sizes = native.sizes()
         _refuse_other_sizes(sizes, stated, folder / DESCRIPTION, "name another checkpoint", key)
         architecture, vocabulary, lower_case = {**sizes, **stated}, checkpoint.vocabulary, facts.get("lower_case")
     else:
@@ -139,35 +139,35 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
         if WORD_TABLE in weights:
             return _complete_bert(weights, folder, str(checkpoint.weights), key)
         if is_published(arrays):
-            own, state = published_checkpoint(arrays, open_tensorflow(checkpoint.weights, integers=True))
-            facts = {"task": own.task, "precision": "float16"}
+            native, state = published_checkpoint(arrays, open_tensorflow(checkpoint.weights, integers=True))
+            facts = {"task": native.task, "precision": "float16"}
             activation = {"hidden_act": ACTIVATION}
-            if own.task == SQUAD:
+            if native.task == SQUAD:
                 order = "was trained with the context before the question, and here the question comes first"
                 logger.warning("%s %s; fine-tune it again before it answers", checkpoint.weights, order)
         else:
-            own = open_own(checkpoint.weights, key)
-            facts, activation = {"task": own.task}, {}
-        sizes = own.sizes()
+            native = open_native(checkpoint.weights, key)
+            facts, activation = {"task": native.task}, {}
+        sizes = native.sizes()
         architecture = {**activation, **_stated_beside(folder, sizes, key), **sizes}
         vocabulary = find_vocabulary(folder)
         lower_case = read_tokenizer_files(vocabulary or folder / VOCABULARY_NAME, f"{key}: ").lower_case
     return Pretrained(
         origin=str(folder if checkpoint.facts else checkpoint.weights),
-        weights=own.weights,
+        weights=native.weights,
         architecture=architecture,
         vocabulary=vocabulary,
         lower_case=lower_case,
         trained_positions=facts.get("trained_positions"),
         neutral_weights=neutral_weights(
-            own.weights,
+            native.weights,
             architecture.get("layer_norm_eps", 0.0),
-            own.task == PRETRAINING,
+            native.task == PRETRAINING,
             architecture.get("hidden_act", "gelu"),
         ),
-        unknown=own.unknown,
+        unknown=native.unknown,
         settings=facts,
-        own=True,
+        native=True,
         folder=folder,
         state=state,
     )

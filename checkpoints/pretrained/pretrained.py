@@ -110,7 +110,7 @@ class Pretrained:
     neutral_weights: Weights = dataclasses.field(default_factory=dict)
     unknown: List[str] = dataclasses.field(default_factory=list)
     settings: Dict[str, Any] = dataclasses.field(default_factory=dict)
-    own: bool = False
+    native: bool = False
     folder: Optional[Path] = None
     state: Optional[OptimizerState] = None
     key: str = "pretrained_ckpt_path"
@@ -121,7 +121,7 @@ class Pretrained:
     @property
     def classes(self) -> List[str]:
         """Hugging Face's classes that the checkpoint names, as PyTorch calls them."""
-        if self.own:
+        if self.native:
             task = TASKS.get(self.settings.get("task", ""))
             return [task.hugging_face] if task else []
         return named_classes(self.settings.get("architectures"))
@@ -129,7 +129,7 @@ class Pretrained:
     def missing_of_masked_lm(self) -> List[str]:
         """Return the weights of a masked-LM head that are missing; models of this project may have no transform."""
         transform = ("dense.weight", "dense.bias", "LayerNorm.weight", "LayerNorm.bias")
-        names = [WORD_BIAS, *([] if self.own else [f"{TRANSFORM}.{name}" for name in transform])]
+        names = [WORD_BIAS, *([] if self.native else [f"{TRANSFORM}.{name}" for name in transform])]
         return sorted({*names} - {*self.weights, *self.neutral_weights})
 
     def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:

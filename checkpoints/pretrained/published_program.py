@@ -13,7 +13,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from checkpoints.pretrained.own_checkpoint import VARIABLE, OwnWeights, part_of
+from checkpoints.pretrained.native_checkpoint import VARIABLE, NativeWeights, part_of
 from checkpoints.pretrained.pretrained import OptimizerState
 from checkpoints.pretrained.weights import CLASSIFIER, SPAN_HEAD, Name, Weights, from_tensorflow
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
@@ -53,7 +53,7 @@ _POOLER = "bert.pooler.dense.weight"
 class PublishedCheckpoint(NamedTuple):
     """The content of a checkpoint; ``state`` is None if it was saved without an optimizer."""
 
-    saved: OwnWeights
+    saved: NativeWeights
     state: Optional[OptimizerState]
 
 
@@ -80,7 +80,7 @@ def published_checkpoint(arrays: Weights, integers: Weights) -> PublishedCheckpo
     state = None
     if updates is not None and first and first.keys() == second.keys():
         state = OptimizerState(int(np.asarray(updates.read())), first, second)
-    return PublishedCheckpoint(OwnWeights(weights, unknown, task, merged), state)
+    return PublishedCheckpoint(NativeWeights(weights, unknown, task, merged), state)
 
 
 def _renamed(arrays: Weights, names: Dict[str, List[Name]]) -> Weights:

@@ -93,7 +93,7 @@ def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
     Raises:
         UserError: the checkpoint is a folder of sentence-transformers with unknown modules, or an unknown pooling.
     """
-    if start.own:
+    if start.native:
         if start.settings.get("task") != SENTENCE_EMBEDDING:
             return None
         config = start.settings.get("config") or {}
@@ -136,7 +136,7 @@ def output_activation(start: Pretrained) -> str:
 
     It says so in one of several files; a cross-encoder that does not has ``Sigmoid`` for a single output.
     """
-    section = start.settings.get("sentence_transformers") if not start.own else None
+    section = start.settings.get("sentence_transformers") if not start.native else None
     said = (
         _prompts(start).activation_fn,
         section.get("activation_fn") if isinstance(section, dict) else None,
@@ -150,7 +150,7 @@ def output_activation(start: Pretrained) -> str:
 
 
 def _prompts(start: Pretrained) -> _Prompts:
-    path = start.folder / PROMPTS if start.folder is not None and not start.own else None
+    path = start.folder / PROMPTS if start.folder is not None and not start.native else None
     return read_checked(path, _Prompts) if path is not None and path.is_file() else _Prompts()
 
 
@@ -225,7 +225,7 @@ def write_modules(folder: Path, start: Pretrained, settings: EmbeddingSettings, 
         for number, kind in enumerate(kinds)
     ]
     pooling: Dict[str, Any] = {mode: name == settings.pooling for name, mode in POOLING_MODES.items()}
-    if not start.own and start.folder is not None and not _includes_prompt(start.folder):
+    if not start.native and start.folder is not None and not _includes_prompt(start.folder):
         pooling["include_prompt"] = False
     files = {
         MODULES: modules,
@@ -235,5 +235,5 @@ def write_modules(folder: Path, start: Pretrained, settings: EmbeddingSettings, 
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    if not start.own and start.folder is not None and (start.folder / PROMPTS).is_file():
+    if not start.native and start.folder is not None and (start.folder / PROMPTS).is_file():
         shutil.copyfile(start.folder / PROMPTS, folder / PROMPTS)

@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tu
 
 import numpy as np
 
-from data_utils.classification.tasks import GLUE, OWN, BenchmarkTask, FieldError, Split
+from data_utils.classification.tasks import GLUE, USER, BenchmarkTask, FieldError, Split
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
 from utilities.tables import (
@@ -65,8 +65,8 @@ def read_split(
     Returns:
         The samples; None if the split is optional and absent.
     """
-    if task.benchmark == OWN:
-        return _own_split(task, split, dataset_dir or Path(), with_labels)
+    if task.benchmark == USER:
+        return _user_split(task, split, dataset_dir or Path(), with_labels)
     if dataset_dir is None:
         if split.hub is None:
             return None
@@ -95,17 +95,17 @@ def read_unlabelled(task: BenchmarkTask, path: Path) -> Examples:
     return _collect(task, read_table(path), str(path), with_labels=False)
 
 
-def check_own_file(path: Path, section: str) -> None:
+def check_user_file(path: Path, section: str) -> None:
     """Refuse the path of a user's own file, named in a ``section`` of the config, where there is none."""
     if not path.is_file():
         flags = f"--{section.replace('_', '-')}.train-file, .validation-file, .test-file; dataset_dir is their folder"
         raise UserError(f"{section}: there is no file {path}; correct its path ({flags})")
 
 
-def _own_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: bool) -> Examples:
+def _user_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: bool) -> Examples:
     """Return the samples of a user's own file, or of the part of it that the split takes."""
     path = folder / split.files[0].name
-    check_own_file(path, task.section)
+    check_user_file(path, task.section)
     examples = _collect(task, read_table(path), str(path), with_labels)
     if split.part is not None:
         unlabelled = np.zeros(len(examples.texts), np.float32)
@@ -165,7 +165,7 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             if with_labels:
                 labels.append(_label_set(row, task, classes) if task.is_multi_label else _label(row, task, classes))
             identity = row.get(task.id_field, len(ids))
-            is_number = task.benchmark != OWN and isinstance(identity, str) and identity.isdecimal()
+            is_number = task.benchmark != USER and isinstance(identity, str) and identity.isdecimal()
             ids.append(int(identity) if is_number else identity)
         except FieldError as problem:
             columns = f" (the columns are {listed(row)})" if problem.field.split(".")[0] not in row else ""
@@ -173,7 +173,7 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
     if broken:
         (first, reason), *others = broken.items()
         fields = f"set {task.section} ({_flags(task)}.text, .label) to what the file has"
-        repair = f"correct it there, or {fields}" if task.benchmark == OWN else REPAIR
+        repair = f"correct it there, or {fields}" if task.benchmark == USER else REPAIR
         more = f", and {lines_named([other for other, _ in others])} cannot be used either" if others else ""
         raise UserError(f"{origin}: line {first}: {reason}{more}; {repair}")
     for kind, numbers in left_out.items():

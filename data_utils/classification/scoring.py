@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, Sequence
 
 import numpy as np
 
-from data_utils.classification.tasks import CLUE, GLUE, OWN, BenchmarkTask
+from data_utils.classification.tasks import CLUE, GLUE, USER, BenchmarkTask
 from utilities.table_output import write_table
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
@@ -117,9 +117,9 @@ def write_submission(path: Path, task: BenchmarkTask, ids: Sequence[Any], predic
         values: Iterable[Any] = (joined_labels(task, row) for row in predictions)
     elif not task.is_regression:
         values = (task.labels[number].value for number in predictions.tolist())
-    elif task.benchmark == OWN:
+    elif task.benchmark == USER:
         values = (float(f"{score:.6g}") for score in predictions.tolist())
     else:
         values = (f"{score:.3f}" for score in np.clip(predictions, *task.score_range).tolist())
-    columns = {GLUE: ("index", "prediction"), CLUE: ("id", "label"), OWN: (task.id_field, task.label_field)}
+    columns = {GLUE: ("index", "prediction"), CLUE: ("id", "label"), USER: (task.id_field, task.label_field)}
     write_table(path, (dict(zip(columns[task.benchmark], row)) for row in zip(ids, values)))

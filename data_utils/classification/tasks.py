@@ -1,7 +1,7 @@
 """The description of a task as data: files, columns, labels, metrics, submissions.
 
-``benchmarks.py`` has an entry for each benchmark task, and ``own.py`` makes a task from a config; reading, scoring and
-writing predictions follow from it.
+``benchmarks.py`` has an entry for each benchmark task, and ``user_task.py`` makes a task from a config; reading,
+scoring and writing predictions follow from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Texts = Callable[[Row], Tuple[str, ...]]
 # Returns the rows that belong to a part of a file, ``(N,)`` bool, by their labels ``(N,)`` or ``(N, C)``.
 Part = Callable[[np.ndarray], np.ndarray]
 
-GLUE, CLUE, OWN = "glue", "clue", "own data"
+GLUE, CLUE, USER = "glue", "clue", "own data"
 
 
 class FieldError(ValueError):
@@ -87,7 +87,7 @@ class BenchmarkTask:
 
     Attributes:
         name: value of ``glue_task``; for own data, the name of the training file.
-        benchmark: GLUE (tab-separated files), CLUE (JSON lines) or OWN (any of these, or CSV).
+        benchmark: GLUE (tab-separated files), CLUE (JSON lines) or USER (any of these, or CSV).
         folders: names that the benchmark's archives give the task's folder.
         labels: the classes in the order of the model's outputs; empty for a regression.
         metrics: names from ``scoring.METRICS``; the first is the main one.

@@ -17,7 +17,7 @@ import numpy as np
 from data_utils.packing.assignment import Packs, fill_packs, histogram
 from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import DEFAULT_ALGORITHM, UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
-from data_utils.packing.source import Shape, Source
+from data_utils.packing.unpacked import Shape, UnpackedRecords
 from data_utils.recipe import clear_work, identify_files, prepare_folder
 from data_utils.records.features import MAX_SEQ_LENGTH, PACKS_FORMAT, SHORTEST_SAMPLE
 from data_utils.records.index import index_path
@@ -70,7 +70,7 @@ def pack_dataset(
     """
     if output.exists() and input_folder.exists() and output.samefile(input_folder):
         raise UserError(f"--output {output}: is the input; choose another folder")
-    source = Source.open(input_folder)
+    source = UnpackedRecords.open(input_folder)
     max_length = source.shape.max_seq_length if max_seq_length is None else max_seq_length
     most_sequences(max_length, max_sequences_per_pack, algorithm)  # rejected before the input is read
     check_sizes(max_length, max_sequences_per_pack)
@@ -87,7 +87,7 @@ def pack_dataset(
         assert manifest is not None, "it was just written"
         sizes = {name: manifest.settings[name] for name in Sizes._fields}
         choices = {**sizes, "algorithm": DEFAULT_ALGORITHM, "seed": DEFAULT_SEED}
-        source = Source.open(input_folder / VALIDATION_FOLDER)
+        source = UnpackedRecords.open(input_folder / VALIDATION_FOLDER)
         _pack(source, output / VALIDATION_FOLDER, choices, workers, overwrite, held_out)
     return output / MANIFEST_NAME
 
@@ -112,7 +112,7 @@ class _Planned(NamedTuple):
 
 
 def _pack(
-    source: Source,
+    source: UnpackedRecords,
     output: Path,
     choices: Dict[str, Any],
     workers: Workers,
@@ -134,7 +134,7 @@ def _pack(
         sequences = planned.plan.max_sequences_in_a_pack if isinstance(limit, str) else limit
         if (folder / MANIFEST_NAME).exists():
             step = "measure-held-out", max_length, sequences, DEFAULT_ALGORITHM, DEFAULT_SEED
-            held_out = _planned(Source.open(folder), output, *step, workers)
+            held_out = _planned(UnpackedRecords.open(folder), output, *step, workers)
         predictions = choose_max_predictions(
             source.shape,
             max_length,
@@ -154,7 +154,7 @@ def _pack(
 
 
 def _planned(
-    source: Source,
+    source: UnpackedRecords,
     output: Path,
     step: str,
     max_length: int,
@@ -185,7 +185,7 @@ def _most_in_a_pack(packs: Packs, chosen: np.ndarray, amounts: np.ndarray) -> in
     return int(np.add.reduceat(amounts[records].astype(np.int64), np.cumsum(sizes) - sizes).max())
 
 
-def _measured(source: Source, step: Step, workers: Workers) -> Tuple[np.ndarray, np.ndarray]:
+def _measured(source: UnpackedRecords, step: Step, workers: Workers) -> Tuple[np.ndarray, np.ndarray]:
     """Return the numbers of tokens and of masked positions of all records, both (R,) uint16."""
     count = source.reader.count
     bounds = [*range(0, count, RECORDS_OF_SHARD), count]
@@ -200,7 +200,7 @@ def _measured(source: Source, step: Step, workers: Workers) -> Tuple[np.ndarray,
     return measured[:, 0], measured[:, 1]
 
 
-def _measure(source: Source, step: Step, shard: Shard) -> Tuple[List[str], Dict[str, Any]]:
+def _measure(source: UnpackedRecords, step: Step, shard: Shard) -> Tuple[List[str], Dict[str, Any]]:
     name = f"{WORK_FOLDER}/{step.name}_{shard.number:06d}.bin"
     write_atomically(step.folder / name, source.measure(*shard.content).astype("<u2").tobytes())
     return [name], {"file": name}
@@ -240,7 +240,7 @@ def choose_max_predictions(
 
 
 def _write(
-    source: Source, output: Path, planned: _Planned, sizes: Sizes, seed: int, workers: Workers
+    source: UnpackedRecords, output: Path, planned: _Planned, sizes: Sizes, seed: int, workers: Workers
 ) -> List[Dict[str, Any]]:
     """Write about as many record files as the input has; return their entries in the manifest, in order."""
     packs = planned.packs
@@ -264,7 +264,7 @@ def _write(
 
 
 def _write_file(
-    source: Source, output: Path, sizes: Sizes, digits: int, shard: Shard
+    source: UnpackedRecords, output: Path, sizes: Sizes, digits: int, shard: Shard
 ) -> Tuple[List[str], Dict[str, Any]]:
     """Write a file of packs; the facts about it are its entry in the manifest."""
     path = output / f"packed_{shard.number:0{digits}d}.tfrecord"
@@ -272,7 +272,7 @@ def _write_file(
     return [path.name, index_path(path).name], entry
 
 
-def _messages(source: Source, sizes: Sizes, records: np.ndarray, amounts: np.ndarray) -> Iterator[bytes]:
+def _messages(source: UnpackedRecords, sizes: Sizes, records: np.ndarray, amounts: np.ndarray) -> Iterator[bytes]:
     """Yield packs of ``records``, of which each pack has as many as ``amounts`` says."""
     bounds = np.cumsum([0, *amounts])
     for begin in range(0, len(amounts), _PACKS_AT_ONCE):
@@ -283,7 +283,7 @@ def _messages(source: Source, sizes: Sizes, records: np.ndarray, amounts: np.nda
 
 
 def _finish(
-    source: Source,
+    source: UnpackedRecords,
     output: Path,
     planned: _Planned,
     sizes: Sizes,

@@ -30,7 +30,7 @@ _MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 _ANY_VOCABULARY = 1 << 31
 
 
-class Layout(NamedTuple):
+class PackLayout(NamedTuple):
     """The position of each sequence in its pack; all arrays are int64 (T,), one pack after another.
 
     Attributes:
@@ -64,12 +64,12 @@ def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:
     return np.asarray(input_mask).sum(axis=1)
 
 
-def lay_out(lengths: np.ndarray, sizes: np.ndarray) -> Layout:
+def lay_out(lengths: np.ndarray, sizes: np.ndarray) -> PackLayout:
     """Place sequences of ``lengths`` (T,) one after the other in packs, which have ``sizes`` (M,) sequences each."""
     packs = np.repeat(np.arange(len(sizes)), sizes)
     first = (np.cumsum(sizes) - sizes)[packs]
     starts = _sum_before(lengths, first)
-    return Layout(packs, np.arange(packs.size) - first, np.asarray(lengths, np.int64), starts, len(sizes))
+    return PackLayout(packs, np.arange(packs.size) - first, np.asarray(lengths, np.int64), starts, len(sizes))
 
 
 def _sum_before(amounts: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -78,7 +78,7 @@ def _sum_before(amounts: np.ndarray, first: np.ndarray) -> np.ndarray:
     return before - before[first] if before.size else before
 
 
-def merge(spec: FeatureSpec, samples: Mapping[str, np.ndarray], layout: Layout) -> Dict[str, np.ndarray]:
+def merge(spec: FeatureSpec, samples: Mapping[str, np.ndarray], layout: PackLayout) -> Dict[str, np.ndarray]:
     """Return the arrays of packs.
 
     Args:
@@ -99,7 +99,7 @@ def merge(spec: FeatureSpec, samples: Mapping[str, np.ndarray], layout: Layout) 
     return batch
 
 
-def _token_values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
+def _token_values(feature: Feature, samples: Mapping[str, np.ndarray], layout: PackLayout) -> np.ndarray:
     """Return the values of a feature for each token of each sequence, (T, L)."""
     shape = np.shape(samples["input_ids"])
     if feature.kind == SEQUENCE_IDS:
@@ -109,7 +109,7 @@ def _token_values(feature: Feature, samples: Mapping[str, np.ndarray], layout: L
     return np.asarray(samples[feature.name])
 
 
-def _sequence_values(feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout) -> np.ndarray:
+def _sequence_values(feature: Feature, samples: Mapping[str, np.ndarray], layout: PackLayout) -> np.ndarray:
     """Return the values of a feature for each sequence, (T,), or (T, C) if it has C of them."""
     if feature.kind == WEIGHTS:
         return np.ones(layout.packs.size, np.float32)
@@ -119,7 +119,7 @@ def _sequence_values(feature: Feature, samples: Mapping[str, np.ndarray], layout
     return layout.starts[:, None] + values if feature.kind == TOKEN_INDEX else values
 
 
-def _scatter_tokens(layout: Layout, values: np.ndarray, max_seq_length: int) -> np.ndarray:
+def _scatter_tokens(layout: PackLayout, values: np.ndarray, max_seq_length: int) -> np.ndarray:
     """Return (M, S) from values of tokens (T, L); values after a sequence's last token are ignored, padding is 0."""
     sequence, column = layout.tokens(values.shape[1])
     packed = np.zeros((layout.count, max_seq_length), values.dtype)
@@ -127,7 +127,7 @@ def _scatter_tokens(layout: Layout, values: np.ndarray, max_seq_length: int) -> 
     return packed
 
 
-def _scatter_sequences(layout: Layout, values: np.ndarray, length: int) -> np.ndarray:
+def _scatter_sequences(layout: PackLayout, values: np.ndarray, length: int) -> np.ndarray:
     """Return (M, N·C), N·C = ``length``, from (T, C) or (T,); values are 0 if a pack has fewer than N sequences."""
     values = values.reshape(len(values), -1)
     packed = np.zeros((layout.count, length // values.shape[1], values.shape[1]), values.dtype)
@@ -136,7 +136,7 @@ def _scatter_sequences(layout: Layout, values: np.ndarray, length: int) -> np.nd
 
 
 def _masked_tokens(
-    feature: Feature, samples: Mapping[str, np.ndarray], layout: Layout, amounts: np.ndarray
+    feature: Feature, samples: Mapping[str, np.ndarray], layout: PackLayout, amounts: np.ndarray
 ) -> np.ndarray:
     """Return a feature of the ``amounts`` (T,) of masked positions that have a weight, without gaps, (M, P)."""
     sequence, column = np.nonzero(np.asarray(samples["masked_lm_weights"]) > 0)

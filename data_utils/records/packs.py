@@ -12,7 +12,7 @@ from typing import Callable, Dict, Mapping, Optional, Tuple
 import numpy as np
 
 from data_utils.packing.assignment import Packs, fill_packs, given_packs, histogram
-from data_utils.packing.merge import Layout, lay_out, merge, pack_arrays
+from data_utils.packing.merge import PackLayout, lay_out, merge, pack_arrays
 from data_utils.packing.plan import plan_packing
 from data_utils.records.arrays import POOL_SAMPLES, ArrayReader, GeneratedReader
 from data_utils.records.features import (
@@ -55,7 +55,7 @@ class PackReader:
         rows, layout = self._lay_out(np.asarray(positions))
         return merge(self.spec, self._reader.read(rows), layout)
 
-    def _lay_out(self, positions: np.ndarray) -> Tuple[np.ndarray, Layout]:
+    def _lay_out(self, positions: np.ndarray) -> Tuple[np.ndarray, PackLayout]:
         """Return the sequences of the packs at these positions, and their places."""
         chosen, sizes = self._packs.select(positions)
         rows = (chosen[:, None] * self._texts + np.arange(self._texts)).ravel()

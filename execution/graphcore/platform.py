@@ -1,7 +1,7 @@
 """The platform of IPU systems, and the only file that imports Graphcore's packages.
 
 Keras' IPU extensions run ``fit`` as programs of many steps; a step is one micro batch on each replica. The data set's
-elements, which are whole updates, are therefore split into micro batches, and one callback calls the trainer's course.
+elements, which are whole updates, are therefore split into micro batches, and one callback tells the trainer.
 Losses, learning rates and metrics leave the IPU through outfeed queues.
 
 A  micro batches of an update      B  samples of a micro batch
@@ -32,7 +32,7 @@ from tensorflow.python.ipu.ops import pipelining_ops as pipelining
 from execution.graphcore import layout
 from execution.graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
 from execution.graphcore.streams import OBJECTIVE, Calls, StreamedLoss, Terms, low_precision_cross_entropy
-from execution.interface import Course, ExecutionOptions, Objective, OptimizerSettings, Platform, Tensors, Update
+from execution.interface import ExecutionOptions, Objective, OptimizerSettings, Platform, Progress, Tensors, Update
 from execution.processes import Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
@@ -312,8 +312,8 @@ class GraphcorePlatform(Platform):
         zeros = {name: tf.zeros(spec.shape, spec.dtype) for name, spec in element_spec.items()}
         self._fit(model, tf.data.Dataset.from_tensors(zeros).repeat(updates), updates, None)
 
-    def train(self, model: keras.Model, data: Any, updates: int, course: Course) -> None:
-        self._fit(model, data, updates, course)
+    def train(self, model: keras.Model, data: Any, updates: int, progress: Progress) -> None:
+        self._fit(model, data, updates, progress)
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Dict[str, Any]:
         options = self._options
@@ -344,7 +344,7 @@ class GraphcorePlatform(Platform):
         first, second = (self._moments[moment][variable.name] for moment in MOMENTS)
         return first, second
 
-    def _fit(self, model: keras.Model, data: Any, updates: int, course: Optional[Course]) -> None:
+    def _fit(self, model: keras.Model, data: Any, updates: int, progress: Optional[Progress]) -> None:
         job, values, rates = self._job, IPUOutfeedQueue(), IPUOutfeedQueue()
         steps = job.update.micro_batches // self._replicas
         job.optimizer.report_rate = rates.enqueue
@@ -360,8 +360,8 @@ class GraphcorePlatform(Platform):
             loss = StreamedLoss(terms, job.objective.losses, job.update.loss_scale, values.enqueue)
             trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=updates_per_call * steps)
             callbacks = []
-            if course is not None:
-                callbacks = [Calls(course, steps, terms, lambda: self._summed(values), lambda: dequeued(rates))]
+            if progress is not None:
+                callbacks = [Calls(progress, steps, terms, lambda: self._summed(values), lambda: dequeued(rates))]
             trained.fit(
                 layout.micro_batches(data, job.update.micro_batches),
                 steps_per_epoch=updates * job.update.micro_batches,

@@ -1,4 +1,4 @@
-"""Computes the objective on an IPU, and passes its values to the trainer's course.
+"""Computes the objective on an IPU, and passes its values to the trainer.
 
 An IPU averages the losses in each micro batch, because it cannot read the whole update first. Reported values are
 nevertheless means over whole updates, because the IPU outputs sums and counts, not means.
@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Sequence
 
 import numpy as np
 
-from execution.interface import Course, Objective, Tensors
+from execution.interface import Objective, Progress, Tensors
 from keras_extensions.backend import keras, tf
 from utilities.metric_names import LEARNING_RATE
 
@@ -69,7 +69,7 @@ def low_precision_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tens
 
 
 class Calls(keras.callbacks.Callback):
-    """Calls the trainer's course after each call of the program, with the values that the IPU has output.
+    """Tells the trainer's progress of each call of the program, with the values that the IPU has output.
 
     Args:
         steps: micro batches of an update on each replica, which Keras counts.
@@ -79,14 +79,14 @@ class Calls(keras.callbacks.Callback):
 
     def __init__(
         self,
-        course: Course,
+        progress: Progress,
         steps: int,
         terms: Sequence[str],
         values: Callable[[], Any],
         rates: Callable[[], Any],
     ):
         super().__init__()
-        self._course = course
+        self._progress = progress
         self._steps = steps
         self._terms = terms
         self._values = values
@@ -100,7 +100,7 @@ class Calls(keras.callbacks.Callback):
         self._learning_rate = float(np.ravel(np.asarray(self._rates()))[-1])
         made = (batch + 1) // self._steps
         updates, self._made = made - self._made, made
-        if not self._course.after_call(updates, self._means):
+        if not self._progress.after_call(updates, self._means):
             self.model.stop_training = True
 
     def _means(self) -> Dict[str, float]:

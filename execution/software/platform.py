@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Sequence, Tuple, Type
 
-from execution.interface import Course, Objective, OptimizerSettings, Platform, Tensors, Update
+from execution.interface import Objective, OptimizerSettings, Platform, Progress, Tensors, Update
 from execution.parts import Attention, LinearDropoutNorm
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software import fused, layers
@@ -262,13 +262,13 @@ class SoftwarePlatform(Platform):
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
         model.engine.compile_step(element_spec)
 
-    def train(self, model: keras.Model, data: Any, updates: int, course: Course) -> None:
+    def train(self, model: keras.Model, data: Any, updates: int, progress: Progress) -> None:
         elements, goes_on = iter(data), True
         with failed_checks_reported():
             while goes_on:
-                count = course.next_call()
+                count = progress.next_call()
                 model.make_updates(elements, count)
-                goes_on = course.after_call(count, model.means)
+                goes_on = progress.after_call(count, model.means)
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:
         with failed_checks_reported():

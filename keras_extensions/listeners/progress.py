@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 EarlyRecords = logging.handlers.MemoryHandler
 
 
-class Progress(Listener):
+class ProgressBar(Listener):
     """Logs one line per period and, on a terminal, draws a progress bar."""
 
     def __init__(self, stream: Optional[TextIO] = None) -> None:

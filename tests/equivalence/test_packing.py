@@ -23,8 +23,8 @@ from tests.support.bert_pairs import (
     loss_of,
     source_outputs,
 )
-from tests.support.courses import make_updates
 from tests.support.packs import LENGTH, in_packs, of_sequence, packed_model, packs_in_order, run, sequences
+from tests.support.updates import make_updates
 
 LENGTHS = (5, 23, 20, 48, 11, 7, 9, 21, 30, 6)
 PACKS = ((1, 0, 2), (3,), (4, 5, 6, 7), (8, 9))  # full, one sequence, as many as fit, and one with padding

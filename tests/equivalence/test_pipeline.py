@@ -13,7 +13,7 @@ from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective, SpanObjective
 from model.tasks import PRETRAINING, SQUAD
 from tests.support.bert_pairs import architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name, with_spans
-from tests.support.courses import make_updates
+from tests.support.updates import make_updates
 
 LAYERS, MICRO_BATCHES, UPDATES = 3, 6, 3
 STAGES = {

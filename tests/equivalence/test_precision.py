@@ -30,7 +30,7 @@ from tests.support.bert_pairs import (
     source_with_random_weights,
     with_spans,
 )
-from tests.support.courses import make_updates
+from tests.support.updates import make_updates
 from utilities.errors import UserError
 
 pytestmark = pytest.mark.slow

@@ -54,7 +54,7 @@ def test_every_format_holds_every_bit_of_the_model(form, task, sources, tmp_path
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_own_checkpoints_hold_every_bit_of_the_model(options, tmp_path):
+def test_native_checkpoints_hold_every_bit_of_the_model(options, tmp_path):
     saved = save(PRETRAINING, OPTIONS[options], tmp_path)
     expected = pytorch_arrays(saved.source)
     start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
@@ -65,7 +65,7 @@ def test_own_checkpoints_hold_every_bit_of_the_model(options, tmp_path):
     assert {name.split(".")[-1] for name in lacking if "transform" not in name} <= {"bias"}
 
 
-def test_own_checkpoints_by_run_by_folder_and_by_file(tmp_path):
+def test_native_checkpoints_by_run_by_folder_and_by_file(tmp_path):
     save(SQUAD, {}, tmp_path / "run" / "checkpoints")
     step = tmp_path / "run" / "checkpoints" / "step-00000003"
     files = [step / "weights.index", step / "weights", step / "weights.data-00000-of-00001"]
@@ -85,7 +85,7 @@ def test_the_architecture_of_a_bare_tensorflow_checkpoint_is_known_but_for_the_h
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_own_checkpoints_of_layers_that_were_not_replaced(task, tmp_path):
+def test_native_checkpoints_of_layers_that_were_not_replaced(task, tmp_path):
     saved, data = save(task, {}, tmp_path, replace=False), batch(architecture())
     start = open_pretrained(str(tmp_path), "pretrained_ckpt_path")
     assert_close(outputs_of(loaded(task, start), data), outputs_of(saved.model, data))

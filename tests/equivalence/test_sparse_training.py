@@ -18,8 +18,8 @@ from sparsity.layer import DenseGradients, sparse_layers
 from sparsity.patterns import NEW, random_pattern, set_change
 from sparsity.training import change_pattern
 from tests.support.bert_pairs import ROUNDING, architecture, batch, dataset_of, on_cpu, pair_of
-from tests.support.courses import make_updates
 from tests.support.packs import in_packs, packed_model, sequences
+from tests.support.updates import make_updates
 
 pytestmark = pytest.mark.slow
 

@@ -25,7 +25,7 @@ from tests.support.bert_pairs import (
     source_outputs,
     weights_by_name,
 )
-from tests.support.courses import make_updates
+from tests.support.updates import make_updates
 
 pytestmark = pytest.mark.slow
 

@@ -31,7 +31,6 @@ from tests.support.bert_pairs import (
     pair_of,
     source_with_random_weights,
 )
-from tests.support.courses import make_updates
 from tests.support.fine_tuning_runs import write_sst2
 from tests.support.pytorch_masked_words import pytorch_scores
 from tests.support.pytorch_process import NEEDS_PYTORCH
@@ -49,6 +48,7 @@ from tests.support.runs import (
     write_text,
 )
 from tests.support.runs import write_text_config as write_config
+from tests.support.updates import make_updates
 
 pytestmark = pytest.mark.slow
 

@@ -29,8 +29,8 @@ from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
 from tests.support.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
-from tests.support.courses import make_updates
 from tests.support.sparse_cases import SPARSE, pattern_change  # room: sparsity
+from tests.support.updates import make_updates
 
 UPDATES, MICRO_BATCHES, MICRO_BATCH_SIZE = 3, 8, 2
 STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]

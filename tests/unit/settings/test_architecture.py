@@ -11,9 +11,10 @@ import pytest
 from checkpoints.pretrained.pretrained import Pretrained
 from settings.fields import value_at
 from settings.loading import LoadedConfig, load_config
+from tasks.vocabulary import tokenizer_settings
 from tests.support.config_files import plan_of, write
 from tests.support.published_configs import CONFIGS
-from training.initial_weights import resolved_architecture, tokenizer_settings
+from training.initial_weights import resolved_architecture
 from training.run_folder import config_for_files
 from training.same_config import differences
 from utilities.errors import UserError
@@ -41,7 +42,7 @@ def test_a_recipes_sizes_give_way_to_those_of_the_weights(tmp_path: Path) -> Non
     write(tmp_path, {"architecture": WEIGHTS}, "checkpoint.json")
     loaded = load(RECIPE, tmp_path)
     assert sizes_of(loaded) == {**WEIGHTS, "vocab_size": 8192}  # embedding_serialization_factor divides it
-    assert value_at(loaded.config, ("bert_config", "hidden_dropout_prob")) == 0.1
+    assert value_at(loaded.config, "bert_config.hidden_dropout_prob") == 0.1
     assert loaded.origins["bert_config.vocab_size"] == "derived"
     (note,) = (note for note in loaded.notes if "decay_rule" not in note)
     assert str(tmp_path) in note and "num_hidden_layers 12 → 3" in note and "vocab_size 30400 → 8192" in note
@@ -81,7 +82,7 @@ def test_sizes_that_nobody_sets_are_those_of_the_weights(tmp_path: Path) -> None
     write(tmp_path, WEIGHTS, "config.json")
     loaded = load(CONFIGS / "fine_tuning.json", tmp_path, "--bert-config.hidden-dropout-prob", "0.2")
     assert sizes_of(loaded) == WEIGHTS
-    assert value_at(loaded.config, ("bert_config", "hidden_dropout_prob")) == 0.2
+    assert value_at(loaded.config, "bert_config.hidden_dropout_prob") == 0.2
 
 
 @pytest.mark.parametrize("typed", [True, False])
@@ -103,9 +104,9 @@ def test_rows_without_a_piece_are_refused_beyond_padding(tmp_path: Path) -> None
         built = resolved_architecture(config, start)
         if refused:
             with pytest.raises(UserError, match=rf"^bert_config\.vocab_size is {rows}, but weights .* with 8191; set"):
-                tokenizer_settings(config, built, start)
+                tokenizer_settings(None, None, built, start)
         else:
-            assert len(tokenizer_settings(config, built, start).vocabulary.pieces) == 6
+            assert len(tokenizer_settings(None, None, built, start).vocabulary.pieces) == 6
 
 
 def test_pre_training_has_the_sizes_of_its_recipe(tmp_path: Path) -> None:
@@ -124,12 +125,12 @@ def test_a_run_is_resumed_with_its_sizes_where_those_of_the_config_give_way(tmp_
     begun = json.loads(json.dumps(config_for_files(loaded.config)))
     for rows in (8192, 30400):
         begun["bert_config"]["vocab_size"] = rows
-        assert differences(loaded.config, begun) == []
-        assert differences(without.config, begun) == []
+        assert differences(loaded.config, begun) == {}
+        assert differences(without.config, begun) == {}
     begun = json.loads(json.dumps(config_for_files(own.config)))
-    assert differences(own.config, begun) == []
+    assert differences(own.config, begun) == {}
     begun["bert_config"]["vocab_size"] = 8192
-    assert differences(own.config, begun) == ["bert_config.vocab_size is 30400 and was 8192"]
+    assert list(differences(own.config, begun).values()) == ["bert_config.vocab_size is 30400 and was 8192"]
 
 
 def test_the_size_of_an_unreadable_folder_is_left_to_the_loader(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ BATCH = ("micro_batch_size", "replicas", "grad_acc_steps_per_replica")
 
 
 def values_by_name(loaded: LoadedConfig) -> dict[str, Any]:
-    return {name: value_at(loaded.config, leaf.path) for name, leaf in leaves().items()}
+    return {name: value_at(loaded.config, name) for name in leaves()}
 
 
 def one_device(task: str, layers: int, device: str) -> dict[str, Any]:

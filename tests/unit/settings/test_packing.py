@@ -29,7 +29,7 @@ def test_nothing_is_packed_without_the_section(tmp_path: Path) -> None:
     assert config.packing.max_sequences_per_pack is None
     assert training_steps(config) == 2400 // ROWS
     assert masked_positions(config, "pretraining") == 20
-    assert betas(config, 2.0) == (0.9, 0.999)
+    assert betas(config.optimizer_opts, config.packing, 2.0) == (0.9, 0.999)
 
 
 def test_predictions_of_a_pack_follow_from_the_manifest_or_its_sequences(tmp_path: Path) -> None:
@@ -64,14 +64,14 @@ def test_random_packs_are_full(tmp_path: Path) -> None:
 def test_adjusted_betas_equal_two_updates_with_the_same_gradient(tmp_path: Path) -> None:
     """arXiv 2107.02027: for a factor of 2 the heuristic is exact while the gradient does not change."""
     config = load(tmp_path, {"packing/max_sequences_per_pack": 2}).config
-    for beta, adjusted in zip((0.9, 0.999), betas(config, 2.0)):
+    for beta, adjusted in zip((0.9, 0.999), betas(config.optimizer_opts, config.packing, 2.0)):
         moment, gradient = 0.3, -1.7
         twice = moment
         for _ in range(2):
             twice = beta * twice + (1 - beta) * gradient
         assert adjusted * moment + (1 - adjusted) * gradient == pytest.approx(twice)
     unadjusted = load(tmp_path, {"packing": {"max_sequences_per_pack": 3, "adjust_betas": False}}).config
-    assert betas(unadjusted, 2.0) == (0.9, 0.999)
+    assert betas(unadjusted.optimizer_opts, unadjusted.packing, 2.0) == (0.9, 0.999)
 
 
 def test_plan_counts_packs(tmp_path: Path) -> None:

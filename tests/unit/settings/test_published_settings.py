@@ -36,7 +36,7 @@ SHAPE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediat
 
 def resolved(config: TrainingConfig, row: dict[str, Any]) -> dict[str, Any]:
     """Return the values of a config by the names of a row, with the model's name for its shape."""
-    values = {name: value_at(config, tuple(PATHS[name].split("/"))) for name in row if name != "model"}
+    values = {name: value_at(config, PATHS[name].replace("/", ".")) for name in row if name != "model"}
     values["pipeline_stages"] = [" ".join(stage) for stage in values["pipeline_stages"]]
     if config.bert_config is None:
         return {**values, "model": config.bert_model_name}

@@ -13,7 +13,7 @@ from transformers import BertTokenizerFast
 from settings.loading import LoadedConfig, load_config
 from tasks.cli import main
 from tasks.fitted_rows import fitted, fitting_length, fitting_packs
-from tasks.own_data import read_classes
+from tasks.user_data import read_classes
 from tests.support.fine_tuning_runs import PIECES, write_pieces
 
 TEXTS = ["good film", "an unknown, very dull story", "a", "the film is fine " * 4, "it was great"] * 8

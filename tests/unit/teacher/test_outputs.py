@@ -15,9 +15,9 @@ from teacher.outputs import check_teacher, read_logits, teacher_identity
 from utilities.errors import UserError
 
 
-def checkpoint(outputs: int = 3, value: float = 0.0, own: bool = False, **settings: Any) -> Pretrained:
+def checkpoint(outputs: int = 3, value: float = 0.0, native: bool = False, **settings: Any) -> Pretrained:
     weight = Weight((outputs, 8), lambda: np.full((outputs, 8), value, np.float32), "here")
-    return Pretrained("somewhere", {"classifier.weight": weight}, {}, settings=settings, own=own)
+    return Pretrained("somewhere", {"classifier.weight": weight}, {}, settings=settings, native=native)
 
 
 NAMED = {"id2label": {"0": "neutral", "1": "contradiction", "2": "entailment"}}
@@ -28,7 +28,11 @@ NAMED = {"id2label": {"0": "neutral", "1": "contradiction", "2": "entailment"}}
     [
         (checkpoint(2), "mnli", "somewhere has 2 outputs, this task entailment, neutral, contradiction; name"),
         (checkpoint(2), "stsb", "somewhere has 2 outputs, this task a number"),
-        (checkpoint(2, own=True, task="classification", config={"glue_task": "rte"}), "sst2", "the classes entailment"),
+        (
+            checkpoint(2, native=True, task="classification", config={"glue_task": "rte"}),
+            "sst2",
+            "the classes entailment",
+        ),
         (checkpoint(architectures=["BertForTokenClassification"]), "mnli", "is no trained classifier of texts"),
         (Pretrained("somewhere", {}, {}), "mnli", "is no trained classifier of texts"),
     ],
@@ -40,7 +44,7 @@ def test_who_cannot_teach_a_task(start: Pretrained, task: str, message: str) -> 
 
 def test_who_can(caplog: pytest.LogCaptureFixture) -> None:
     check_teacher(checkpoint(**NAMED), TASKS["mnli"])
-    check_teacher(checkpoint(own=True, task="classification", config={"glue_task": "mnli"}), TASKS["mnli"])
+    check_teacher(checkpoint(native=True, task="classification", config={"glue_task": "mnli"}), TASKS["mnli"])
     check_teacher(checkpoint(1), TASKS["stsb"])
     assert not caplog.records
     check_teacher(checkpoint(), TASKS["mnli"])

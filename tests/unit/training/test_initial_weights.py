@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.pretrained import Pretrained, without_other_head
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import PACKS_FORMAT, pretraining_features
@@ -21,11 +22,12 @@ from settings.loading import load_config
 from tests.support.bert_pairs import ALL_BIASES
 from tests.support.config_files import FINE_TUNING, changed, write
 from training.initial_weights import (
+    ResumedWeights,
     cast_note,
     check_stages,
+    longest_sequence,
     refuse_random_weights,
     resolved_architecture,
-    resumed_architecture,
     trained_positions,
 )
 from training.trainer import set_initial_weights
@@ -53,13 +55,13 @@ def test_stages_on_several_devices_must_fit_the_loaded_weights(tmp_path):
     path = write(tmp_path, {**FINE_TUNING, "bert_model_name": "someone/some-bert"})
     stages = ["--ipu-config.pipeline-stages", "emb", "hid", "hid", "qa_head"]
     batch = ["--global-batch.grad-acc-steps-per-replica", "8"]
-    config = load_config("squad", ["--config", str(path), *stages, *batch]).config
+    given = load_config("squad", ["--config", str(path), *stages, *batch]).config.ipu_config.pipeline_stages
     three = Architecture(num_hidden_layers=3)
     for name, pipelined in (("graphcore", False), ("software", True)):
         with pytest.raises(UserError, match=r"pipeline_stages .* 3 encoder layers"):
-            check_stages(config, three, SimpleNamespace(name=name, pipelined=pipelined))
-    check_stages(config, three, SimpleNamespace(name="software", pipelined=False))
-    check_stages(config, Architecture(num_hidden_layers=2), SimpleNamespace(name="graphcore"))
+            check_stages(given, three, SimpleNamespace(name=name, pipelined=pipelined))
+    check_stages(given, three, SimpleNamespace(name="software", pipelined=False))
+    check_stages(given, Architecture(num_hidden_layers=2), SimpleNamespace(name="graphcore"))
 
 
 def test_options_of_the_config_take_precedence(tmp_path):
@@ -76,10 +78,12 @@ def test_unreplaced_layers_have_all_options(tmp_path):
 def test_factor_that_does_not_divide_the_vocabulary_is_ignored(tmp_path):
     a = resolved(tmp_path, {**TRAINED, "vocab_size": 119547})
     assert (a.vocab_size, a.embedding_serialization_factor) == (119547, 1)
-    saved = SimpleNamespace(architecture=dataclasses.asdict(a))
+    facts = {"architecture": dataclasses.asdict(a), "config": {}, "files": {}}
+    saved = ResumedWeights(Checkpoint(tmp_path / "weights", facts))
     for factor, used in (("2", 1), ("3", 3)):
         flags = ["--config", str(write(tmp_path, FINE_TUNING)), "--embedding-serialization-factor", factor]
-        assert resumed_architecture(load_config("squad", flags).config, saved).embedding_serialization_factor == used
+        resumed = resolved_architecture(load_config("squad", flags).config, saved)
+        assert resumed.embedding_serialization_factor == used
 
 
 SIZE_NAMES = (
@@ -129,13 +133,13 @@ def test_evaluation_of_random_weights_is_refused():
         ({}, CLASSIFICATION, True),
     ],
 )
-@pytest.mark.parametrize("own", [False, True])
-def test_the_classifier_of_another_task_is_not_taken(settings, task, kept, own):
-    if own:
+@pytest.mark.parametrize("native", [False, True])
+def test_the_classifier_of_another_task_is_not_taken(settings, task, kept, native):
+    if native:
         named = settings.get("architectures", [None])[0]
         settings = {"task": next((name for name, facts in TASKS.items() if facts.hugging_face == named), None)}
     weights = dict.fromkeys(("bert.pooler.dense.bias", "classifier.bias", "classifier.weight"))
-    start = without_other_head(Pretrained("it", weights, architecture={}, settings=settings, own=own), task)
+    start = without_other_head(Pretrained("it", weights, architecture={}, settings=settings, native=native), task)
     assert ("classifier.weight" in start.weights, "bert.pooler.dense.bias" in start.weights) == (kept, True)
 
 
@@ -160,8 +164,8 @@ def test_positions_that_were_trained_earlier_remain_trained(before, now, tmp_pat
     assert config.max_seq_length == 128
     architecture = Architecture(**TRAINED)
     start = Pretrained("weights", weights={}, architecture=TRAINED, trained_positions=before)
-    assert trained_positions(config, start, architecture) == now
-    assert trained_positions(config, None, architecture) == 128
+    assert trained_positions(longest_sequence(config), start, architecture) == now
+    assert trained_positions(longest_sequence(config), None, architecture) == 128
 
 
 def test_positions_of_packs_are_those_of_their_sequences(tmp_path):
@@ -169,7 +173,7 @@ def test_positions_of_packs_are_those_of_their_sequences(tmp_path):
     write_manifest(tmp_path, settings, {}, [], {}, None, PACKS_FORMAT)
     options = ["--dataset-dir", str(tmp_path), "--packing.max-sequences-per-pack", "4"]
     config = load_config("squad", ["--config", str(write(tmp_path, FINE_TUNING)), *options]).config
-    assert trained_positions(config, None, Architecture(**TRAINED)) == 32
+    assert longest_sequence(config) == trained_positions(32, None, Architecture(**TRAINED)) == 32
 
 
 @pytest.mark.parametrize("process", [0, 1])

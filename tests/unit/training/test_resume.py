@@ -39,7 +39,7 @@ def config_of(*flags: str):
     return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags]).config
 
 
-def own_data(*more: str):
+def user_data(*more: str):
     data = ["--classification-data.train-file", "train.csv", "--classification-data.classes", "good", "bad"]
     flags = ["--bert-model-name", "bert-base-uncased", *data, "--num-epochs", "1", *more]
     return load_config("classification", ["--config", str(CONFIGS / "fine_tuning.json"), *flags]).config
@@ -48,13 +48,13 @@ def own_data(*more: str):
 def test_same_config_has_no_differences():
     config = config_of()
     recorded = json.loads(json.dumps(config_for_files(config)))
-    assert differences(config, recorded) == []
+    assert differences(config, recorded) == {}
     assert changed_fields(config, recorded) == {}
 
 
 @pytest.mark.parametrize("name", [name for name, leaf in leaves().items() if leaf.resume_policy is ResumePolicy.FIXED])
 def test_changes_of_fixed_fields_are_named(name):
-    config = own_data() if name.startswith("classification_data.") else config_of()
+    config = user_data() if name.startswith("classification_data.") else config_of()
     # Unset, these are those of the run.
     given = {"embedding.pooling": "cls", "embedding.normalize": True}
     config = with_values(config, {name: given[name]} if name in given else {})
@@ -64,7 +64,7 @@ def test_changes_of_fixed_fields_are_named(name):
     for part in sections:
         section = section[part]
     section[key] = 12345
-    (difference,) = differences(config, recorded)
+    (difference,) = differences(config, recorded).values()
     if sections == ["global_batch"]:  # of which only the product counts
         assert difference.startswith("global_batch is")
     else:
@@ -75,7 +75,7 @@ def test_new_fields_had_their_defaults():
     config = config_of()
     recorded = json.loads(json.dumps(config_for_files(config)))
     del recorded["optimizer_opts"]["gradient_accumulation_reduction"], recorded["keep_last"]
-    assert differences(config, recorded) == []
+    assert differences(config, recorded) == {}
 
 
 def batch(micro: int, replicas: int, accumulation: int, *flags: str):
@@ -104,7 +104,7 @@ SUM = ("--optimizer-opts.gradient-accumulation-reduction", "sum")
     ],
 )
 def test_global_batch_may_be_divided_differently(split, flags, expected):
-    assert differences(batch(*split, *flags), config_for_files(batch(4, 2, 4, *flags))) == expected
+    assert list(differences(batch(*split, *flags), config_for_files(batch(4, 2, 4, *flags))).values()) == expected
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_global_batch_may_be_divided_differently(split, flags, expected):
 )
 def test_logging_periods_may_change_unless_something_happens_at_their_ends(flags, expected):
     before = config_for_files(config_of("--global-batches-per-log", "5", *flags))
-    assert differences(config_of("--global-batches-per-log", "7", *flags), before) == expected
+    assert list(differences(config_of("--global-batches-per-log", "7", *flags), before).values()) == expected
 
 
 def test_wrong_answers_of_sentence_embeddings_are_those_of_the_micro_batch():
@@ -127,10 +127,10 @@ def test_wrong_answers_of_sentence_embeddings_are_those_of_the_micro_batch():
         flags = [*NO_DROPOUT, *sizes, str(accumulation), "--embedding.train-file", "pairs.csv", *more]
         return load_config("sentence_embedding", ["--config", str(path), "--pretrained-ckpt-path", "x", *flags]).config
 
-    (difference,) = differences(config_of(32, 1), config_for_files(config_of(16, 2)))
+    (difference,) = differences(config_of(32, 1), config_for_files(config_of(16, 2))).values()
     assert difference == "global_batch.micro_batch_size is 32 and was 16"
     scored = ("--embedding.label", "score")
-    assert differences(config_of(32, 1, *scored), config_for_files(config_of(16, 2, *scored))) == []
+    assert differences(config_of(32, 1, *scored), config_for_files(config_of(16, 2, *scored))) == {}
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_a_run_whose_macro_f1_was_called_f1_is_resumed(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
     assert RunFolder(tmp_path).evaluations("macro_f1") == [(1, 0.7), (2, 0.9), (3, 0.8)]
     named = [("--evaluation.every", "epoch", "--evaluation.metric", name) for name in ("macro_f1", "f1", "accuracy")]
-    present, before, other = (own_data(*flags) for flags in named)
-    assert differences(present, config_for_files(before)) == []
-    assert "evaluation.metric is macro_f1 and was accuracy" in differences(present, config_for_files(other))
+    present, before, other = (user_data(*flags) for flags in named)
+    assert differences(present, config_for_files(before)) == {}
+    assert "evaluation.metric is macro_f1 and was accuracy" in differences(present, config_for_files(other)).values()
 
 
 @pytest.fixture

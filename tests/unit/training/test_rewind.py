@@ -15,7 +15,7 @@ from model.architecture import Architecture
 from settings.loading import load_config
 from tests.support.config_files import TINY, write
 from tests.support.run_folders import write_step
-from training.checkpointing import Saver, rewind
+from training.checkpointing import RunCheckpoints, rewind
 from training.resume import Position
 from training.run_context import Plan
 from training.run_folder import RunFolder
@@ -37,7 +37,7 @@ def rewound(tmp_path: Path, run: RunFolder, resumed: Path, error: DivergenceErro
     )  # fmt: skip
     data: Any = SimpleNamespace(reader=None, plan=Plan(100, 1, 1, 1.0), identity="data")
     state: Any = None
-    return rewind(context, Saver(context, data, state, lambda: 9.0), error)
+    return rewind(context, RunCheckpoints(context, data, state, lambda: 9.0), error)
 
 
 def test_checkpoints_of_another_run_in_an_earlier_folder_are_neither_used_nor_renamed(tmp_path):

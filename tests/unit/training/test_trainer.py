@@ -17,7 +17,7 @@ from settings.schema import TrainingConfig
 from tests.support.bert_pairs import architecture, on_cpu
 from tests.support.hf_models import built, hugging_face
 from tests.support.saved_checkpoints import STEP, save
-from training.initial_weights import SavedState
+from training.initial_weights import ResumedWeights
 from training.resume import Position
 from training.run_folder import RunFolder
 from training.task import BuiltModel
@@ -48,7 +48,7 @@ def test_every_process_that_predicts_has_the_weights_of_a_resumed_run(process, t
         config=config, task=task, platform=platform, processes=Processes(2, process), listeners=[],
         run=RunFolder.create(str(tmp_path), "run"), position=Position(STEP, checkpoint=checkpoint),
     )  # fmt: skip
-    fit_and_evaluate(context, None, SavedState(checkpoint))
+    fit_and_evaluate(context, None, ResumedWeights(checkpoint))
     for ours, expected in zip(seen, saved.model.get_weights(), strict=True):
         np.testing.assert_array_equal(ours, expected)
     assert not context.run.history.finished, "the same command without do_training false still continues it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from checkpoints.pretrained.own_checkpoint import encoder_names
+from checkpoints.pretrained.native_checkpoint import encoder_names
 from checkpoints.pretrained.weights import (
     Weight,
     from_google,

@@ -11,10 +11,9 @@ import pytest
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import Weight
 from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.own import own_task
 from data_utils.classification.tasks import BenchmarkTask
+from data_utils.classification.user_task import user_task
 from settings.data_sections import ClassificationData
-from settings.schema import TrainingConfig
 from tasks.classification import select_benchmark
 from tasks.saved_classifier import class_rows
 from tasks.token_classification import label_names, tag_rows
@@ -25,15 +24,15 @@ def head(outputs: int) -> dict[str, Weight]:
     return {"classifier.weight": Weight((outputs, 8), lambda: np.zeros((outputs, 8), np.float32), "here")}
 
 
-def start(settings: dict[str, Any], own: bool = False, outputs: int = 3) -> Pretrained:
-    return Pretrained("somewhere", head(outputs) if outputs else {}, {}, settings=settings, own=own)
+def start(settings: dict[str, Any], native: bool = False, outputs: int = 3) -> Pretrained:
+    return Pretrained("somewhere", head(outputs) if outputs else {}, {}, settings=settings, native=native)
 
 
 NAMES = {"0": "neutral", "1": "positive", "2": "negative"}
 
 
-def own_classes(*names: str) -> BenchmarkTask:
-    return own_task(**ClassificationData(classes=list(names)).without_loss())
+def user_classes(*names: str) -> BenchmarkTask:
+    return user_task(**ClassificationData(classes=list(names)).without_loss())
 
 
 def test_outputs_in_another_order_are_sorted() -> None:
@@ -53,7 +52,7 @@ def test_unnamed_outputs_are_named_by_their_numbers() -> None:
     """Texts are sorted by their characters, so ``LABEL_10`` is before ``LABEL_2``."""
     names = sorted(f"LABEL_{number}" for number in range(12))
     for trains in (False, True):
-        rows = class_rows(start({}, outputs=12), own_classes(*names), trains)
+        rows = class_rows(start({}, outputs=12), user_classes(*names), trains)
         assert rows == [int(name[len("LABEL_") :]) for name in names]
 
 
@@ -73,16 +72,16 @@ def test_a_trained_head_is_continued_by_the_names_of_its_classes(
 ) -> None:
     trained = start({"id2label": NAMES})
     with caplog.at_level("INFO"):
-        assert class_rows(trained, own_classes(*names), trains=True) == rows
+        assert class_rows(trained, user_classes(*names), trains=True) == rows
     assert line in caplog.text and bool(line) == bool(caplog.records)
 
 
 def test_names_that_differ_by_capitals_alone_are_told_apart() -> None:
     trained = start({"id2label": {"0": "us", "1": "US", "2": "Them"}})
     for trains in (False, True):
-        assert class_rows(trained, own_classes("US", "them", "us"), trains) == [1, 2, 0]
+        assert class_rows(trained, user_classes("US", "them", "us"), trains) == [1, 2, 0]
     twice = start({"id2label": {"0": "a", "1": "a", "2": "b"}})  # which cannot be evaluated
-    assert class_rows(twice, own_classes("a", "a", "b"), trains=True) == [0, 1, 2]
+    assert class_rows(twice, user_classes("a", "a", "b"), trains=True) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -131,20 +130,20 @@ def test_unnamed_outputs_have_the_order_of_the_task(settings: dict[str, Any], ca
 )
 def test_without_a_task_the_model_names_the_classes(settings: dict[str, Any], outputs: int, names: list[str]) -> None:
     model = start(settings, outputs=outputs)
-    benchmark = select_benchmark(TrainingConfig.model_validate({}), model)
+    benchmark = select_benchmark(None, None, model)
     assert [label.name for label in benchmark.labels] == names and benchmark.is_regression == (not names)
     assert class_rows(model, benchmark, trains=False) == (list(range(outputs)) if names else None)
 
 
 def test_a_run_on_a_benchmark_names_its_classes() -> None:
-    trained = start({"config": {"glue_task": "mnli"}}, own=True)
+    trained = start({"config": {"glue_task": "mnli"}}, native=True)
     names = ["contradiction", "entailment", "neutral"]
-    rows = class_rows(trained, own_classes(*names), trains=False)
+    rows = class_rows(trained, user_classes(*names), trains=False)
     assert [TASKS["mnli"].labels[row].name for row in rows or []] == names
 
 
 def test_unknown_names_and_another_task_are_reported(caplog: pytest.LogCaptureFixture) -> None:
-    trained = start({"config": {"glue_task": "rte"}}, own=True, outputs=2)
+    trained = start({"config": {"glue_task": "rte"}}, native=True, outputs=2)
     assert class_rows(trained, TASKS["rte"], trains=False) == [0, 1]
     assert not caplog.records
     class_rows(trained, TASKS["sst2"], trains=False)
@@ -153,7 +152,7 @@ def test_unknown_names_and_another_task_are_reported(caplog: pytest.LogCaptureFi
     assert "somewhere calls its classes joy, anger" in caplog.text
 
 
-FEWER, ABC = own_classes("negative", "mixed"), own_classes("a", "b", "c")
+FEWER, ABC = user_classes("negative", "mixed"), user_classes("a", "b", "c")
 TWO_NAMES, TWICE = {"id2label": {"0": "a", "1": "b"}}, {"id2label": {"0": "a", "1": "b", "2": "a"}}
 OF_LABELS = {"config": {"classification_data": {"label_separator": ";"}}}
 OF_NUMBERS = {"config": {"classification_data": {"regression": True}}}
@@ -166,9 +165,9 @@ REFUSED = [
     (start({}, outputs=0), TASKS["sst2"], r"has no classifier.*fine-tune it first with run_seq_classification\.py"),
     (start({"problem_type": "regression"}), TASKS["mnli"], "for a number.*, not for one class.*fine-tune it first"),
     (start({"problem_type": "multi_label_classification"}), TASKS["mnli"], "trained for several labels.*, not for one"),
-    (start(OF_LABELS, own=True), TASKS["mnli"], "trained for several labels.*, not for one class"),
-    (start(OF_NUMBERS, own=True), TASKS["mnli"], "trained for a number.*, not for one class"),
-    (start({"config": {"glue_task": "stsb"}}, own=True), TASKS["mnli"], "trained for a number.*, not for one class"),
+    (start(OF_LABELS, native=True), TASKS["mnli"], "trained for several labels.*, not for one class"),
+    (start(OF_NUMBERS, native=True), TASKS["mnli"], "trained for a number.*, not for one class"),
+    (start({"config": {"glue_task": "stsb"}}, native=True), TASKS["mnli"], "trained for a number.*, not for one class"),
     (start({"architectures": ["BertForMultipleChoice"]}), TASKS["mnli"], "trained for a choice among samples"),
 ]
 
@@ -177,21 +176,21 @@ REFUSED = [
 def test_a_model_that_does_not_answer_the_task_is_refused(
     model: Pretrained, task: BenchmarkTask | None, message: str
 ) -> None:
-    benchmark = task or select_benchmark(TrainingConfig.model_validate({}), model)
+    benchmark = task or select_benchmark(None, None, model)
     with pytest.raises(UserError, match=f"somewhere.*{message}"):
         class_rows(model, benchmark, trains=False)
 
 
-LABELS = own_task(**ClassificationData(label_separator="|", classes=["a", "b", "c"]).without_loss())
+LABELS = user_task(**ClassificationData(label_separator="|", classes=["a", "b", "c"]).without_loss())
 
 
 def test_one_class_is_not_taken_for_labels(caplog: pytest.LogCaptureFixture) -> None:
-    for settings, own in (
+    for settings, native in (
         ({"problem_type": "single_label_classification"}, False),
         ({"config": {"glue_task": "mnli"}}, True),
     ):
         with pytest.raises(UserError, match="trained for one class of each sample, not for several labels"):
-            class_rows(start(settings, own), LABELS, trains=False)
+            class_rows(start(settings, native), LABELS, trains=False)
     assert class_rows(start({"problem_type": "multi_label_classification"}), LABELS, trains=False) is None
     assert not caplog.records
     assert class_rows(start({}), LABELS, trains=False) is None  # older models have no problem_type

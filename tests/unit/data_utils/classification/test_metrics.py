@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.own import own_task
 from data_utils.classification.scoring import METRICS, constant_predictions, decode_predictions, write_submission
+from data_utils.classification.user_task import user_task
 from tests.support.benchmark_folders import GLUE_FOLDERS
 
 
@@ -49,7 +49,7 @@ def test_a_baseline_guesses_the_most_frequent_class_the_frequent_labels_or_the_m
     scores = constant_predictions(TASKS["stsb"], np.array([1, 2, 4.5], np.float32))
     assert scores.tolist() == [2.5] * 3
     labels = np.array([[1, 0], [1, 0], [0, 1]], np.int32)
-    task = own_task("train.csv", None, None, 0.1, 1, ["text"], "label", ["a", "b"], False, ";")
+    task = user_task("train.csv", None, None, 0.1, 1, ["text"], "label", ["a", "b"], False, ";")
     assert constant_predictions(task, labels).tolist() == [[1, 0]] * 3
 
 

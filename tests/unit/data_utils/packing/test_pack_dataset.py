@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from data_utils.packing import dataset
-from data_utils.packing import source as records
+from data_utils.packing import unpacked as records
 from data_utils.packing.__main__ import main
 from data_utils.packing.dataset import pack_dataset
 from data_utils.packing.plan import read_plan

@@ -14,8 +14,8 @@ from execution.interface import ExecutionOptions, OptimizerSettings, Platform, U
 from execution.select import select_platform
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import Linear
-from tests.support.courses import Calls
 from tests.support.graphcore.computing import graphcore
+from tests.support.updates import Calls
 
 UPDATES, REPLICAS, ACCUMULATION, BATCH, WIDTH = 4, 2, 3, 5, 4
 SYSTEM: Any = {"platform": "graphcore", "replicas": REPLICAS, "micro_batch_size": BATCH, "device_mapping": (0, 1)}

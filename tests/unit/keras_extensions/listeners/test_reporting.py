@@ -11,7 +11,7 @@ import pytest
 
 from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.outputs import MetricsFile, TensorBoardScalars
-from keras_extensions.listeners.progress import Progress, early_log, run_log
+from keras_extensions.listeners.progress import ProgressBar, early_log, run_log
 from keras_extensions.listeners.reporting import Listener, Reporting, learning_rate
 from keras_extensions.schedules import Linear
 
@@ -90,7 +90,7 @@ def test_rates_of_packs_sequences_and_tokens(tmp_path, caplog):
     """2 updates of 8 packs in 4 s, with 2.5 sequences and 100 tokens in a pack."""
     caplog.set_level(logging.INFO)
     clock, seen = Clock(), Collected()
-    listeners = [seen, Progress(io.StringIO()), MetricsFile(tmp_path / "metrics.jsonl")]
+    listeners = [seen, ProgressBar(io.StringIO()), MetricsFile(tmp_path / "metrics.jsonl")]
     reporting = Reporting(4, 8 * 2.4, listeners, packs_per_step=8, clock=clock)
     values = {"mlm_loss": 7.0, "sequences_per_pack": 2.5, "tokens_per_pack": 100.0}
     drive(reporting, clock, [(2, 30, values), (2, 4, values)])
@@ -123,7 +123,7 @@ def test_log_file_has_one_parsable_line_per_period(tmp_path, terminal):
     clock, console = Clock(), Terminal() if terminal else io.StringIO()
     log_file = tmp_path / "train.log"
     with run_log(log_file, stream=console):
-        reporting = Reporting(6, 8, [Progress(console)], clock=clock)
+        reporting = Reporting(6, 8, [ProgressBar(console)], clock=clock)
         drive(reporting, clock, [(2, 9.0, metrics(m)) for m in (7.1234, 6.5, 0.25)])
         logging.getLogger("somebody").warning("disk is nearly full")
     text = log_file.read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import time
 from typing import Any, Callable, Optional
 
 
-class Checkpoints:
+class CheckpointTimer:
     """Calls ``save(step)`` every ``every_n_updates`` updates, every ``every_seconds`` seconds, and at the end.
 
     A logging period may pass a multiple of ``every_n_updates``; the checkpoint is then saved at its end. A state that

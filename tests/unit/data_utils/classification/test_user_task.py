@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_utils.classification.own import own_task
 from data_utils.classification.reading import Examples, read_split, report_copies
 from data_utils.classification.scoring import write_submission
+from data_utils.classification.user_task import user_task
 from planning.overview import plan_lines, plan_warnings
 from settings.data_sections import ClassificationData
 from settings.derived import number_of_labels
 from settings.loading import LoadedConfig, load_config
-from tasks.own_data import read_classes
+from tasks.user_data import read_classes
 from tests.support.config_files import FINE_TUNING, write
 from utilities.errors import UserError
 
@@ -26,7 +26,7 @@ PARTS = ["plain", '"', '""', ",", "\n", "\r\n", "\t", " ", "é", "\u2028", "\\",
 
 
 def read(folder: Path, split: str = "train", **section: Any) -> Examples:
-    task = own_task(**ClassificationData(**{"validation_fraction": 0, **section}).without_loss())
+    task = user_task(**ClassificationData(**{"validation_fraction": 0, **section}).without_loss())
     examples = read_split(task, {"train": task.train, "validation": task.validation[0]}[split], folder)
     assert examples is not None
     return examples
@@ -144,7 +144,7 @@ def test_each_label_may_have_a_column_of_0_and_1(tmp_path: Path) -> None:
     assert number_of_labels(loaded.config) == 3 and loaded.origins["classification_data.classes"] == "derived"
     result = read(tmp_path, **own.model_dump(exclude={"validation_fraction"}))
     assert result.labels.tolist() == [[row[2], row[0], row[1]] for row in VECTORS]
-    write_submission(tmp_path / "out.csv", own_task(**own.without_loss()), ["a", "b"], result.labels[2:4])
+    write_submission(tmp_path / "out.csv", user_task(**own.without_loss()), ["a", "b"], result.labels[2:4])
     assert (tmp_path / "out.csv").read_text() == "id,fun,sad,odd\na,1,0,1\nb,1,1,1\n"
     ordered = load(tmp_path, {"train_file": "train.csv", "classes": ["odd", "fun", "sad"]}, *flag).config
     result = read(tmp_path, **ordered.classification_data.model_dump(exclude={"validation_fraction"}))
@@ -183,7 +183,7 @@ def test_vectors_of_different_lengths_are_refused(tmp_path: Path) -> None:
 
 
 def test_predictions_of_labels_are_joined(tmp_path: Path) -> None:
-    task = own_task(**ClassificationData(label_separator=" | ", classes=["a", "b", "c"]).without_loss())
+    task = user_task(**ClassificationData(label_separator=" | ", classes=["a", "b", "c"]).without_loss())
     write_submission(tmp_path / "out.csv", task, [7, 8, 9], np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]]))
     assert (tmp_path / "out.csv").read_text() == "id,label\n7,a | c\n8,\n9,b\n"
 
@@ -328,7 +328,7 @@ def test_a_missing_file_and_too_few_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
 def test_predictions_have_the_ids_and_the_classes(kind: str, tmp_path: Path) -> None:
     path, section = tmp_path / f"predictions.{kind}", {"test_file": f"x.{kind}", "label": "mood"}
-    task = own_task(**ClassificationData(**section, classes=["so, so", "good"]).without_loss())
+    task = user_task(**ClassificationData(**section, classes=["so, so", "good"]).without_loss())
     write_submission(path, task, ["007", 1], np.array([0, 1]))
     with open(path, encoding="utf-8", newline="") as file:
         lines = file.readlines() if kind == "jsonl" else csv.DictReader(file, delimiter="," if kind == "csv" else "\t")
@@ -336,6 +336,6 @@ def test_predictions_have_the_ids_and_the_classes(kind: str, tmp_path: Path) -> 
     assert [{key: str(value) for key, value in row.items()} for row in rows] == [
         {"id": "007", "mood": "so, so"}, {"id": "1", "mood": "good"},
     ]  # fmt: skip
-    numbers = own_task(**ClassificationData(**section, regression=True).without_loss())
+    numbers = user_task(**ClassificationData(**section, regression=True).without_loss())
     write_submission(path, numbers, [0, 1], np.array([1234.5, -1e-7], np.float32))
     assert "1234.5" in path.read_text() and "-1e-07" in path.read_text()

@@ -1,4 +1,4 @@
-"""The course of a training: short calls, logging periods, a request to stop; test_evaluation.py has evaluations."""
+"""The progress of a training: short calls, logging periods, a request to stop; test_evaluation.py has evaluations."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from execution.processes import SINGLE_PROCESS
 from keras_extensions.backend import keras
-from keras_extensions.listeners.checkpoints import Checkpoints
+from keras_extensions.listeners.checkpoint_timer import CheckpointTimer
 from keras_extensions.listeners.reporting import Listener, Reporting
 from keras_extensions.listeners.signals import StopRequest
-from training.course import TrainingCourse
+from training.progress import TrainingProgress
 from training.run_context import Plan
 
 
@@ -36,20 +36,20 @@ def trained(seconds: float, first_step: int = 0, stop_at: int | None = None, fix
     plan = Plan(updates=23, updates_per_period=10, micro_batches=1, packing_factor=1.0)
     request, made, now, step, goes_on = StopRequest(), Made([], [], []), [0.0], first_step, True
     reporting = Reporting(plan.updates, 1, [Periods(made.periods)], first_step, clock=lambda: now[0])
-    checkpoints = Checkpoints(made.saved.append, 1, first_step=first_step)
+    timer = CheckpointTimer(made.saved.append, 1, first_step=first_step)
     optimizer, clock = keras.optimizers.SGD(0.5), lambda: now[0]
-    course = TrainingCourse(
-        plan, first_step, optimizer, reporting, checkpoints, None, request, SINGLE_PROCESS, clock
+    progress = TrainingProgress(
+        plan, first_step, optimizer, reporting, timer, None, request, SINGLE_PROCESS, clock
     )  # fmt: skip
-    course.begin()
+    progress.begin()
     while goes_on and step < plan.updates:
-        made.lengths.append(fixed or course.next_call())
+        made.lengths.append(fixed or progress.next_call())
         step += made.lengths[-1]
         now[0] += made.lengths[-1] * seconds
         if step == stop_at:
             request.signal = "SIGTERM"
-        goes_on = course.after_call(made.lengths[-1], lambda step=step: {"loss": float(step)})
-    course.end()
+        goes_on = progress.after_call(made.lengths[-1], lambda step=step: {"loss": float(step)})
+    progress.end()
     return made
 
 

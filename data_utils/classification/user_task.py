@@ -13,7 +13,7 @@ import numpy as np
 
 from data_utils.classification.benchmarks import classes_named
 from data_utils.classification.tasks import (
-    OWN,
+    USER,
     BenchmarkTask,
     EmptyFieldError,
     Part,
@@ -29,7 +29,7 @@ METRICS_OF_NUMBERS = ("pearson", "spearman")
 METRICS_OF_SETS = ("micro_f1", "macro_f1")
 
 
-def own_task(
+def user_task(
     train_file: Optional[str],
     validation_file: Optional[str],
     test_file: Optional[str],
@@ -48,8 +48,8 @@ def own_task(
         metrics = METRICS_OF_SETS
     predictions = f"predictions{Path(test_file).suffix}" if test_file else ""
     return BenchmarkTask(
-        name=Path(train_file or validation_file or test_file or OWN).stem,
-        benchmark=OWN,
+        name=Path(train_file or validation_file or test_file or USER).stem,
+        benchmark=USER,
         folders=(),
         texts=filled(*text),
         is_pair=len(text) == 2,

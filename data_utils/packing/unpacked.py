@@ -34,7 +34,7 @@ class Shape(NamedTuple):
     max_predictions_per_seq: int
 
 
-class Source(NamedTuple):
+class UnpackedRecords(NamedTuple):
     """A folder of pre-training records of one sequence each. Picklable; each worker opens it once."""
 
     folder: Path
@@ -42,7 +42,7 @@ class Source(NamedTuple):
     identity: str  # changes with the content of the files
 
     @classmethod
-    def open(cls, folder: Path) -> Source:
+    def open(cls, folder: Path) -> UnpackedRecords:
         """Examine a folder of ``*.tfrecord`` files; index files and a manifest are used if they exist."""
         files = RecordFiles(folder)
         manifest = files.manifest
@@ -81,7 +81,7 @@ class Source(NamedTuple):
 
 
 @functools.lru_cache(maxsize=2)
-def _reader(source: Source, names: Optional[Tuple[str, ...]] = None) -> RecordReader:
+def _reader(source: UnpackedRecords, names: Optional[Tuple[str, ...]] = None) -> RecordReader:
     """Return the reader of some features, or of all."""
     spec = pretraining_features(*source.shape, _ANY_VOCABULARY, _ANY_VOCABULARY)
     chosen = (feature for feature in spec.features if names is None or feature.name in names)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Optional
 
-from execution.interface import Course
+from execution.interface import Progress
 from execution.processes import Processes
 from keras_extensions.backend import keras
-from keras_extensions.listeners.checkpoints import Checkpoints
+from keras_extensions.listeners.checkpoint_timer import CheckpointTimer
 from keras_extensions.listeners.reporting import Reporting, learning_rate
 from keras_extensions.listeners.signals import CallLengths, StopRequest
 from training.evaluation import EvaluateWhileTraining
@@ -16,8 +16,8 @@ from training.run_context import Plan
 from utilities.metric_names import LEARNING_RATE
 
 
-class TrainingCourse(Course):
-    """The course of a training from one step to its end, to a divergence, or until it is asked to stop.
+class TrainingProgress(Progress):
+    """The progress of a training from one step to its end, to a divergence, or until it is asked to stop.
 
     Listeners of the ``reporting`` may end it by an exception; all processes stop at the same step.
     """
@@ -28,7 +28,7 @@ class TrainingCourse(Course):
         step: int,
         optimizer: keras.optimizers.Optimizer,
         reporting: Reporting,
-        checkpoints: Checkpoints,
+        timer: CheckpointTimer,
         evaluation: Optional[EvaluateWhileTraining],
         request: StopRequest,
         processes: Processes,
@@ -38,7 +38,7 @@ class TrainingCourse(Course):
         self._step = self._period_begin = step
         self._optimizer = optimizer
         self._reporting = reporting
-        self._checkpoints = checkpoints
+        self._timer = timer
         self._evaluation = evaluation
         self._request = request
         self._processes = processes
@@ -47,7 +47,7 @@ class TrainingCourse(Course):
     def begin(self) -> None:
         """Start the clocks; training begins."""
         self._reporting.begin()
-        self._checkpoints.begin()
+        self._timer.begin()
 
     def next_call(self) -> int:
         return self._lengths.next(self._period_end() - self._step)
@@ -65,7 +65,7 @@ class TrainingCourse(Course):
     def end(self) -> None:
         """Save the last state; training has ended without an exception."""
         self._reporting.end()
-        self._checkpoints.end()
+        self._timer.end()
 
     def _period_end(self) -> int:
         """Return the step at which the present logging period ends; an evaluation ends it, too."""
@@ -87,4 +87,4 @@ class TrainingCourse(Course):
         self._period_begin = step
         rate = metrics.pop(LEARNING_RATE, None)
         self._reporting.report(step, metrics, learning_rate(self._optimizer, step) if rate is None else rate)
-        self._checkpoints.save_if_due(step)
+        self._timer.save_if_due(step)

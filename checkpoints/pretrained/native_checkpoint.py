@@ -54,7 +54,7 @@ VARIABLE = "/.ATTRIBUTES/VARIABLE_VALUE"  # TensorFlow appends this to the name 
 _MODEL_GARDEN = "layer_with_weights-"  # in the names of Keras models that tensorflow/models saves
 
 
-class OwnWeights(NamedTuple):
+class NativeWeights(NamedTuple):
     """The content of a checkpoint.
 
     Names in the file that belong to no model of this version are ``unknown``.
@@ -89,7 +89,7 @@ class OwnWeights(NamedTuple):
         }
 
 
-def open_own(prefix: Path, key: str) -> OwnWeights:
+def open_native(prefix: Path, key: str) -> NativeWeights:
     """Open a TensorFlow checkpoint that training wrote; ``prefix`` is its path without ``.index``."""
     saved, integers = _variables(open_tensorflow(prefix)), _variables(open_tensorflow(prefix, integers=True))
     for as_dense in AS_DENSE:
@@ -113,7 +113,7 @@ def open_own(prefix: Path, key: str) -> OwnWeights:
         for index, part in enumerate(parts):
             weights[part.name] = part_of(saved[name], index, len(parts), part.transposed)
     unknown = [name for name in saved if name not in origins]
-    return OwnWeights(weights, unknown, task, merged=any(len(parts) > 1 for parts in origins.values()))
+    return NativeWeights(weights, unknown, task, merged=any(len(parts) > 1 for parts in origins.values()))
 
 
 def origins_of_saved(task: str, saved: Sequence[str]) -> Dict[str, List[Name]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from execution.interface import Course, Platform
+from execution.interface import Platform, Progress
 from keras_extensions.backend import keras
 
 
-class Calls(Course):
+class Calls(Progress):
     """Makes a number of updates in calls of ``per_call``, and keeps the means and the updates done after each call."""
 
     def __init__(self, updates: int, per_call: int | None = None, after: Callable[[int], None] | None = None) -> None:
@@ -41,6 +41,6 @@ def make_updates(
     after: Callable[[int], None] | None = None,
 ) -> list[dict[str, float]]:
     """Train a compiled model, and return the means of each call; there is one call unless ``per_call`` divides it."""
-    course = Calls(updates, per_call, after)
-    platform.train(model, data, updates, course)
-    return course.means
+    progress = Calls(updates, per_call, after)
+    platform.train(model, data, updates, progress)
+    return progress.means
