@@ -1,7 +1,7 @@
 """The processes that train one model together, from the point of view of one of them.
 
-They occasionally exchange a few values; gradients are exchanged elsewhere. Subclasses are stock TensorFlow's processes
-(``execution.software.cluster``) and PopRun's instances (``execution.graphcore``); the base class is a single process.
+They occasionally exchange a few values; gradients are exchanged elsewhere. A subclass is stock TensorFlow's processes
+(``execution.software.cluster``); the base class is a single process.
 """
 
 from __future__ import annotations

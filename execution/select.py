@@ -8,7 +8,10 @@ from execution.interface import ExecutionOptions, Platform
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.software.cluster.membership import read_membership
 from execution.software.cluster.process_group import ClusterProcesses
-from utilities.environment import graphcore_installed, is_graphcore
+from utilities.environment import (
+    graphcore_installed,  # room: graphcore
+    is_graphcore,
+)
 from utilities.errors import UserError
 
 
@@ -18,15 +21,15 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     Call it before anything else uses TensorFlow, because the first use fixes threads and devices. It is a ``UserError``
     if the machine does not have what the options require.
     """
-    if options.platform == "graphcore" and not graphcore_installed():
+    if is_graphcore(options.platform):
+        if graphcore_installed():  # room: graphcore
+            from graphcore.platform import GraphcorePlatform  # room: graphcore
+
+            return GraphcorePlatform(options, processes)  # room: graphcore
         raise UserError(
             "execution.platform is graphcore, but this Python has no Graphcore TensorFlow; install the wheels of its"
             " Poplar SDK (TensorFlow 2.6, Keras, ipu_tensorflow_addons), or set execution.platform to software"
         )
-    if is_graphcore(options.platform):
-        from execution.graphcore.platform import GraphcorePlatform
-
-        return GraphcorePlatform(options, processes)
     from execution.software.devices import on_gpu, pipeline_devices, stage_devices, use_device, use_threads
     from execution.software.platform import PipelineLayout, SoftwarePlatform
     from execution.software.precision import FLOAT32, choose_numerics, fast_formats
@@ -75,8 +78,8 @@ def processes_for(platform: str) -> Processes:
     """Return the processes that train together, not yet joined: the environment's or, on IPUs, PopRun's."""
     if not is_graphcore(platform):
         return ClusterProcesses(read_membership())
-    if not graphcore_installed():
-        return SINGLE_PROCESS  # select_platform reports the missing package
-    from execution.graphcore.platform import instances
+    if graphcore_installed():  # room: graphcore
+        from graphcore.platform import instances  # room: graphcore
 
-    return instances()
+        return instances()  # room: graphcore
+    return SINGLE_PROCESS  # select_platform reports the missing package

@@ -195,11 +195,6 @@ def derive_blocks(config: TrainingConfig, task: str) -> Optional[List[str]]:
     return expected_blocks(task, model.num_hidden_layers, config.use_next_sentence) if model else None
 
 
-def number_of_ipus(config: TrainingConfig) -> int:
-    """Return the number of IPUs of one replica."""
-    return max(config.ipu_config.pipeline_device_mapping or [0]) + 1
-
-
 def manifest_records(config: TrainingConfig) -> Optional[int]:
     """Return the number of records that the data set's ``manifest.json`` gives; None if it cannot be read."""
     return _manifest_count(config, "totals", "records")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 
+from graphcore.rules import limits_of_ipus, proportions  # room: graphcore
 from model.architecture import Architecture
 from settings.problems import SettingError
 from settings.schema import TrainingConfig
@@ -18,6 +19,8 @@ from teacher.rules import distillation  # room: teacher
 RULES: List[Callable[[TrainingConfig, str], Iterator[SettingError]]] = [
     sparse_matrices,  # room: sparsity
     distillation,  # room: teacher
+    proportions,  # room: graphcore
+    limits_of_ipus,  # room: graphcore
 ]
 
 # Names of fields that may otherwise change when a run is resumed, and not with this config.

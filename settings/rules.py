@@ -280,8 +280,8 @@ def run_name(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 RULES: Tuple[Rule, ...] = (
     model_source,
-    *rooms.RULES,
     *model_rules.RULES,
+    *rooms.RULES,
     sequence_lengths,
     data_sizes,
     data_and_length,

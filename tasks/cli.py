@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -14,7 +13,7 @@ from typing import Callable, List, Optional, Sequence
 from execution.software.cluster.lifeline import watch_lifeline
 from execution.software.cluster.membership import read_membership
 from model.tasks import PRETRAINING, TASKS
-from planning.lines import host_memory_lines, planner_lines
+from planning.lines import duration_lines, host_memory_lines
 from planning.overview import plan_lines, plan_warnings
 from settings.flags import EVERYTHING, FALSE_WORDS, TRUE_WORDS, parse_flags
 from settings.loading import LoadedConfig, resolve
@@ -89,7 +88,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
                 check_files(loaded.config, task)
             loaded = fitted(loaded, fetch=False)
         print("\n".join(plan_lines(loaded, processes.count, options.plan == EVERYTHING)))
-        print_estimates(loaded, options)
+        print_duration(loaded, options.throughput)
         warnings = [*plan_warnings(loaded), *host_memory_lines(loaded)]
         for line in ["", *warnings] if warnings else []:
             print(line)
@@ -103,12 +102,11 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     return 0
 
 
-def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
-    """Print the planner's figures."""
-    if options.throughput is not None and not options.throughput > 0:
-        raise UserError(f"--throughput {options.throughput}: give samples per second, more than 0")
-    everything = options.plan == EVERYTHING
-    for line in planner_lines(loaded, options.throughput, everything):
+def print_duration(loaded: LoadedConfig, throughput: Optional[float]) -> None:
+    """Print how long the run takes at a throughput, if one is given."""
+    if throughput is not None and not throughput > 0:
+        raise UserError(f"--throughput {throughput}: give samples per second, more than 0")
+    for line in duration_lines(loaded, throughput) if throughput is not None else ():
         print(line)
 
 

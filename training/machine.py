@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import Optional, Sequence
 
 from execution.interface import ExecutionOptions, HiddenMatrix, OptimizerSettings, Platform, Update
@@ -11,18 +10,13 @@ from execution.processes import SINGLE_PROCESS, Processes
 from execution.select import processes_for, select_platform
 from keras_extensions.schedules import make_schedule
 from optimization.loss_scaling import INITIAL_SCALE
-from planning.overview import warning_line
 from settings.derived import betas, max_learning_rate
-from settings.fields import Machine
-from settings.loading import LoadedConfig
 from settings.published import decays_as_published
 from settings.schema import TrainingConfig
 from training.chief import shared_facts
 from training.rooms import EXECUTION
 from utilities.environment import is_graphcore
 from utilities.errors import UserError
-
-logger = logging.getLogger(__name__)
 
 
 def configured_processes(config: TrainingConfig) -> Processes:
@@ -86,16 +80,6 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
 def _or_on_ipus(value: Optional[bool], config: TrainingConfig) -> bool:
     """Return a setting that saves memory; if it is unset, whether the run is on IPUs."""
     return is_graphcore(config.execution.platform) if value is None else value
-
-
-def warn_of_ignored_settings(loaded: LoadedConfig, platform: Platform, processes: Processes) -> None:
-    """Log one warning that names the flags that have an effect only on IPUs."""
-    if platform.name != "software":
-        return
-    machine = Machine(platform.precision, platform.pipelined, platform.on_gpu, processes.count)
-    line = warning_line(loaded.config, loaded.origins, machine)
-    if line is not None:
-        logger.warning(line)
 
 
 def optimizer_settings(

@@ -114,19 +114,6 @@ def test_flag_replaces_an_unset_variable(tmp_path: Path, monkeypatch: pytest.Mon
     assert load(path, "--generated-dataset", "true").config.generated_dataset
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"ipu_config/replicated_tensor_sharding": True, "optimizer_state_offchip": False},
-        {"ipu_config/pipeline_schedule": "interleaved"},
-    ],
-)
-def test_rules_for_ipus_apply_to_graphcore_only(change: dict[str, object], tmp_path: Path) -> None:
-    load(write(tmp_path, changed(TINY, change)), "--execution.platform", "software")
-    with pytest.raises(UserError, match=r"run\.json.*run\.json"):
-        load(write(tmp_path, changed(TINY, change)), "--execution.platform", "graphcore")
-
-
 @pytest.mark.parametrize(("platform", "reduction"), [("software", "mean"), ("graphcore", "running_mean")])
 def test_default_reduction_depends_on_the_platform(platform: str, reduction: str, tmp_path: Path) -> None:
     loaded = load(write(tmp_path, TINY), "--execution.platform", platform)
