@@ -6,8 +6,8 @@ from typing import Optional
 
 from execution.interface import ExecutionOptions, Platform
 from execution.processes import SINGLE_PROCESS, Processes
-from execution.software.cluster.membership import read_membership
-from execution.software.cluster.process_group import ClusterProcesses
+from execution.software.cluster.membership import read_membership  # room: cluster
+from execution.software.cluster.process_group import ClusterProcesses  # room: cluster
 from utilities.environment import (
     graphcore_installed,  # room: graphcore
     is_graphcore,
@@ -76,10 +76,10 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
 
 def processes_for(platform: str) -> Processes:
     """Return the processes that train together, not yet joined: the environment's or, on IPUs, PopRun's."""
-    if not is_graphcore(platform):
-        return ClusterProcesses(read_membership())
-    if graphcore_installed():  # room: graphcore
+    if not is_graphcore(platform):  # room: cluster
+        return ClusterProcesses(read_membership())  # room: cluster
+    if is_graphcore(platform) and graphcore_installed():  # room: graphcore
         from graphcore.platform import instances  # room: graphcore
 
         return instances()  # room: graphcore
-    return SINGLE_PROCESS  # select_platform reports the missing package
+    return Processes()

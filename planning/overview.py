@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
+from execution.software.cluster.membership import shares  # room: cluster
 from graphcore.effects import ignored_in_plan  # room: graphcore
 from graphcore.plan import ipu_tables, ipus_row, parameters_by_ipu  # room: graphcore
 from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, hidden_matrix_parameters
@@ -131,7 +132,7 @@ def _run_rows(config: TrainingConfig, task: str, processes: int, everything: boo
     )
     if not runs_on_ipus(config):
         yield "device", _device(config.execution.device)
-    yield "processes", _processes(config, processes)
+    yield "processes", shares(batch.micro_batches, processes)  # room: cluster
     records = manifest_records(config)
     samples, steps = training_samples(config, records), training_steps(config, records)
     yield "records in the data set", f"{records:,}" if records is not None else UNKNOWN
@@ -161,15 +162,6 @@ def _device(device: str) -> str:
         return f"CPU, {usable_cores()} cores{f', fast bfloat16 ({fast})' if fast else ''}"
     memory, ability = f"{gpus[0].memory / 1024:.0f} GiB", f"compute capability {gpus[0].compute_capability}"
     return f"{len(gpus)} × {gpus[0].name}, {memory}, {ability}; if TensorFlow was installed for GPUs, otherwise the CPU"
-
-
-def _processes(config: TrainingConfig, count: int) -> str:
-    """Say how the processes of the environment share an update, or that they cannot."""
-    parts = config.global_batch.micro_batches
-    if count == 1:
-        return f"1; {parts:,} micro batches of an update, which processes may share (python -m execution.launch)"
-    share = f"{parts // count:,} of the" if parts % count == 0 else "cannot be shared evenly:"
-    return f"{count}, each {share} {parts:,} micro batches of an update"
 
 
 def _betas(config: TrainingConfig, factor: Optional[float]) -> str:

@@ -10,8 +10,7 @@ import traceback
 from pathlib import Path
 from typing import Callable, List, Optional, Sequence
 
-from execution.software.cluster.lifeline import watch_lifeline
-from execution.software.cluster.membership import read_membership
+from execution.software.cluster.lifeline import watch_lifeline  # room: cluster
 from model.tasks import PRETRAINING, TASKS
 from planning.lines import duration_lines, host_memory_lines
 from planning.overview import plan_lines, plan_warnings
@@ -19,7 +18,7 @@ from settings.flags import EVERYTHING, FALSE_WORDS, TRUE_WORDS, parse_flags
 from settings.loading import LoadedConfig, resolve
 from settings.problems import ConfigError
 from settings.schema import TrainingConfig
-from tasks import check_metric
+from tasks import check_metric, started_processes
 from tasks.own_data import read_classes
 from utilities.commands import check_arguments, log_to_stderr, start_command
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
@@ -44,7 +43,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
-    watch_lifeline()
+    watch_lifeline()  # room: cluster
     try:
         check_arguments(arguments)
         return _main(task, run, arguments)
@@ -78,7 +77,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         return 0
     loaded = resolve(task, options.config or (), flag_values, complete=read_classes)
     check_metric(loaded.config, task)
-    processes = read_membership()
+    processes, number = started_processes()
     if options.plan:
         if task != PRETRAINING:  # numpy and a tokenizer, for which other plans do not wait
             from tasks.fitted_rows import fitted
@@ -87,7 +86,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
             if os.path.isdir(loaded.config.dataset_dir or ""):
                 check_files(loaded.config, task)
             loaded = fitted(loaded, fetch=False)
-        print("\n".join(plan_lines(loaded, processes.count, options.plan == EVERYTHING)))
+        print("\n".join(plan_lines(loaded, processes, options.plan == EVERYTHING)))
         print_duration(loaded, options.throughput)
         warnings = [*plan_warnings(loaded), *host_memory_lines(loaded)]
         for line in ["", *warnings] if warnings else []:
@@ -95,7 +94,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         sys.stdout.flush()
         return 0
     log_to_stderr(loaded.config.logging)
-    if processes.index > 0:  # of several processes, the chief says what is done
+    if number > 0:  # of several processes, the chief says what is done
         root = logging.getLogger()
         root.setLevel(max(root.level, logging.WARNING))
     run(loaded)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
 from planning.overview import plan_warnings
 from settings.architecture import known_architecture
 from settings.loading import LoadedConfig, load_config
@@ -229,20 +227,6 @@ def test_errors_and_interruptions_of_the_run(tmp_path: Path, capsys: pytest.Capt
     assert "Traceback" in capsys.readouterr().err
     assert main("pretraining", interrupted, argv) == 130
     assert capsys.readouterr().err == "interrupted\n"
-
-
-@pytest.mark.parametrize(("index", "said"), [(0, ["loading", "loss is NaN"]), (1, ["loss is NaN"])])
-def test_of_several_processes_the_others_only_warn(tmp_path: Path, index: int, said: list[str]) -> None:
-    code = (
-        "import logging, sys; from tasks.cli import main; log = logging.getLogger('a')\n"
-        "main('pretraining', lambda _: (log.info('loading'), log.warning('loss is NaN')), sys.argv[1:])"
-    )
-    cluster = tf_config(Membership(("localhost:1", "localhost:2"), index))
-    command = [sys.executable, "-c", code, "--config", str(write(tmp_path, TINY))]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, TF_CONFIG: cluster}
-    )
-    assert [line.split(maxsplit=3)[-1] for line in done.stderr.splitlines()] == said
 
 
 def test_closed_output_pipe_is_no_error() -> None:

@@ -209,13 +209,12 @@ def test_broken_flag(broken: tuple[Any, ...], tmp_path: Path, capsys: pytest.Cap
     assert_refused(status, capsys.readouterr(), *words)
 
 
-@pytest.mark.parametrize(("variable", "value", "word"), [("TF_CONFIG", "{", "TF_CONFIG"), ("DATA", "", "dataset_dir")])
-def test_wrong_environment_variable(
-    variable: str, value: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+def test_variable_without_a_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setenv(variable, value)
-    path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATA"} if variable == "DATA" else {}))
-    assert_refused(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), word)
+    monkeypatch.setenv("DATA", "")
+    path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATA"}))
+    assert_refused(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), "dataset_dir")
 
 
 @pytest.mark.parametrize(("name", "made"), [("max_seq_length", 64), ("max_predictions_per_seq", 11)])
