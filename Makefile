@@ -12,8 +12,9 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev test all-tests long-test without chain-test lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation prediction clean
+.PHONY: help venv dev test all-tests long-test without chain-test lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed precision recomputation prediction clean
 .PHONY: demo  # room: from_text
+.PHONY: pipeline  # room: pipeline
 .PHONY: ipu-test ipu-emulation published-program  # room: graphcore
 .PHONY: sparse-layer sparse-pareto  # room: sparsity
 
@@ -84,8 +85,8 @@ packed-training: $(RUNTIME)  ## real tokens per second on packs compared with pa
 fine-tuning: $(BENCH)  ## a run's or released weights fine-tuned, compared with random weights and Hugging Face's Trainer (long); needs PyTorch, real data (GLUE, SQuAD), and BENCHMARK_ARGS="--checkpoint runs/mine"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning $(BENCHMARK_ARGS)
 
-pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, compared with the same in sequence
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pipeline $(BENCHMARK_ARGS)
+pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, compared with the same in sequence  # room: pipeline
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pipeline $(BENCHMARK_ARGS)  # room: pipeline
 
 learning-curve: $(BENCH)  ## loss, step by step, compared with Hugging Face's in PyTorch (a minute); needs PyTorch; uses real data, Wikipedia, where there is any
 	@$(PY) -m benchmarks.learning pytorch $(BENCHMARK_ARGS)

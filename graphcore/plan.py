@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from graphcore.effects import effects_table
 from graphcore.rules import number_of_ipus
 from model.architecture import block_flops
+from pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from planning.estimates import HALF, Planned
 from settings.derived import masked_positions, number_of_labels
 from settings.loading import LoadedConfig

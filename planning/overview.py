@@ -21,6 +21,7 @@ from settings.derived import (
     max_learning_rate,
     own_files,
     packing_factor,
+    runs_in_sequence,
     training_samples,
     training_steps,
     warmup_steps,
@@ -78,7 +79,7 @@ def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:
     config = loaded.config
     ignored: Set[str] = set()
     ignored |= ignored_in_plan(config, processes)  # room: graphcore
-    if not runs_on_ipus(config) and (config.execution.pipeline_devices or 1) == 1:
+    if runs_in_sequence(config):
         ignored |= {name for name in leaves() if name.startswith("ipu_config.")}
     return [name for name in leaves() if loaded.origins[name] != DEFAULT and name not in ignored]
 

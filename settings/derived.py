@@ -128,7 +128,7 @@ def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dic
     if stages is not None and sizes is not None and source is not None and not fits_stages(config, sizes):
         theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
         foreign = theirs and origins[source] != origins[STAGES]
-        if foreign and not runs_on_ipus(config) and (config.execution.pipeline_devices or 1) == 1:
+        if foreign and runs_in_sequence(config):
             stages = [[EMB, *[HID] * sizes.num_hidden_layers, *head_layout(stages)]]
             derived[STAGES], derived[DEVICES], derived[PROPORTIONS] = stages, [0], None
     elif stages is None and sizes is not None:
@@ -143,6 +143,13 @@ def _pipeline(config: TrainingConfig, task: str, origins: Dict[str, str]) -> Dic
             0 if task == PRETRAINING and HEADS in stage else number for number, stage in enumerate(stages)
         ]
     return derived
+
+
+def runs_in_sequence(config: TrainingConfig) -> bool:
+    """Return whether one device runs all stages, as far as the config says."""
+    in_sequence = not runs_on_ipus(config)
+    in_sequence &= (config.execution.pipeline_devices or 1) == 1  # room: pipeline
+    return in_sequence
 
 
 def fits_stages(config: TrainingConfig, architecture: Architecture) -> bool:

@@ -7,6 +7,7 @@ from typing import Optional, Union
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import Annotated, Literal
 
+from pipeline.section import PipelineDevices  # room: pipeline
 from settings.fields import (
     MAY_CHANGE,
     PER_PROCESS,
@@ -202,11 +203,7 @@ class Execution(Section):
     xla: Annotated[Optional[bool], MAY_CHANGE] = Field(
         None, description="Compile each micro batch's computation with XLA. Unset: chosen by a measured rule."
     )
-    pipeline_devices: Annotated[Optional[Workers], MAY_CHANGE] = Field(
-        None,
-        description="Devices that the pipeline's IPUs are spread over; on a CPU, this many logical devices that share "
-        "its cores. Unset: every GPU, or the CPU as one device, on which stages run in sequence.",
-    )
+    pipeline_devices: PipelineDevices = None  # room: pipeline
     precision: Annotated[Literal["auto", "float32", "float16", "bfloat16", "mixed_bfloat16"], MAY_CHANGE] = Field(
         "auto",
         description="Number format of weights and computation; mixed_bfloat16: float32 weights, bfloat16 computation. "

@@ -121,7 +121,10 @@ def test_stages_follow_weights_of_another_size(
     assert [note for note in loaded.notes if "decay_rule" not in note] == []
     unmapped = load_config(task, [*flags, "--ipu-config.pipeline-device-mapping", "none"])
     assert unmapped.config.ipu_config.pipeline_device_mapping == [0]
-    for elsewhere in (("--execution.platform", "graphcore"), ("--execution.pipeline-devices", "2")):
+    for elsewhere in (
+        ("--execution.platform", "graphcore"),
+        ("--execution.pipeline-devices", "2"),  # room: pipeline
+    ):
         with pytest.raises(UserError, match=r"the model has 4 encoder layers; write 4 hid in pipeline_stages"):
             load_config(task, [*flags, *elsewhere])
 

@@ -35,7 +35,7 @@ def load(path: Path, *flags: str, task: str = "pretraining") -> LoadedConfig:
         ({"name": "$HOME-run"}, "name", "$HOME-run"),  # only paths are expanded
         ({"execution/parallel_micro_batches": 2}, "execution/parallel_micro_batches", True),
         ({"execution/parallel_micro_batches": 1}, "execution/parallel_micro_batches", False),
-        ({"execution/pipeline_devices": 2}, "execution/pipeline_devices", 2),
+        ({"execution/pipeline_devices": 2}, "execution/pipeline_devices", 2),  # room: pipeline
         ({"ipu_config": {"pipeline_stages": ["emb", "hid hid enc_out", "pool heads"]}}, DEVICES, [0, 1, 0]),
         ({"ipu_config": ...}, STAGES, [["emb", "hid", "hid", "enc_out", "pool", "heads"]]),
         ({"ipu_config": ...}, DEVICES, [0]),
