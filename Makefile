@@ -12,8 +12,10 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev test all-tests long-test without chain-test ipu-test ipu-emulation published-program lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed pipeline precision recomputation prediction clean
+.PHONY: help venv dev test all-tests long-test without chain-test lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed precision recomputation prediction clean
 .PHONY: demo  # room: from_text
+.PHONY: pipeline  # room: pipeline
+.PHONY: ipu-test ipu-emulation published-program  # room: graphcore
 .PHONY: sparse-layer sparse-pareto  # room: sparsity
 
 PY := $(VENV)/bin/python
@@ -24,19 +26,14 @@ RUNTIME := $(VENV)/.installed-$(basename $(REQUIREMENTS))
 DEV := $(VENV)/.installed-requirements-dev
 BENCH := $(VENV)/.installed-requirements-bench
 
-# An environment for IPUs is of Python 3.8 (pyenv's shim on PATH may be of no version) and has the SDK's wheels.
-PYTHON38 = $(shell for python in python3.8 $${PYENV_ROOT:-~/.pyenv}/versions/3.8.*/bin/python3.8; do \
-    $$python -c '' 2>/dev/null && echo $$python && break; done)
 PYTHONS := Python $(if $(IPU),3.8,3.10 to 3.13)
 OLDEST := $(if $(IPU),8,10)
 NEWEST := $(if $(IPU),8,13)
-CPU = $(shell grep -q AuthenticAMD /proc/cpuinfo && echo amd || echo intel)
-WHEELS = $(if $(filter stock,$(IPU)),tensorflow==2.6.5 keras==2.6.0,$(foreach name,tensorflow-2*$(CPU)* keras-2* ipu_tensorflow_addons-2*,$(IPU)/$(name).whl))
 
 help:  ## this list
 	@echo "make TARGET [PYTHON=python3.12] [VENV=folder] [CUDA=1] [IPU=folder]"
 	@echo
-	@sed -n 's/ *# room: .*//; s/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
+	@sed -n 's/ *# room: .*//; s/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo "real data: the folder that BERT_REAL_DATA names, or ../shared/data; PyTorch: requirements-bench.txt, which those targets install"
 
@@ -61,20 +58,6 @@ without: $(DEV)  ## the tree without a room of pyproject.toml's [tool.rooms], in
 
 chain-test: $(DEV)  ## every task by its commands: a dump, records, pre-training, fine-tuning, export (a minute)
 	@$(PY) -m pytest -m long tests/integration/test_chain.py $(PYTEST_ARGS)
-
-ipu-test: $(DEV)  ## imports and small runs of the IPU adapter on Python 3.8 and TensorFlow 2.6, without an IPU (3 minutes)
-	@$(if $(PYTHON38),$(MAKE) --silent --no-print-directory venv IPU=stock PYTHON=$(PYTHON38) VENV=$(VENV)/ipu, \
-	    echo "no Python 3.8 on PATH or in pyenv: the IPU adapter is not tested on TensorFlow 2.6")
-	@$(if $(PYTHON38),IPU_PYTHON=$(abspath $(VENV))/ipu/bin/python $(PYTEST) tests/integration/test_graphcore.py $(PYTEST_ARGS))
-
-ipu-emulation: $(DEV)  ## runs on Graphcore's own Python code with emulated IPUs (10 minutes; tests/emulation/README.md); first SOURCES=folder of clones
-	@$(if $(SOURCES),$(PY) tests/emulation/make_environment.py --sources $(SOURCES))
-	@IPU_EMULATION_ENV=$${IPU_EMULATION_ENV:-$$HOME/.cache/ipu_emulation} $(PYTEST) tests/emulation $(PYTEST_ARGS)
-
-published-program: $(DEV)  ## Graphcore's own BERT beside this one on emulated IPUs, update by update (an hour; tests/emulation/published_program): SOURCES=folder of the clone of graphcore/examples; BENCHMARK_ARGS="--only lamb adamw"
-	@test -n "$(SOURCES)" || { echo "error: name the folder of the clone of graphcore/examples: make published-program SOURCES=/path" >&2; exit 1; }
-	@status=0; $(PY) -m tests.emulation.published_program --sources $(SOURCES) $(BENCHMARK_ARGS) || status=1; \
-		$(if $(BENCHMARK_ARGS),,$(PY) -m tests.emulation.published_program.their_tests --sources $(SOURCES) || status=1;) exit $$status
 
 lint: $(DEV)  ## style, formatting, and the rules of which folder may import which
 	@$(PY) -m ruff check .
@@ -102,8 +85,8 @@ packed-training: $(RUNTIME)  ## real tokens per second on packs compared with pa
 fine-tuning: $(BENCH)  ## a run's or released weights fine-tuned, compared with random weights and Hugging Face's Trainer (long); needs PyTorch, real data (GLUE, SQuAD), and BENCHMARK_ARGS="--checkpoint runs/mine"
 	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.fine_tuning $(BENCHMARK_ARGS)
 
-pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, compared with the same in sequence
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pipeline $(BENCHMARK_ARGS)
+pipeline: $(RUNTIME)  ## do pipeline stages overlap: two stages on a thread each, compared with the same in sequence  # room: pipeline
+	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.pipeline $(BENCHMARK_ARGS)  # room: pipeline
 
 learning-curve: $(BENCH)  ## loss, step by step, compared with Hugging Face's in PyTorch (a minute); needs PyTorch; uses real data, Wikipedia, where there is any
 	@$(PY) -m benchmarks.learning pytorch $(BENCHMARK_ARGS)
@@ -178,13 +161,7 @@ $(VENV)/.made:
 	    || { echo "error: $(PYTHON) -m venv $(VENV) failed, see above; is the folder writable, the disk full?" >&2; exit 1; }
 	@touch $@
 
-$(VENV)/.installed-requirements-ipu: requirements-ipu.txt | $(VENV)/.made
-	@$(PY) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 8))' \
-	    || { echo "error: $(VENV) is of another Python than 3.8; name a folder for it: make venv IPU=$(IPU) VENV=folder" >&2; exit 1; }
-	@echo "installing $(notdir $(firstword $(WHEELS))) … and $< (a minute)"
-	@$(PIP) --no-deps $(WHEELS) && $(PIP) --no-deps --requirement $< \
-	    || { echo "error: pip could not install $(WHEELS) and $<, see above; IPU= names the folder of the SDK with its wheels" >&2; exit 1; }
-	@touch $@
+include ipu.mk  # room: graphcore
 
 $(VENV)/.installed-%: %.txt requirements.txt constraints.txt | $(VENV)/.made
 	@echo "installing $< (1 to 2 minutes)"

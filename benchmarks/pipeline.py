@@ -29,13 +29,13 @@ from data_utils.records.arrays import GeneratedReader
 from data_utils.squad.windows import squad_features
 from execution.interface import Update
 from execution.software.dropout import DropoutSeeds
-from execution.software.pipeline.engine import PipelineEngine, Stage
-from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, make_schedule, makespan, simulate
 from execution.software.training_step import UpdateRule
 from keras_extensions.backend import tf
 from model.losses import SpanObjective
 from model.tasks import SQUAD
 from optimization.optimizers import AdamW
+from pipeline.engine import PipelineEngine, Stage
+from pipeline.schedule import BACKWARD, FORWARD, Job, make_schedule, makespan, simulate
 
 SEQUENTIAL = "sequential"
 SCHEDULES = (SEQUENTIAL, "grouped", "interleaved")

@@ -1,8 +1,7 @@
 """The interface between BERT and the machine that trains it.
 
 A :class:`Platform` provides layers, operations and a trainable model class. ``execution/software`` implements it with
-stock TensorFlow on any CPU or GPU, ``execution/graphcore`` with Graphcore's TensorFlow on IPUs. Model code uses this
-interface only.
+stock TensorFlow on any CPU or GPU; IPUs have another. Model code uses this interface only.
 
 A  micro batches of an update      V  vocabulary
 B  samples of a micro batch        H  hidden size
@@ -135,7 +134,7 @@ class Objective(Protocol):
     A term's mean is its sum divided by its count, both over the *whole* global batch, so the update depends neither on
     the micro batch size nor on the number of replicas. ``UpdateRule.loss_weights`` in
     ``execution/software/training_step.py`` computes the weights of the losses from the counts. IPUs average the losses
-    in each micro batch instead; see ``execution/graphcore/streams.py``.
+    in each micro batch instead.
 
     Attributes:
         losses: names of the terms whose means are minimised; other terms are only reported.

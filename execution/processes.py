@@ -1,7 +1,7 @@
 """The processes that train one model together, from the point of view of one of them.
 
-They occasionally exchange a few values; gradients are exchanged elsewhere. Subclasses are stock TensorFlow's processes
-(``execution.software.cluster``) and PopRun's instances (``execution.graphcore``); the base class is a single process.
+They occasionally exchange a few values; gradients are exchanged elsewhere. An object of the class is a single process,
+or one of several that are connected already; a subclass connects them.
 """
 
 from __future__ import annotations

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Callable, Optional
 
 from execution.interface import ExecutionOptions, Platform
 from execution.processes import SINGLE_PROCESS, Processes
-from execution.software.cluster.membership import read_membership
-from execution.software.cluster.process_group import ClusterProcesses
-from utilities.environment import graphcore_installed, is_graphcore
+from execution.software.cluster.membership import read_membership  # room: cluster
+from execution.software.cluster.process_group import ClusterProcesses  # room: cluster
+from utilities.environment import (
+    graphcore_installed,  # room: graphcore
+    is_graphcore,
+)
 from utilities.errors import UserError
 
 
@@ -18,24 +21,27 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     Call it before anything else uses TensorFlow, because the first use fixes threads and devices. It is a ``UserError``
     if the machine does not have what the options require.
     """
-    if options.platform == "graphcore" and not graphcore_installed():
+    if is_graphcore(options.platform):
+        if graphcore_installed():  # room: graphcore
+            from graphcore.platform import GraphcorePlatform  # room: graphcore
+
+            return GraphcorePlatform(options, processes)  # room: graphcore
         raise UserError(
             "execution.platform is graphcore, but this Python has no Graphcore TensorFlow; install the wheels of its"
             " Poplar SDK (TensorFlow 2.6, Keras, ipu_tensorflow_addons), or set execution.platform to software"
         )
-    if is_graphcore(options.platform):
-        from execution.graphcore.platform import GraphcorePlatform
-
-        return GraphcorePlatform(options, processes)
-    from execution.software.devices import on_gpu, pipeline_devices, stage_devices, use_device, use_threads
-    from execution.software.platform import PipelineLayout, SoftwarePlatform
+    from execution.software.devices import on_gpu, use_device, use_threads
+    from execution.software.platform import SoftwarePlatform
     from execution.software.precision import FLOAT32, choose_numerics, fast_formats
+    from pipeline.platform import spread  # room: pipeline
 
+    platform: Callable[..., Platform] = SoftwarePlatform
+    devices = 1
     try:
         use_device(options.device)
-        devices = pipeline_devices(options.pipeline_devices)
+        platform, devices = spread(options)  # room: pipeline
         parallel = 1 if on_gpu() else options.parallel_micro_batches
-        use_threads(options.threads, parallel, len(devices))
+        use_threads(options.threads, parallel, devices)
     except RuntimeError as error:  # only a program that calls the trainer has used TensorFlow before
         raise UserError(
             f"execution: {error} TensorFlow's first use in a process fixes devices and threads; restart Python to"
@@ -43,7 +49,6 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
         ) from error
     processes = processes or SINGLE_PROCESS
     processes.join()
-    layout = PipelineLayout(stage_devices(options.device_mapping, devices), options.pipeline_schedule)
     with processes.together():
         numerics = choose_numerics(
             options.precision,
@@ -57,11 +62,10 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     is_plain_float32 = numerics.precision == FLOAT32 and not on_gpu() and options.has_fused_parts
     fused_float32 = options.xla is None and is_plain_float32
     xla = (on_gpu() or not (numerics.is_mixed or fused_float32)) if options.xla is None else options.xla
-    return SoftwarePlatform(
+    return platform(
         seed=options.seed,
         xla=xla,
         recompute=options.recompute,
-        layout=layout,
         parallel_micro_batches=parallel,
         numerics=numerics,
         processes=processes,
@@ -73,10 +77,10 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
 
 def processes_for(platform: str) -> Processes:
     """Return the processes that train together, not yet joined: the environment's or, on IPUs, PopRun's."""
-    if not is_graphcore(platform):
-        return ClusterProcesses(read_membership())
-    if not graphcore_installed():
-        return SINGLE_PROCESS  # select_platform reports the missing package
-    from execution.graphcore.platform import instances
+    if not is_graphcore(platform):  # room: cluster
+        return ClusterProcesses(read_membership())  # room: cluster
+    if is_graphcore(platform) and graphcore_installed():  # room: graphcore
+        from graphcore.platform import instances  # room: graphcore
 
-    return instances()
+        return instances()  # room: graphcore
+    return Processes()

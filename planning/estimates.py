@@ -1,16 +1,11 @@
-"""Counts a model's operations and, of a pipelined run on IPUs, each IPU's weights, balance, and communication.
-
-Only what is exact is counted. Activations, temporaries and code, which an IPU's compiler determines, are not estimated.
-"""
+"""Counts a model's operations, its parameters, and the memory for them; activations are not estimated."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from execution.software.pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from model.architecture import (
     Architecture,
-    block_flops,
     block_parameters,
     hidden_matrix_parameters,
     model_flops_per_sample,
@@ -22,15 +17,8 @@ from settings.derived import derive_blocks, masked_positions, number_of_labels
 from settings.rooms import FIGURES
 from settings.schema import LOW_PRECISION, TrainingConfig
 
-MEGABYTE = 10**6
-IN_PROCESSOR_MEMORY = 900 * MEGABYTE  # of one Mk2 IPU
-STREAMING_MEMORY = 64_000 * MEGABYTE  # minimum for one IPU in the published systems
-
 HALF, SINGLE = 2, 4  # bytes
 MOMENTS = 2 * SINGLE  # moments of AdamW and LAMB per weight; of its matrices, Muon has only the first
-
-SCHEDULES = ("grouped", "interleaved", "sequential")
-LONGEST_SIMULATION = 200  # micro batches; for longer updates, the share of filling and draining is scaled
 
 
 Row = Tuple[str, str]
@@ -78,19 +66,6 @@ def room_figures(config: TrainingConfig, task: str, architecture: Architecture) 
 # Memory
 
 
-class IpuMemory(NamedTuple):
-    """Bytes on one IPU of weights, accumulators (both float16) and moments on the chip; no activations or code."""
-
-    weights: float
-    gradients: float
-    optimizer: float
-
-    @property
-    def total(self) -> float:
-        """The sum of these bytes."""
-        return sum(self)
-
-
 class Planned(NamedTuple):
     """A config whose sizes are known, and its pipeline.
 
@@ -116,14 +91,6 @@ class Planned(NamedTuple):
         sharded = self.config.ipu_config.replicated_tensor_sharding
         return size / self.config.global_batch.replicas if sharded else size
 
-    def parameters_by_ipu(self) -> List[int]:
-        """Return the number of parameters on each IPU."""
-        return [self.parameters(self.blocks_on(ipu)) for ipu in range(max(self.devices) + 1)]
-
-    def blocks_on(self, ipu: int) -> List[str]:
-        """Return the blocks of an IPU's stages."""
-        return [block for stage, device in zip(self.stages, self.devices) if device == ipu for block in stage]
-
 
 def planned(config: TrainingConfig, task: str) -> Optional[Planned]:
     """Return the config with its stages, or with one stage of all blocks; None if the sizes are unknown."""
@@ -134,24 +101,6 @@ def planned(config: TrainingConfig, task: str) -> Optional[Planned]:
     return Planned(config, task, architecture, ipu.pipeline_stages or [blocks], ipu.pipeline_device_mapping or [0])
 
 
-def ipu_memory(run: Planned) -> List[IpuMemory]:
-    """Return the memory of each IPU of a replica."""
-    return [
-        IpuMemory(
-            weights=HALF * parameters,
-            gradients=HALF * parameters,
-            optimizer=run.moments(run.blocks_on(ipu)) if run.config.optimizer_state_offchip is False else 0.0,
-        )
-        for ipu, parameters in enumerate(run.parameters_by_ipu())
-    ]
-
-
-def streaming_memory(run: Planned) -> float:
-    """Return the bytes outside the chips for the IPU that needs most."""
-    moments = [run.moments(run.blocks_on(ipu)) for ipu in range(max(run.devices) + 1)]
-    return 0.0 if run.config.optimizer_state_offchip is False else max(moments)
-
-
 def host_memory(run: Planned) -> float:
     """Return the bytes of weights and, for training, accumulated gradients and moments of one process on a CPU."""
     config, blocks = run.config, [block for stage in run.stages for block in stage]
@@ -160,70 +109,3 @@ def host_memory(run: Planned) -> float:
         return weights
     shared = config.ipu_config.replicated_tensor_sharding  # other processes may have the moments
     return 2 * weights + (0 if shared else run.moments(blocks))
-
-
-# Balance, idle time and communication
-
-
-class Communication(NamedTuple):
-    """Bytes that one replica moves for one weight update.
-
-    They are activations and their gradients, an all-reduce as a ring, and optimizer state to and from off-chip memory.
-    """
-
-    between_stages: float
-    between_replicas: float
-    streaming: float
-
-
-def stage_flops(run: Planned) -> List[int]:
-    """Return the operations of each stage's forward pass on one sample; an embedding counts as its copy."""
-    masked, labels = masked_positions(run.config, run.task), number_of_labels(run.config)
-    return [
-        sum(block_flops(run.architecture, block, run.config.max_seq_length, masked, labels) for block in blocks)
-        for blocks in run.stages
-    ]
-
-
-def flops_by_ipu(run: Planned) -> List[int]:
-    """Return the operations of each IPU's forward pass on one sample."""
-    pairs = list(zip(stage_flops(run), run.devices))
-    return [sum(work for work, device in pairs if device == ipu) for ipu in range(max(run.devices) + 1)]
-
-
-def balance(run: Planned) -> float:
-    """Return the mean load of the IPUs divided by the largest; 1 is perfect."""
-    loads = flops_by_ipu(run)
-    return sum(loads) / (len(loads) * max(loads))
-
-
-def bubble(run: Planned, schedule: str) -> float:
-    """Return the share of time that the IPUs wait under a schedule."""
-    micro_batches = min(run.config.global_batch.grad_acc_steps_per_replica, LONGEST_SIMULATION)
-    jobs = make_schedule(schedule, len(run.stages))
-    intervals = simulate(jobs, job_costs(run), micro_batches, list(run.devices))
-    return idle_fraction(intervals, len(set(run.devices)))
-
-
-def job_costs(run: Planned) -> Dict[Job, float]:
-    """Return the operations of each job: backward is twice forward, plus one forward if it is recomputed."""
-    last = len(run.stages) - 1
-    costs: Dict[Job, float] = {}
-    for stage, work in enumerate(stage_flops(run)):
-        costs[FORWARD, stage] = float(work)
-        costs[BACKWARD, stage] = work * (2.0 if stage != last and run.config.enable_recomputation is False else 3.0)
-    return costs
-
-
-def communication(run: Planned) -> Communication:
-    """Return the bytes that an update moves."""
-    config, batch = run.config, run.config.global_batch
-    tokens = batch.micro_batch_size * config.max_seq_length
-    links = sum(one != other for one, other in zip(run.devices, run.devices[1:]))
-    blocks = [block for stage in run.stages for block in stage]
-    parameters = run.parameters(blocks)
-    return Communication(
-        between_stages=2.0 * HALF * tokens * run.architecture.hidden_size * links * batch.grad_acc_steps_per_replica,
-        between_replicas=2.0 * HALF * parameters * (batch.replicas - 1) / batch.replicas,
-        streaming=0.0 if config.optimizer_state_offchip is False else 2.0 * run.moments(blocks),
-    )

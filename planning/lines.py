@@ -1,52 +1,23 @@
-"""Formats the sizes and the duration of ``--plan`` as text."""
+"""Formats the memory of the host and the duration of ``--plan`` as text."""
 
 from __future__ import annotations
 
-from typing import Iterator, List, Optional, Tuple
+from typing import Iterator, Tuple
 
-from planning.estimates import (
-    IN_PROCESSOR_MEMORY,
-    MEGABYTE,
-    SCHEDULES,
-    STREAMING_MEMORY,
-    IpuMemory,
-    Planned,
-    balance,
-    bubble,
-    communication,
-    host_memory,
-    ipu_memory,
-    planned,
-    streaming_memory,
-)
-from planning.overview import titled
+from planning.estimates import Planned, host_memory, planned
 from settings.derived import packing_factor, training_steps
 from settings.loading import LoadedConfig
 from settings.metadata import manifest_count
 from settings.published import runs_on_ipus
 from utilities.environment import memory_bytes
 from utilities.errors import LESS_MEMORY
+from utilities.tables import titled
 
-Rows = List[Tuple[str, ...]]
 
-
-def planner_lines(
-    loaded: LoadedConfig,
-    throughput: Optional[float] = None,
-    everything: bool = True,
-) -> Iterator[str]:
-    """Yield memory, balance and duration of a run, line by line.
-
-    Args:
-        everything: whether to show the figures of IPUs also if the run is not on IPUs.
-    """
+def duration_lines(loaded: LoadedConfig, throughput: float) -> Iterator[str]:
+    """Yield the duration of a run whose sizes are known, line by line."""
     run = planned(loaded.config, loaded.task)
-    if run is None:
-        return
-    if everything or runs_on_ipus(run.config):
-        yield from memory_table(run)
-        yield from titled("Pipeline", (), pipeline_rows(run))
-    if throughput is not None:
+    if run is not None:
         yield from titled("Duration", (), duration_rows(run, throughput))
 
 
@@ -61,37 +32,6 @@ def host_memory_lines(loaded: LoadedConfig) -> Iterator[str]:
     yield (
         f"warning: on a CPU this run needs at least {needed / 2**30:,.1f} GiB of memory, and this machine has "
         f"{available / 2**30:,.1f} GiB; {LESS_MEMORY}"
-    )
-
-
-def memory_table(run: Planned) -> Iterator[str]:
-    """Yield each IPU's memory for weights, gradients and moments."""
-    used = ipu_memory(run)
-    rows: Rows = [(str(number), *map(_mega, ipu), _mega(ipu.total)) for number, ipu in enumerate(used)]
-    title = f"Memory by IPU, in MB of {_mega(IN_PROCESSOR_MEMORY)}, without activations, temporaries and code"
-    yield from titled(title, ("IPU", *IpuMemory._fields, "together"), rows, ">")
-    streaming = streaming_memory(run)
-    where = f"{_mega(streaming)} MB of {_mega(STREAMING_MEMORY)} on the IPU with most"
-    yield f"Streaming memory for optimizer state: {where if streaming else 'not used'}."
-    if max(ipu.total for ipu in used) > IN_PROCESSOR_MEMORY or streaming > STREAMING_MEMORY:
-        yield "On IPUs this run does not fit. On a CPU or GPU these limits do not apply."
-
-
-def _mega(size: float) -> str:
-    return f"{size / MEGABYTE:,.0f}"
-
-
-def pipeline_rows(run: Planned) -> Iterator[Tuple]:
-    """Yield balance, waiting times and bytes moved."""
-    yield "balance of the IPUs", f"{balance(run):.0%} (mean load over the largest)"
-    for name in SCHEDULES if len(set(run.devices)) > 1 else ():
-        chosen = " (chosen)" if name == run.config.ipu_config.pipeline_schedule else ""
-        yield f"IPUs wait, {name}", f"{bubble(run, name):.0%} of the time{chosen}"
-    moved = communication(run)
-    yield (
-        "moved per update",
-        ", ".join(f"{name.replace('_', ' ')} {_mega(size)} MB" for name, size in moved._asdict().items())
-        + " for each replica",
     )
 
 

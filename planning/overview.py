@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
+from execution.software.cluster.membership import shares  # room: cluster
+from graphcore.effects import ignored_in_plan  # room: graphcore
+from graphcore.plan import ipu_tables, ipus_row, parameters_by_ipu  # room: graphcore
 from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, hidden_matrix_parameters
 from model.tasks import SQUAD
 from planning.estimates import Planned, flops_per_row, planned, room_figures
@@ -15,21 +17,21 @@ from settings.derived import (
     betas,
     derive_blocks,
     max_learning_rate,
-    number_of_ipus,
     packing_factor,
+    runs_in_sequence,
     training_samples,
     training_steps,
     warmup_steps,
 )
-from settings.fields import IpuOnly, Machine, value_at
+from settings.fields import value_at
 from settings.loading import LoadedConfig
 from settings.metadata import manifest_count
-from settings.problems import DEFAULT, TYPED, with_origin
+from settings.problems import DEFAULT, with_origin
 from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig, leaves
 from utilities.environment import fast_bfloat16, nvidia_gpus, usable_cores
 from utilities.secrets import mask_value
-from utilities.tables import aligned
+from utilities.tables import counted, titled
 
 UNKNOWN = "unknown until the data set is read"
 
@@ -61,11 +63,7 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True
     if not everything:
         yield ""
         yield f"{len(leaves()) - len(fields)} more fields have their defaults, or no effect here; --plan all shows them"
-        return
-    unused = list(_effect_rows(config, loaded.origins, processes))
-    if unused and not runs_on_ipus(config):
-        header = ("field (from)", "on an IPU it", "here")
-        yield from titled("Without effect on stock TensorFlow (on one CPU, or as execution says)", header, unused)
+    yield from ipu_tables(loaded, run, processes, everything)  # room: graphcore
 
 
 def plan_warnings(loaded: LoadedConfig) -> List[str]:
@@ -75,12 +73,11 @@ def plan_warnings(loaded: LoadedConfig) -> List[str]:
 
 def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:
     """Return the names of the fields that were given a value, or derived one, and have an effect on this machine."""
-    config, ignored = loaded.config, set()
-    if not runs_on_ipus(config):
-        machine = _planned_machine(config, processes)
-        ignored = {field.name for field in ignored_fields(config, loaded.origins, machine)}
-        if not machine.pipelined:
-            ignored |= {name for name in leaves() if name.startswith("ipu_config.")}
+    config = loaded.config
+    ignored: Set[str] = set()
+    ignored |= ignored_in_plan(config, processes)  # room: graphcore
+    if runs_in_sequence(config):
+        ignored |= {name for name in leaves() if name.startswith("ipu_config.")}
     return [name for name in leaves() if loaded.origins[name] != DEFAULT and name not in ignored]
 
 
@@ -118,15 +115,9 @@ def _text(value: object) -> str:
         return str(value).lower()
     if isinstance(value, list):
         if value and isinstance(value[0], list):
-            return " | ".join(_counted(stage) for stage in value)
+            return " | ".join(counted(stage) for stage in value)
         return " ".join(str(item) for item in value)
     return str(value).replace("\n", " ")
-
-
-def _counted(blocks: Sequence[str]) -> str:
-    """Return the blocks with repetitions counted, ``emb hid×3``."""
-    counted = [(block, len(list(run))) for block, run in itertools.groupby(blocks)]
-    return " ".join(block if count == 1 else f"{block}×{count}" for block, count in counted)
 
 
 def _run_rows(config: TrainingConfig, task: str, processes: int, everything: bool) -> Iterator[Row]:
@@ -140,7 +131,7 @@ def _run_rows(config: TrainingConfig, task: str, processes: int, everything: boo
     )
     if not runs_on_ipus(config):
         yield "device", _device(config.execution.device)
-    yield "processes", _processes(config, processes)
+    yield "processes", shares(batch.micro_batches, processes)  # room: cluster
     records = manifest_count(config.data_folder, "totals", "records")
     samples, steps = training_samples(config, records), training_steps(config, records)
     yield "records in the data set", f"{records:,}" if records is not None else UNKNOWN
@@ -156,9 +147,7 @@ def _run_rows(config: TrainingConfig, task: str, processes: int, everything: boo
     if steps is not None:
         tokens = steps * config.samples_per_update * config.max_seq_length
         yield "tokens to train on", f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)"
-    ipus = number_of_ipus(config)
-    if everything or runs_on_ipus(config):
-        yield "IPUs", f"{ipus * batch.replicas} = {ipus} per replica × {batch.replicas} replicas"
+    yield from ipus_row(config, everything)  # room: graphcore
     architecture = known_architecture(config, task)
     if architecture is not None and derive_blocks(config, task) is not None:
         yield from _flops_rows(config, task, architecture, steps)
@@ -172,15 +161,6 @@ def _device(device: str) -> str:
         return f"CPU, {usable_cores()} cores{f', fast bfloat16 ({fast})' if fast else ''}"
     memory, ability = f"{gpus[0].memory / 1024:.0f} GiB", f"compute capability {gpus[0].compute_capability}"
     return f"{len(gpus)} × {gpus[0].name}, {memory}, {ability}; if TensorFlow was installed for GPUs, otherwise the CPU"
-
-
-def _processes(config: TrainingConfig, count: int) -> str:
-    """Say how the processes of the environment share an update, or that they cannot."""
-    parts = config.global_batch.micro_batches
-    if count == 1:
-        return f"1; {parts:,} micro batches of an update, which processes may share (python -m execution.launch)"
-    share = f"{parts // count:,} of the" if parts % count == 0 else "cannot be shared evenly:"
-    return f"{count}, each {share} {parts:,} micro batches of an update"
 
 
 def _betas(config: TrainingConfig, factor: Optional[float]) -> str:
@@ -217,13 +197,7 @@ def _parameter_tables(run: Planned) -> Iterator[str]:
     ]
     header = ("block", "count", "each", "together")
     yield from titled("Parameters by block", header, [*rows, ("total", "", "", f"{total:,}")], "<>>>")
-    of_stages = [
-        (str(number), str(device), f"{run.parameters(stage):,}", _counted(stage))
-        for number, (stage, device) in enumerate(zip(run.stages, run.devices))
-    ]
-    yield from titled("Parameters by stage", ("stage", "IPU", "parameters", "blocks"), of_stages, "<<><")
-    of_ipus = [(str(ipu), f"{count:,}") for ipu, count in enumerate(run.parameters_by_ipu())]
-    yield from titled("Parameters by IPU", ("IPU", "parameters"), of_ipus, "<>")
+    yield from parameters_by_ipu(run)  # room: graphcore
     if config.optimizer_opts.name == "Muon":
         matrices = sum(hidden_matrix_parameters(architecture, block) for block in blocks)
         yield f"Muon updates {matrices:,} of the {total:,} parameters, with one moment; AdamW the others, with two."
@@ -231,60 +205,3 @@ def _parameter_tables(run: Planned) -> Iterator[str]:
         yield "The masked-LM head uses the word embedding's table, which is counted in emb."
     if options_come_from_checkpoint(config):
         yield "Unset use_… options are assumed as from scratch; the checkpoint determines them when it is loaded."
-
-
-def titled(title: str, header: Row, rows: Iterable[Row], sides: str = "<") -> Iterator[str]:
-    """Yield a table with a title and aligned columns; ``sides`` is that of :func:`utilities.tables.aligned`."""
-    yield ""
-    yield title
-    yield from (f"  {line}" for line in aligned([header, *rows] if header else list(rows), sides))
-
-
-# Settings without effect on this machine
-
-
-class Ignored(NamedTuple):
-    """A field without effect on a machine, what it would do on an IPU, and where its value came from."""
-
-    name: str
-    ipu_only: IpuOnly
-    origin: str
-
-
-def ignored_fields(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> List[Ignored]:
-    """Return the fields whose values this machine ignores, in the schema's order.
-
-    The origins are those of :class:`settings.loading.LoadedConfig`.
-    """
-    ignored = []
-    for name, leaf in leaves().items():
-        ipu_only = leaf.annotation(IpuOnly)
-        if ipu_only is not None and ipu_only.ignored(value_at(config, name), machine):
-            ignored.append(Ignored(name, ipu_only, origins.get(name, DEFAULT)))
-    return ignored
-
-
-def warning_line(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> Optional[str]:
-    """Return one line for all fields without effect that were given for this run alone; None if there are none.
-
-    Defaults and those of config files, which are for IPUs too, are shown only in the plan.
-    """
-    given = [field for field in ignored_fields(config, origins, machine) if field.origin in TYPED]
-    if not given:
-        return None
-    listed = ", ".join(f"{field.name} ({field.ipu_only.effect})" for field in given)
-    return f"without effect on this machine (effect on an IPU): {listed}; --plan all says what happens instead"
-
-
-def _effect_rows(config: TrainingConfig, origins: Dict[str, str], processes: int) -> Iterator[Row]:
-    for name, ipu_only, origin in ignored_fields(config, origins, _planned_machine(config, processes)):
-        yield f"{name} ({origin})", ipu_only.effect, ipu_only.instead
-
-
-def _planned_machine(config: TrainingConfig, processes: int) -> Machine:
-    """Return the machine as far as the config alone determines it; an unset precision is that of a CPU."""
-    precision = config.execution.precision
-    pipelined = (config.execution.pipeline_devices or 1) > 1
-    assumed = "float32" if precision == "auto" else precision
-    on_gpu = config.execution.device == "gpu" or (config.execution.device == "auto" and bool(nvidia_gpus()))
-    return Machine(assumed, pipelined, on_gpu, processes)

@@ -120,7 +120,7 @@ def _pipeline(
     if stages is not None and sizes is not None and source is not None and not fits_stages(stages, sizes):
         theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
         foreign = theirs and origins[source] != origins[STAGES]
-        if foreign and not runs_on_ipus(config) and (config.execution.pipeline_devices or 1) == 1:
+        if foreign and runs_in_sequence(config):
             stages = [[EMB, *[HID] * sizes.num_hidden_layers, *head_layout(stages)]]
             derived[STAGES], derived[DEVICES], derived[PROPORTIONS] = stages, [0], None
     elif stages is None and sizes is not None:
@@ -135,6 +135,13 @@ def _pipeline(
             0 if task == PRETRAINING and HEADS in stage else number for number, stage in enumerate(stages)
         ]
     return derived
+
+
+def runs_in_sequence(config: TrainingConfig) -> bool:
+    """Return whether one device runs all stages, as far as the config says."""
+    in_sequence = not runs_on_ipus(config)
+    in_sequence &= (config.execution.pipeline_devices or 1) == 1  # room: pipeline
+    return in_sequence
 
 
 def fits_stages(stages: Optional[Stages], architecture: Architecture) -> bool:
@@ -172,11 +179,6 @@ def derive_blocks(config: TrainingConfig, task: str) -> Optional[List[str]]:
         return [block for stage in stages for block in stage]
     model = known_architecture(config, task)
     return expected_blocks(task, model.num_hidden_layers, config.use_next_sentence) if model else None
-
-
-def number_of_ipus(config: TrainingConfig) -> int:
-    """Return the number of IPUs of one replica."""
-    return max(config.ipu_config.pipeline_device_mapping or [0]) + 1
 
 
 def packing_factor(config: TrainingConfig) -> Optional[float]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Iterator, List, Optional, Tuple, Type, TypeVar, Union
 
 from pydantic import BaseModel, BeforeValidator, Field
 from typing_extensions import Annotated, Literal, get_args, get_origin
@@ -31,40 +31,6 @@ class ResumePolicy(enum.Enum):
 
 
 MAY_CHANGE, PER_PROCESS = ResumePolicy.MAY_CHANGE, ResumePolicy.PER_PROCESS
-
-
-class Machine(NamedTuple):
-    """The properties of a machine with stock TensorFlow that decide whether a field has an effect on it.
-
-    Attributes:
-        precision: number format of weights and computation.
-        pipelined: whether pipeline stages lie on several devices.
-    """
-
-    precision: str
-    pipelined: bool
-    on_gpu: bool = False
-    processes: int = 1
-
-
-def _is_set(value: Any, machine: Machine) -> bool:
-    return value is not None and value is not False
-
-
-@dataclass(frozen=True)
-class IpuOnly:
-    """Annotation of a field that other machines than IPUs may ignore.
-
-    Args:
-        effect: what the field does on an IPU.
-        instead: what happens on another machine.
-        ignored: function that returns whether a value has no effect on a machine; by default, that is any value that
-            is set.
-    """
-
-    effect: str
-    instead: str
-    ignored: Callable[[Any, Machine], bool] = _is_set
 
 
 @dataclass(frozen=True)
@@ -93,7 +59,7 @@ class OtherFlag:
     flag: str
 
 
-Annotation = TypeVar("Annotation", ResumePolicy, IpuOnly, Equivalent, Misplaced, FileOnly, OtherFlag)
+Annotation = TypeVar("Annotation", ResumePolicy, Equivalent, Misplaced, FileOnly, OtherFlag)
 
 
 # Value types

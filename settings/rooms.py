@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Iterator, List, Set, Tuple
 
+from graphcore.rules import limits_of_ipus, proportions  # room: graphcore
 from model.architecture import Architecture
+from pipeline.rules import parallel_micro_batches, pipeline_schedule, stage_devices  # room: pipeline
 from settings.problems import SettingError
 from settings.schema import TrainingConfig
 from sparsity.figures import compared_with_dense  # room: sparsity
@@ -16,8 +18,13 @@ from teacher.rules import distillation  # room: teacher
 
 # Rules of their sections, as those in ``rules.py``.
 RULES: List[Callable[[TrainingConfig, str], Iterator[SettingError]]] = [
+    stage_devices,  # room: pipeline
+    pipeline_schedule,  # room: pipeline
+    parallel_micro_batches,  # room: pipeline
     sparse_matrices,  # room: sparsity
     distillation,  # room: teacher
+    proportions,  # room: graphcore
+    limits_of_ipus,  # room: graphcore
 ]
 
 # Names of fields that may otherwise change when a run is resumed, and not with this config.

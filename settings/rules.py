@@ -123,13 +123,6 @@ def data_and_length(config: TrainingConfig, task: str) -> Iterator[SettingError]
         )
 
 
-def parallel_micro_batches(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    if config.execution.parallel_micro_batches and (config.execution.pipeline_devices or 1) > 1:
-        fields = ["execution.parallel_micro_batches", "execution.pipeline_devices"]
-        problem = "a pipeline computes micro batches at the same time by itself"
-        yield SettingError(fields, problem, "set parallel_micro_batches to false, or pipeline_devices to 1")
-
-
 def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the phases that the task does not have, and settings that it needs."""
     if not (config.do_training or config.do_validation or config.do_test):
@@ -277,12 +270,11 @@ def run_name(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 RULES: Tuple[Rule, ...] = (
     model_source,
-    *rooms.RULES,
     *model_rules.RULES,
+    *rooms.RULES,
     sequence_lengths,
     data_sizes,
     data_and_length,
-    parallel_micro_batches,
     phases,
     user_data,
     run_name,

@@ -30,9 +30,7 @@ from settings.fields import (
     Count,
     CountOrZero,
     FileOnly,
-    IpuOnly,
     Leaf,
-    Machine,
     Misplaced,
     Names,
     PathText,
@@ -54,22 +52,6 @@ GlueTask = Literal[
     "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli",
     "afqmc", "tnews", "iflytek", "cmnli", "wsc", "csl",
 ]  # fmt: skip
-
-
-def _on_host_already(value: Any, machine: Machine) -> bool:
-    return bool(value) and not machine.on_gpu
-
-
-def _without_rounding(value: Any, machine: Machine) -> bool:
-    return bool(value) and machine.precision not in LOW_PRECISION
-
-
-def _sums_in_half(value: Any, machine: Machine) -> bool:
-    return value == "half"
-
-
-def _in_slices(value: Any, machine: Machine) -> bool:
-    return value > 1
 
 
 class TrainingConfig(Section):
@@ -196,54 +178,33 @@ class TrainingConfig(Section):
     replace_layers: bool = Field(
         True, description="Replace Hugging Face's layers by the faster equivalents of this project."
     )
-    use_outlining: Annotated[
-        bool,
-        MAY_CHANGE,
-        IpuOnly(
-            "compiles the encoder layers' code once",
-            "XLA compiles the computation of a micro batch, as a whole or in parts",
-        ),
-    ] = Field(True, description="Compile the encoder layers once and share the code (IPU).")
+    use_outlining: Annotated[bool, MAY_CHANGE] = Field(
+        True, description="Compile the encoder layers once and share the code (IPU)."
+    )
     enable_recomputation: Annotated[Optional[bool], MAY_CHANGE] = Field(
         None,
         description="Recompute encoder layers' activations in the backward pass: less memory, more time. Unset: on"
         " IPUs.",
     )
-    optimizer_state_offchip: Annotated[
-        Optional[bool],
-        MAY_CHANGE,
-        IpuOnly(
-            "keeps optimizer state outside the chip's memory",
-            "the state is in the host's memory already, as is the model",
-            _on_host_already,
-        ),
-    ] = Field(
+    optimizer_state_offchip: Annotated[Optional[bool], MAY_CHANGE] = Field(
         None,
         description="Keep optimizer state outside the device's memory (of a GPU: in the host's); on IPUs "
         "replicated_tensor_sharding needs it. Unset: on IPUs.",
     )
-    enable_stochastic_rounding: Annotated[
-        bool,
-        IpuOnly("uses stochastic rounding", "weights are float32, and so are not rounded", _without_rounding),
-    ] = Field(
+    enable_stochastic_rounding: bool = Field(
         True,
         description="Use stochastic rounding for float16 and bfloat16 weights, so that small updates are not lost; no "
         "effect on float32 weights.",
     )
-    matmul_partials_type: Annotated[
-        Literal["half", "float"],
-        IpuOnly("sums matrix products in float16", "products are summed in float32, and rounded once", _sums_in_half),
-    ] = Field("half", description="Number format of partial sums in matrix products (IPU).")
-    embedding_serialization_factor: Annotated[
-        Count,
-        MAY_CHANGE,
-        IpuOnly("multiplies by the word table in slices", "one product, with the same result", _in_slices),
-    ] = Field(2, description="Slices in which the tied embedding is multiplied, to save memory; divides vocab_size.")
-    min_remote_tensor_size: Annotated[
-        CountOrZero,
-        MAY_CHANGE,
-        IpuOnly("sets the size from which tensors may leave the chip's memory", "there is no such memory"),
-    ] = Field(50000, description="Smallest tensor, in bytes, that is kept outside the device's memory (IPU).")
+    matmul_partials_type: Literal["half", "float"] = Field(
+        "half", description="Number format of partial sums in matrix products (IPU)."
+    )
+    embedding_serialization_factor: Annotated[Count, MAY_CHANGE] = Field(
+        2, description="Slices in which the tied embedding is multiplied, to save memory; divides vocab_size."
+    )
+    min_remote_tensor_size: Annotated[CountOrZero, MAY_CHANGE] = Field(
+        50000, description="Smallest tensor, in bytes, that is kept outside the device's memory (IPU)."
+    )
     fp_exceptions: Annotated[bool, MAY_CHANGE] = Field(False, description="Stop at the first floating-point exception.")
     compile_only: Annotated[bool, MAY_CHANGE] = Field(
         False, description="Compile the training step, then exit without training."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import Annotated, Literal
 
+from pipeline.section import PipelineDevices  # room: pipeline
 from settings.fields import (
     MAY_CHANGE,
     PER_PROCESS,
@@ -15,11 +16,9 @@ from settings.fields import (
     Devices,
     Equivalent,
     Fraction,
-    IpuOnly,
     Layers,
     LossScale,
     LossScaleWord,
-    Machine,
     MoreThanOne,
     NonNegative,
     PathText,
@@ -121,10 +120,6 @@ class LearningRate(Section):
     )
 
 
-def _unneeded_loss_scale(value: Any, machine: Machine) -> bool:
-    return value not in (None, 1) and machine.precision != "float16"
-
-
 class OptimizerOptions(Section):
     """Optimizer and its constants."""
 
@@ -152,11 +147,6 @@ class OptimizerOptions(Section):
     loss_scaling: Annotated[
         Union[LossScale, Literal["auto"], None],
         LossScaleWord,
-        IpuOnly(
-            "keeps small gradients within float16's range",
-            "the range is wide enough: auto does not scale, and a number has no effect",
-            _unneeded_loss_scale,
-        ),
     ] = Field(
         None,
         description="Factor on the loss before the backward pass, so that small gradients survive in float16; auto: "
@@ -179,22 +169,6 @@ class OptimizerOptions(Section):
     learning_rate: LearningRate = Field(default_factory=LearningRate, description="Learning-rate schedule.")
 
 
-def _mapping_without_effect(value: Any, machine: Machine) -> bool:
-    return not machine.pipelined and len(set(value or ())) > 1
-
-
-def _schedule_without_effect(value: Any, machine: Machine) -> bool:
-    return not machine.pipelined and value != "grouped"
-
-
-def _in_single_process(value: Any, machine: Machine) -> bool:
-    return bool(value) and machine.processes == 1
-
-
-def _is_folder(value: Any, machine: Machine) -> bool:
-    return value not in (None, "auto")
-
-
 class IpuConfig(Section):
     """Pipeline and IPU settings. On stock TensorFlow the IPUs are mapped to the available devices."""
 
@@ -203,45 +177,21 @@ class IpuConfig(Section):
         description="The blocks of the model, in order, split into stages; each stage a list of block "
         'names or one text such as "hid hid". Unset: one stage with all blocks.',
     )
-    pipeline_device_mapping: Annotated[
-        Optional[Devices],
-        MAY_CHANGE,
-        IpuOnly(
-            "puts stages on IPUs of their own",
-            "one device runs the stages in sequence, with the same update (execution.pipeline_devices)",
-            _mapping_without_effect,
-        ),
-    ] = Field(
+    pipeline_device_mapping: Annotated[Optional[Devices], MAY_CHANGE] = Field(
         None,
         description="IPU (counted from 0) of each stage. Unset: one IPU per stage, the heads on that of the embedding.",
     )
-    matmul_available_memory_proportion_per_pipeline_stage: Annotated[
-        Optional[Proportions],
-        MAY_CHANGE,
-        IpuOnly("limits the memory for temporaries of matrix products", "the memory is not divided"),
-    ] = Field(
+    matmul_available_memory_proportion_per_pipeline_stage: Annotated[Optional[Proportions], MAY_CHANGE] = Field(
         None,
         description="Share of In-Processor-Memory that matrix products may use for temporaries, one per IPU, "
         "each in (0, 1]. Unset: the compiler's default.",
     )
-    replicated_tensor_sharding: Annotated[
-        bool,
-        MAY_CHANGE,
-        IpuOnly(
-            "keeps a share of the optimizer state on each replica",
-            "one process keeps all of it (python -m execution.launch starts several)",
-            _in_single_process,
-        ),
-    ] = Field(
+    replicated_tensor_sharding: Annotated[bool, MAY_CHANGE] = Field(
         False,
         description="Keep 1/replicas of the optimizer state on each replica (on stock TensorFlow, in each process); "
         "on IPUs it needs optimizer_state_offchip.",
     )
-    pipeline_schedule: Annotated[
-        Literal["grouped", "interleaved", "sequential"],
-        MAY_CHANGE,
-        IpuOnly("orders the stages' work on micro batches", "stages run in sequence", _schedule_without_effect),
-    ] = Field(
+    pipeline_schedule: Annotated[Literal["grouped", "interleaved", "sequential"], MAY_CHANGE] = Field(
         "grouped",
         description="Order in which stages take micro batches. On IPUs interleaved needs an IPU for each stage.",
     )
@@ -260,11 +210,7 @@ class Execution(Section):
     xla: Annotated[Optional[bool], MAY_CHANGE] = Field(
         None, description="Compile each micro batch's computation with XLA. Unset: chosen by a measured rule."
     )
-    pipeline_devices: Annotated[Optional[Workers], MAY_CHANGE] = Field(
-        None,
-        description="Devices that the pipeline's IPUs are spread over; on a CPU, this many logical devices that share "
-        "its cores. Unset: every GPU, or the CPU as one device, on which stages run in sequence.",
-    )
+    pipeline_devices: PipelineDevices = None  # room: pipeline
     precision: Annotated[Literal["auto", "float32", "float16", "bfloat16", "mixed_bfloat16"], MAY_CHANGE] = Field(
         "auto",
         description="Number format of weights and computation; mixed_bfloat16: float32 weights, bfloat16 computation. "
@@ -280,8 +226,6 @@ class Execution(Section):
         "the threads. Operations of small models gain little from several threads, so one micro batch a core is "
         "faster there. A process needs memory for the activations of all of them.",
     )
-    executable_cache: Annotated[
-        Optional[PathText],
-        PER_PROCESS,
-        IpuOnly("keeps compiled programs for later runs", "each run compiles its programs", _is_folder),
-    ] = Field("auto", description="Folder in which compiled programs are kept for later runs. auto or unset: not kept.")
+    executable_cache: Annotated[Optional[PathText], PER_PROCESS] = Field(
+        "auto", description="Folder in which compiled programs are kept for later runs. auto or unset: not kept."
+    )

@@ -14,11 +14,11 @@ import importlib
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from pydantic import ValidationError
 
-from execution.software.cluster.membership import read_membership
+from execution.software.cluster.membership import read_membership  # room: cluster
 from model.tasks import TASKS
 from reports.run_files import BASELINE
 from settings.config_files import ConfigSource
@@ -52,6 +52,13 @@ def check_metric(config: TrainingConfig, task: str) -> None:
         names = task_class(task).metrics(config)
         if metric not in names:
             raise UserError(f"evaluation.metric is {metric}; set it to one of {', '.join(names)}")
+
+
+def started_processes() -> Tuple[int, int]:
+    """Return how many processes train together, and the number of this one, as the environment has them."""
+    processes = (1, 0)
+    processes = read_membership().numbers  # room: cluster
+    return processes
 
 
 def train(
@@ -88,9 +95,9 @@ def train(
     started = time.perf_counter()
     loaded = resolve_call(task, config, overrides, read_classes)
     check_metric(loaded.config, task)
-    processes = read_membership()
-    if processes.count > 1:
-        raise UserError(f"this is one of {processes.count} processes; start them with {TASKS[task].program}")
+    processes, _ = started_processes()
+    if processes > 1:
+        raise UserError(f"this is one of {processes} processes; start them with {TASKS[task].program}")
     from keras_extensions.backend import free_models
 
     free_models()  # of results that the caller has dropped
@@ -120,7 +127,7 @@ def _prepared(loaded: LoadedConfig) -> LoadedConfig:
     from tasks.fitted_rows import fitted
     from tasks.planned_files import check_paths
 
-    several = read_membership().count > 1
+    several = started_processes()[0] > 1
     with contextlib.suppress(*[UserError] * several):
         if not several:
             check_paths(loaded.config, loaded.task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import os
@@ -11,16 +10,15 @@ import traceback
 from pathlib import Path
 from typing import Callable, List, Optional, Sequence
 
-from execution.software.cluster.lifeline import watch_lifeline
-from execution.software.cluster.membership import read_membership
+from execution.software.cluster.lifeline import watch_lifeline  # room: cluster
 from model.tasks import PRETRAINING, TASKS
-from planning.lines import host_memory_lines, planner_lines
+from planning.lines import duration_lines, host_memory_lines
 from planning.overview import plan_lines, plan_warnings
 from settings.flags import EVERYTHING, FALSE_WORDS, TRUE_WORDS, parse_flags
 from settings.loading import LoadedConfig, resolve
 from settings.problems import ConfigError
 from settings.schema import TrainingConfig
-from tasks import check_metric
+from tasks import check_metric, started_processes
 from tasks.user_data import read_classes
 from utilities.commands import check_arguments, log_to_stderr, start_command
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
@@ -45,7 +43,7 @@ def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
-    watch_lifeline()
+    watch_lifeline()  # room: cluster
     try:
         check_arguments(arguments)
         return _main(task, run, arguments)
@@ -79,7 +77,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         return 0
     loaded = resolve(task, options.config or (), flag_values, complete=read_classes)
     check_metric(loaded.config, task)
-    processes = read_membership()
+    processes, number = started_processes()
     if options.plan:
         if task != PRETRAINING:  # numpy and a tokenizer, for which other plans do not wait
             from tasks.fitted_rows import fitted
@@ -88,27 +86,26 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
             if os.path.isdir(loaded.config.dataset_dir or ""):
                 check_files(loaded.config, task)
             loaded = fitted(loaded, fetch=False)
-        print("\n".join(plan_lines(loaded, processes.count, options.plan == EVERYTHING)))
-        print_estimates(loaded, options)
+        print("\n".join(plan_lines(loaded, processes, options.plan == EVERYTHING)))
+        print_duration(loaded, options.throughput)
         warnings = [*plan_warnings(loaded), *host_memory_lines(loaded)]
         for line in ["", *warnings] if warnings else []:
             print(line)
         sys.stdout.flush()
         return 0
     log_to_stderr(loaded.config.logging)
-    if processes.index > 0:  # of several processes, the chief says what is done
+    if number > 0:  # of several processes, the chief says what is done
         root = logging.getLogger()
         root.setLevel(max(root.level, logging.WARNING))
     run(loaded)
     return 0
 
 
-def print_estimates(loaded: LoadedConfig, options: argparse.Namespace) -> None:
-    """Print the planner's figures."""
-    if options.throughput is not None and not options.throughput > 0:
-        raise UserError(f"--throughput {options.throughput}: give samples per second, more than 0")
-    everything = options.plan == EVERYTHING
-    for line in planner_lines(loaded, options.throughput, everything):
+def print_duration(loaded: LoadedConfig, throughput: Optional[float]) -> None:
+    """Print how long the run takes at a throughput, if one is given."""
+    if throughput is not None and not throughput > 0:
+        raise UserError(f"--throughput {throughput}: give samples per second, more than 0")
+    for line in duration_lines(loaded, throughput) if throughput is not None else ():
         print(line)
 
 

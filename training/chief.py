@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
 from execution.processes import Processes
-from execution.software.cluster.introduction import different_fact
 from settings.fields import PER_PROCESS, value_at
 from settings.schema import TrainingConfig, leaves
 from training.resume import Position
 from training.run_folder import RunFolder, config_for_files
 from utilities.errors import UserError
 from utilities.secrets import MaskingFormatter
+from utilities.validation import different_fact
 
 Value = TypeVar("Value")
 

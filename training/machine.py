@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from typing import Sequence
 
-from execution.interface import ExecutionOptions, HiddenMatrix, OptimizerSettings, Platform, Update
+from execution.interface import ExecutionOptions, HiddenMatrix, OptimizerSettings, Update
 from execution.processes import SINGLE_PROCESS, Processes
 from execution.select import processes_for
 from keras_extensions.schedules import make_schedule
 from optimization.loss_scaling import INITIAL_SCALE
-from planning.overview import warning_line
 from settings.derived import betas, max_learning_rate
-from settings.fields import Machine
-from settings.loading import LoadedConfig
 from settings.published import decays_as_published, runs_on_ipus
 from settings.schema import TrainingConfig
 from settings.sections import GlobalBatch, OptimizerOptions
 from training.chief import shared_facts
 from training.rooms import EXECUTION
 from utilities.errors import UserError
-
-logger = logging.getLogger(__name__)
 
 
 def configured_processes(config: TrainingConfig) -> Processes:
@@ -58,7 +52,7 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
         precision=precision,
         recompute=on_ipus if config.enable_recomputation is None else config.enable_recomputation,
         device_mapping=tuple(ipu.pipeline_device_mapping or ()),
-        pipeline_devices=execution.pipeline_devices,
+        pipeline_devices=execution.pipeline_devices,  # room: pipeline
         pipeline_schedule=ipu.pipeline_schedule,
         replicas=config.global_batch.replicas,
         matmul_proportions=tuple(ipu.matmul_available_memory_proportion_per_pipeline_stage or ()),
@@ -76,16 +70,6 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
     for changes in EXECUTION:
         options = dataclasses.replace(options, **changes(config))
     return options
-
-
-def warn_of_ignored_settings(loaded: LoadedConfig, platform: Platform, processes: Processes) -> None:
-    """Log one warning that names the flags that have an effect only on IPUs."""
-    if platform.name != "software":
-        return
-    machine = Machine(platform.precision, platform.pipelined, platform.on_gpu, processes.count)
-    line = warning_line(loaded.config, loaded.origins, machine)
-    if line is not None:
-        logger.warning(line)
 
 
 def optimizer_settings(

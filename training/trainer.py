@@ -13,6 +13,7 @@ from checkpoints.state import load_weights
 from execution.interface import Platform
 from execution.processes import Processes
 from execution.select import select_platform
+from graphcore.training import warn_of_ignored_settings  # room: graphcore
 from keras_extensions.backend import keras
 from keras_extensions.listeners.progress import EarlyRecords, early_log, run_log
 from keras_extensions.listeners.reporting import Period, closing
@@ -43,7 +44,7 @@ from training.initial_weights import (
     trained_positions,
 )
 from training.loop import TrainingLoop
-from training.machine import configured_processes, execution_options, warn_of_ignored_settings
+from training.machine import configured_processes, execution_options
 from training.monitoring import StopWhen, make_listeners
 from training.resume import (
     Position,
@@ -155,8 +156,7 @@ def train_run(
                     logger.info("rows: %s", loaded.rows)
                 if data is not None:
                     logger.info(length_line(data, config.samples_per_update))
-                if processes.is_chief:
-                    warn_of_ignored_settings(loaded, platform, processes)
+                warn_of_ignored_settings(loaded, platform, processes)  # room: graphcore
                 listeners = make_listeners(config, run) if processes.is_chief else []
                 if until is not None:
                     listeners.append(StopWhen(until, stop))

@@ -309,6 +309,19 @@ def aligned(rows: Sequence[Sequence[str]], sides: str = "<") -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
+def titled(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], sides: str = "<") -> Iterator[str]:
+    """Yield a table with a title and aligned columns; ``sides`` is that of :func:`aligned`."""
+    yield ""
+    yield title
+    yield from (f"  {line}" for line in aligned([header, *rows] if header else list(rows), sides))
+
+
+def counted(names: Sequence[str]) -> str:
+    """Return names with repetitions counted, ``emb hid×3``."""
+    runs = [(name, len(list(run))) for name, run in itertools.groupby(names)]
+    return " ".join(name if count == 1 else f"{name}×{count}" for name, count in runs)
+
+
 def _columns(path: Path, values: Sequence[str]) -> Tuple[str, ...]:
     """Return the names of the columns; the first may be without a name, others are then called ``column 5``."""
     stripped = [name.strip() for name in values]

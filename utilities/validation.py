@@ -1,9 +1,9 @@
-"""Reads files that pydantic checks, and describes in one line why it refused one."""
+"""Reads files that pydantic checks, compares what processes must share, and says in one line what is wrong."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Type, TypeVar
+from typing import Any, Mapping, Optional, Type, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -50,3 +50,14 @@ def first_problem(error: ValidationError) -> str:
         return f"{place} is missing"
     reason = problem["msg"].replace("Value error, ", "")
     return f"{place or 'the whole'} is {short(problem['input'])}, but {reason[:1].lower()}{reason[1:]}"
+
+
+def different_fact(chief: Mapping[str, Any], own: Mapping[str, Any], index: int, of: int = 0) -> Optional[str]:
+    """Return the first fact that two processes do not share; None if they share all."""
+    for name in {**chief, **own}:
+        if chief.get(name) != own.get(name):
+            return (
+                f"{name} is {own.get(name)} for process {index} and {chief.get(name)} for process {of}; start all with"
+                " the same config and flags"
+            )
+    return None

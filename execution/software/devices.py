@@ -1,4 +1,4 @@
-"""Configures the devices and threads of this process, and assigns pipeline stages to devices.
+"""Configures the devices and threads of this process.
 
 All functions must be called before TensorFlow computes anything.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from typing import List, Optional, Sequence
+from typing import Optional
 
 from keras_extensions.backend import tf
 from utilities.environment import nvidia_gpus, usable_cores
@@ -59,31 +59,3 @@ def use_threads(threads: Optional[int], parallel: int, devices: int) -> None:
     elif threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(max(threads, devices))
-
-
-def pipeline_devices(count: Optional[int]) -> List[str]:
-    """Return the names of the devices over which pipeline stages are spread.
-
-    None: all GPUs, or the one CPU. A CPU is divided into ``count`` logical devices, which share its cores and memory.
-    """
-    gpus = tf.config.get_visible_devices("GPU")
-    if gpus:
-        if count is not None and count > len(gpus):
-            raise UserError(f"execution.pipeline_devices is {count}, but there are {len(gpus)} GPUs; set it to that")
-        return [f"/GPU:{number}" for number in range(count or len(gpus))]
-    if count is not None and count > 1:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        if tf.config.get_logical_device_configuration(cpu) is None:
-            parts = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
-            tf.config.set_logical_device_configuration(cpu, parts)
-    return [f"/CPU:{number}" for number in range(count or 1)]
-
-
-def stage_devices(device_mapping: Sequence[int], devices: Sequence[str]) -> List[str]:
-    """Return the device of each pipeline stage: IPU ``k`` of the mapping becomes device ``k`` modulo their number.
-
-    Example:
-        >>> stage_devices([0, 1, 2, 0], ["/GPU:0", "/GPU:1"])
-        ['/GPU:0', '/GPU:1', '/GPU:0', '/GPU:0']
-    """
-    return [devices[ipu % len(devices)] for ipu in device_mapping]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, ContextManager, Dict, NamedTuple, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, ContextManager, Dict, Optional, Sequence, Tuple, Type
 
 from execution.interface import Objective, OptimizerSettings, Platform, Progress, Tensors, Update
 from execution.parts import Attention, LinearDropoutNorm
@@ -11,8 +11,6 @@ from execution.processes import SINGLE_PROCESS, Processes
 from execution.software import fused, layers
 from execution.software.devices import on_gpu
 from execution.software.dropout import Dropout, DropoutSeeds
-from execution.software.pipeline.engine import PipelineEngine
-from execution.software.pipeline.schedule import make_schedule
 from execution.software.precision import (
     BFLOAT16,
     FLOAT32,
@@ -35,19 +33,6 @@ from optimization.sharding import Shards
 OPTIMIZERS = {"AdamW": AdamW, "LAMB": LAMB, "Muon": Muon}
 
 
-class PipelineLayout(NamedTuple):
-    """Name of each pipeline stage's device, and of the schedule."""
-
-    devices: Sequence[str] = ()
-    schedule: str = "grouped"
-
-    @property
-    def is_spread(self) -> bool:
-        """Whether stages are on several devices; on a single one they run in sequence, which is fastest."""
-        return len(set(self.devices)) > 1
-
-
-ONE_DEVICE = PipelineLayout()
 IN_FLOAT32 = Numerics()
 
 
@@ -58,7 +43,6 @@ class SoftwarePlatform(Platform):
         seed: seed of dropout and of stochastic rounding.
         xla: whether to compile the training step with XLA.
         recompute: whether the backward pass recomputes the activations inside each encoder layer.
-        layout: the pipeline stages' devices; by default there is one device.
         parallel_micro_batches: number of micro batches that are computed at the same time on one device.
         processes: the processes that share each update; they must have joined.
         sharded: whether each of several processes keeps only a shard of the optimizer's moments.
@@ -73,7 +57,6 @@ class SoftwarePlatform(Platform):
         seed: int,
         xla: bool,
         recompute: bool,
-        layout: PipelineLayout = ONE_DEVICE,
         parallel_micro_batches: int = 1,
         numerics: Numerics = IN_FLOAT32,
         processes: Processes = SINGLE_PROCESS,
@@ -84,11 +67,9 @@ class SoftwarePlatform(Platform):
         self._seed = seed
         self._xla = xla and not numerics.fp_exceptions  # compiled code cannot check its tensors
         self._recompute = recompute
-        self._layout = layout
         self._parallel = parallel_micro_batches
         self._numerics = numerics
         self.precision = numerics.precision
-        self.pipelined = layout.is_spread
         self.on_gpu = on_gpu()
         self._processes = processes
         self._shards: Optional[Shards] = None
@@ -114,15 +95,10 @@ class SoftwarePlatform(Platform):
             text += f", {self._parallel} micro batches at a time"
         if not self._processes.is_single:
             text = f"{self._processes.count} processes, each {text}"
-        if not self._layout.is_spread:
-            return text
-        return f"{text}; {self._layout.schedule} pipeline, stages on {', '.join(self._layout.devices)}"
+        return text
 
     def scope(self) -> ContextManager[Any]:
         return layers_in(self.precision) if self.precision != FLOAT32 else contextlib.nullcontext()
-
-    def stage(self, number: int) -> ContextManager[Any]:
-        return tf.device(self._layout.devices[number]) if self._layout.is_spread else contextlib.nullcontext()
 
     def dropout(self, rate: float, name: str) -> keras.layers.Layer:
         return (fused.Dropout if self._fuses else Dropout)(rate, self._dropout_seeds, name=name)
@@ -225,7 +201,7 @@ class SoftwarePlatform(Platform):
             objective = CheckedObjective(objective, self._check)
         collectives = self._processes.collectives
         # XLA compiles the update of all weights at once, unless devices or processes exchange tensors.
-        is_local = not (self._layout.is_spread or self._state_device or self._shards or collectives)
+        is_local = not (self.pipelined or self._state_device or self._shards or collectives)
         rule = UpdateRule(
             optimizer,
             objective,
@@ -245,19 +221,13 @@ class SoftwarePlatform(Platform):
         model.compile()
 
     def _engine(self, model: keras.Model, rule: UpdateRule) -> Engine:
-        if not self._layout.is_spread:
-            # A recomputed function propagates no gradients to tensors from outside, such as the weights' copies.
-            has_copies = self._numerics.is_mixed and self._fuses and not self._recompute
-            copies = self._copies if has_copies else None
-            one_program = (
-                self._xla and self.on_gpu and self._processes.collectives is None and self._state_device is None
-            )
-            return SequentialEngine(
-                model, rule, self._dropout_seeds, self._seed, self._xla, self._parallel, copies, one_program
-            )
-        schedule = make_schedule(self._layout.schedule, len(model.stages))
-        devices = self._layout.devices
-        return PipelineEngine(model, devices, schedule, rule, self._dropout_seeds, self._seed, self._xla)
+        # A recomputed function propagates no gradients to tensors from outside, such as the weights' copies.
+        has_copies = self._numerics.is_mixed and self._fuses and not self._recompute
+        copies = self._copies if has_copies else None
+        one_program = self._xla and self.on_gpu and self._processes.collectives is None and self._state_device is None
+        return SequentialEngine(
+            model, rule, self._dropout_seeds, self._seed, self._xla, self._parallel, copies, one_program
+        )
 
     def compile_step(self, model: keras.Model, element_spec: Any) -> None:
         model.engine.compile_step(element_spec)

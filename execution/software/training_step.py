@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from execution.interface import Objective, Tensors, Update
-from execution.software.cluster.collectives import Collectives
 from execution.software.dropout import DropoutSeeds, micro_batch_seed
 from execution.software.precision import FLOAT16, FLOAT32, LOW_PRECISION, WeightCopies
 from keras_extensions.backend import keras, tf
@@ -37,7 +36,7 @@ class UpdateRule:
     Args:
         optimizer: its moments are created here.
         variables: the trainable weights, in the order of the gradients.
-        collectives: operations over the processes that share an update; None for a single process.
+        collectives: those of the :class:`Processes` that share an update; None for a single process.
 
     Attributes:
         loss_scale: the loss scale, which belongs in checkpoints if it is automatic.
@@ -51,7 +50,7 @@ class UpdateRule:
         update: Update,
         variables: Sequence[tf.Variable],
         precision: str = FLOAT32,
-        collectives: Optional[Collectives] = None,
+        collectives: Any = None,
         xla: bool = False,
         on_gpu: bool = False,
     ):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools  # room: pipeline
+
 import numpy as np
 import pytest
 
 from execution.interface import Update
-from execution.software.platform import PipelineLayout
 from execution.software.precision import MIXED, Numerics
 from keras_extensions.backend import keras, tf
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
 from optimization.optimizers import AdamW
+from pipeline.platform import PipelinePlatform  # room: pipeline
 from sparsity import native
 from sparsity.layer import DenseGradients, sparse_layers
 from sparsity.patterns import NEW, random_pattern, set_change
@@ -24,7 +26,7 @@ from tests.support.updates import make_updates
 pytestmark = pytest.mark.slow
 
 STAGES = [["emb", "hid_0"], ["hid_1"], ["enc_out", "pool", "heads"]]
-DEVICES = ["/CPU:0", "/CPU:1", "/CPU:0"]
+PIPELINED = {"kind": functools.partial(PipelinePlatform, ["/CPU:0", "/CPU:1", "/CPU:0"])}  # room: pipeline
 
 
 def sparse_architecture(kernel):
@@ -35,9 +37,9 @@ def data():
     return dataset_of([batch(architecture(), 8)], micro_batches=4).repeat()
 
 
-def trained(kernel="masked", devices=(), optimizer=None, updates=2, **platform):
+def trained(kernel="masked", optimizer=None, updates=2, **platform):
     a = sparse_architecture(kernel)
-    on = on_cpu(layout=PipelineLayout(devices), **platform)
+    on = on_cpu(**platform)
     pair = pair_of(build_hf_model(PRETRAINING, a, seed=11), a, on, stages=STAGES, transfer=False)
     layers = sparse_layers(pair.blocks)
     for number, layer in enumerate(layers):
@@ -58,11 +60,10 @@ def in_sequence():
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param({"devices": DEVICES}, marks=pytest.mark.long),
-        {"devices": DEVICES, "kernel": "gather", "xla": True},
+        pytest.param(PIPELINED, marks=pytest.mark.long),  # room: pipeline
+        {**PIPELINED, "kernel": "gather", "xla": True},  # room: pipeline
         {"kernel": "native", "recompute": True},
     ],
-    ids=["pipeline", "pipeline, gather, XLA", "native, recomputed"],
 )
 def test_it_trains_as_stages_in_sequence(in_sequence, how):
     if how.get("kernel") == "native" and not native.is_available():

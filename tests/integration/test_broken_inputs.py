@@ -14,7 +14,7 @@ from data_utils.squad import __main__ as squad
 from data_utils.text import __main__ as text
 from data_utils.text import sentences, vocabulary
 from data_utils.tokenizer import SPECIAL_TOKENS
-from execution import launch
+from execution import launch  # room: cluster
 from tests.support.command_errors import assert_refused
 from tests.support.config_files import run_command, write
 from tests.support.pack_samples import sequence  # room: planners
@@ -60,6 +60,9 @@ def latin_1(folder: Path) -> list[str]:
 def picture(folder: Path, path: str) -> list[str]:  # room: planners
     write_records(folder / "data", [[sequence(number) for number in range(20)]])
     return ["--input", str(folder / "data"), "--output", str(folder / "out"), "--workers", "1", "--picture", path]
+
+
+TOO_MANY = ["--replicas", "100000", "--", "true"]  # room: cluster
 
 
 def in_the_way(folder: Path, name: str) -> list[str]:
@@ -117,9 +120,7 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
         squad.main, lambda folder: predictions(folder, '{"q": "Ann"}'.encode("utf-16")), "predictions.json"
     ),
     "an export of an archive": (export.main, a_zip, "model.zip"),
-    "the launcher with more processes than there are ports": (
-        launch.main, lambda folder: ["--replicas", "100000", "--", "true"], "--processes"
-    ),
+    "processes without ports": (launch.main, lambda _: TOO_MANY, "--processes"),  # room: cluster
 }  # fmt: skip
 
 

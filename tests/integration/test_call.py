@@ -19,7 +19,7 @@ from transformers import BertTokenizerFast
 from checkpoints.export.hf_folder import export
 from data_utils.classification.features import text_features
 from data_utils.tokenizer import load_tokenizer
-from execution.software.cluster.membership import Membership, tf_config
+from execution.software.cluster.membership import Membership, tf_config  # room: cluster
 from keras_extensions.backend import tf
 from settings.schema import TrainingConfig
 from tasks import train
@@ -143,7 +143,7 @@ def test_errors(overrides: dict[str, Any], words: str, config: Path, tmp_path: P
     assert words in str(raised.value) and "\n" not in str(raised.value)
 
 
-def test_several_processes_are_for_the_commands(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_are_for_the_commands(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # room: cluster
     monkeypatch.setenv("TF_CONFIG", tf_config(Membership(("localhost:1", "localhost:2"), 1)))
     with pytest.raises(UserError, match=r"one of 2 processes; start them with run_pretraining\.py"):
         train("pretraining", config)

@@ -174,7 +174,7 @@ def test_sentence_embeddings_are_trained_and_scored(runs: dict[str, Run]) -> Non
 
 
 def test_pipeline_follows_the_config(runs: dict[str, Run]) -> None:
-    """``tests/unit/execution/graphcore/test_settings.py`` has the options of every published config."""
+    """``tests/unit/graphcore/test_settings.py`` has the options of every published config."""
     options = runs["pretraining"].training
     assert options["device_mapping"] == [0, 1, 0] and options["pipeline_schedule"] == "Grouped"
     assert options["gradient_accumulation_steps_per_replica"] == 12

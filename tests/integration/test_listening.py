@@ -17,7 +17,11 @@ import psutil
 import pytest
 
 from tests import ROOT
-from tests.support.runs import write_config, write_dataset, write_text
+from tests.support.runs import (
+    write_config,  # room: cluster
+    write_dataset,  # room: cluster
+    write_text,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -73,14 +77,20 @@ def preparation(folder: Path) -> list[str]:
     return [str(script), "--text", str(text), "--output", str(folder / "out"), *PREPARATION]
 
 
-def launcher(folder: Path) -> list[str]:
+def launcher(folder: Path) -> list[str]:  # room: cluster
     config = write_config(folder / "config.json", write_dataset(folder / "data"), updates=100_000)
     line = ["run_pretraining.py", "--config", str(config), "--output-dir", str(folder), "--name", "mark"]
     return ["-m", "execution.launch", "--processes", "2", "--", *line]
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open") or not Path("/proc/self/fd").exists(), reason="needs Linux")
-@pytest.mark.parametrize("command, servers", [(preparation, 0), (launcher, 2)])
+@pytest.mark.parametrize(
+    "command, servers",
+    [
+        (preparation, 0),
+        (launcher, 2),  # room: cluster
+    ],
+)
 def test_no_socket_can_be_reached_from_other_machines(command, servers, tmp_path):
     errors = tmp_path / "errors.txt"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -129,8 +129,8 @@ def test_a_classification_in_float16_on_packs(tmp_path):
     assert {"loss_scale", "overflows"} <= periods[-1]["metrics"].keys()
 
 
-@pytest.mark.long
-def test_two_processes_of_two_stages_train_the_published_tiny_config(tmp_path):
+@pytest.mark.long  # room: pipeline
+def test_two_processes_of_two_stages_train_the_published_tiny_config(tmp_path):  # room: pipeline
     published = "configs/pretraining/pretrain_tiny_128_phase1.json"
     arguments = [
         "--config", published, "--generated-dataset", "true", "--output-dir", str(tmp_path), "--name", "tiny",

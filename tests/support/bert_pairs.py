@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -67,9 +67,9 @@ def source_with_random_weights(a: Architecture, task: str = PRETRAINING, labels:
     return source
 
 
-def on_cpu(**options: Any) -> SoftwarePlatform:
+def on_cpu(kind: Callable[..., SoftwarePlatform] = SoftwarePlatform, **options: Any) -> SoftwarePlatform:
     """Return a platform that neither compiles nor recomputes."""
-    return SoftwarePlatform(**{"seed": 1, "xla": False, "recompute": False, **options})
+    return kind(**{"seed": 1, "xla": False, "recompute": False, **options})
 
 
 def pair_of(

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from execution.processes import Processes
-from execution.software.cluster.membership import Membership
-from execution.software.cluster.process_group import ClusterProcesses
 from keras_extensions.backend import tf
 from optimization.sharding import Shards
 
@@ -36,7 +34,7 @@ class Exchange:
 
 
 class FakeCollectives:
-    """Replaces ``execution.software.cluster.collectives.Collectives``."""
+    """The ``collectives`` of :class:`execution.processes.Processes`."""
 
     def __init__(self, exchange: Exchange, index: int) -> None:
         self.count = exchange.count
@@ -66,10 +64,9 @@ class FakeCollectives:
 def run_as_processes(count: int, work: Callable[[Processes], Any]) -> list[Any]:
     """Return the result of each process, or the exception that ended it."""
     exchange, results = Exchange(count), [None] * count
-    addresses = tuple(f"host{number}:1" for number in range(count))
 
     def one(index: int) -> None:
-        processes = ClusterProcesses(Membership(addresses, index), FakeCollectives(exchange, index))
+        processes = Processes(count, index, FakeCollectives(exchange, index))
         try:
             results[index] = work(processes)
         except Exception as error:

@@ -7,6 +7,7 @@ writes the weights of each case into FOLDER; without ``further``, only those of 
 
 from __future__ import annotations
 
+import functools  # room: pipeline
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,14 +21,14 @@ from checkpoints.writer import write_checkpoint
 from execution.interface import OptimizerSettings, Update
 from execution.processes import Processes
 from execution.select import processes_for
-from execution.software.devices import pipeline_devices
-from execution.software.platform import ONE_DEVICE, PipelineLayout
+from execution.software.platform import SoftwarePlatform
 from execution.software.precision import FLOAT32, MIXED, Numerics
 from keras_extensions.schedules import Linear
 from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
+from pipeline.platform import PipelinePlatform, pipeline_devices  # room: pipeline
 from tests.support.bert_pairs import Pair, architecture, batch, dataset_of, on_cpu, pair_of, weights_by_name
 from tests.support.sparse_cases import SPARSE, pattern_change  # room: sparsity
 from tests.support.updates import make_updates
@@ -58,11 +59,11 @@ CASES = [
     Case("AdamW", sharded=True, clipped=True, sparse=True),  # room: sparsity
     Case("AdamW", precision=MIXED),
     Case("AdamW", precision=MIXED, resumed=True),
-    Case("Muon", sharded=True, pipelined=True, clipped=True, reduction="running_mean", offchip=True),
+    Case("Muon", sharded=True, pipelined=True, clipped=True, reduction="running_mean", offchip=True),  # room: pipeline
 ]
 MORE = [
     Case("LAMB", reduction="sum"),
-    Case("LAMB", sharded=True, pipelined=True, reduction="running_mean", offchip=True),
+    Case("LAMB", sharded=True, pipelined=True, reduction="running_mean", offchip=True),  # room: pipeline
     Case("Muon", sharded=True, precision=MIXED),
     Case("Muon", sharded=True, precision=MIXED, resumed=True),
 ]
@@ -86,8 +87,10 @@ def compiled(case: Case, processes: Processes) -> Training:
     options: dict[str, Any] = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
     options.update(SPARSE if case.sparse else {})  # room: sparsity
     a = architecture(**options)
+    kind: Any = SoftwarePlatform
+    kind = functools.partial(PipelinePlatform, DEVICES) if case.pipelined else kind  # room: pipeline
     on = on_cpu(
-        layout=PipelineLayout(DEVICES) if case.pipelined else ONE_DEVICE,
+        kind,
         numerics=Numerics(case.precision),
         processes=processes,
         sharded=case.sharded,
@@ -146,7 +149,7 @@ def resumed(state: TrainingState, case: Case, processes: Processes, folder: Path
 
 def main(folder: Path, further: bool) -> None:
     processes = processes_for("software")
-    pipeline_devices(2)
+    pipeline_devices(2)  # room: pipeline
     processes.join()
     for case in FURTHER[processes.count] if further else CASES:
         weights, metrics = weights_after(case, processes, folder / f"{case.name}-checkpoints")

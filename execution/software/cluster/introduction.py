@@ -26,6 +26,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 
 from execution.software.cluster.membership import TF_CONFIG, Membership
 from utilities.errors import UserError
+from utilities.validation import different_fact
 
 logger = logging.getLogger(__name__)
 
@@ -89,17 +90,6 @@ def contradiction(asking: Mapping[str, Any], answering: Mapping[str, Any], numbe
             f" {number} ({asking['addresses'][number]}); give it that index, or exchange the addresses"
         )
     return different_fact(first["facts"], second["facts"], second["index"], first["index"])
-
-
-def different_fact(chief: Mapping[str, Any], own: Mapping[str, Any], index: int, of: int = 0) -> Optional[str]:
-    """Return the first fact that two processes do not share; None if they share all."""
-    for name in {**chief, **own}:
-        if chief.get(name) != own.get(name):
-            return (
-                f"{name} is {own.get(name)} for process {index} and {chief.get(name)} for process {of}; start all with"
-                " the same config and flags"
-            )
-    return None
 
 
 class _Introduction:

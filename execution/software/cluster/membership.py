@@ -46,6 +46,11 @@ class Membership:
         return max(len(self.addresses), 1)
 
     @property
+    def numbers(self) -> Tuple[int, int]:
+        """The number of processes, and the index."""
+        return self.count, self.index
+
+    @property
     def is_on_loopback(self) -> bool:
         """Whether all processes reach each other by a loopback address, so that none is on another machine."""
         hosts = [address.rpartition(":")[0].strip("[]") for address in self.addresses]
@@ -71,6 +76,15 @@ def read_membership(environment: Mapping[str, str] = os.environ) -> Membership:
     if index >= len(addresses):
         raise UserError(f"Slurm: {PROCESS}={index} is not below {TASKS}={len(addresses)}; start with srun")
     return Membership(tuple(addresses), index)
+
+
+def shares(micro_batches: int, count: int) -> str:
+    """Say how processes share the micro batches of an update, or that they cannot."""
+    parts = f"{micro_batches:,} micro batches of an update"
+    if count == 1:
+        return f"1; {parts}, which processes may share (python -m execution.launch)"
+    share = f"{micro_batches // count:,} of the" if micro_batches % count == 0 else "cannot be shared evenly:"
+    return f"{count}, each {share} {parts}"
 
 
 def tf_config(membership: Membership) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple
 
 from tests.support.graphcore.signatures import PublishedClass, PublishedModule, published_modules
 
-ADAPTER = "execution.graphcore.platform"  # imports Graphcore's packages
+ADAPTER = "graphcore.platform"  # imports Graphcore's packages
 SKIPPED = {"call", "build", "get_config", "compute_output_shape", "from_config", "__init__", "__enter__", "__exit__"}
 
 

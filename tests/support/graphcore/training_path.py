@@ -9,9 +9,10 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from tests import ROOT
 
-ENTRIES = ("run_pretraining", "run_squad", "run_seq_classification", "execution.graphcore.platform")
+ENTRIES = ("run_pretraining", "run_squad", "run_seq_classification", "graphcore.platform")
 ANOTHER_PLATFORM = (
     "execution.software.platform",
+    "pipeline.platform",
     "sparsity.machine_code",  # room: sparsity
 )
 SERVER = "tf.experimental.dtensor"  # of processes on stock TensorFlow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.pipeline import doubled, shortest
-from execution.software.pipeline.schedule import BACKWARD, FORWARD
+from pipeline.schedule import BACKWARD, FORWARD
 
 
 def test_bounds_follow_from_the_lengths_of_the_jobs_in_sequence():

@@ -6,11 +6,14 @@ import logging
 
 import pytest
 
+from execution.interface import ExecutionOptions
+from execution.select import select_platform
 from execution.software import devices
 from settings.loading import load_config
 from tests import ROOT
 from training.machine import execution_options
-from utilities.environment import Gpu
+from utilities.environment import Gpu, graphcore_installed
+from utilities.errors import UserError
 
 
 @pytest.fixture
@@ -44,3 +47,9 @@ def test_settings_that_save_memory_are_on_where_the_machine_needs_them(platform:
     assert (config.enable_recomputation, config.optimizer_state_offchip) == (None, None)
     options = execution_options(config)
     assert (options.recompute, options.optimizer_state_offchip) == (saves_memory, saves_memory)
+
+
+def test_ipus_without_graphcores_packages_are_refused() -> None:
+    assert not graphcore_installed()
+    with pytest.raises(UserError, match=r"has no Graphcore TensorFlow.*set execution.platform to software"):
+        select_platform(ExecutionOptions(platform="graphcore"))

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from execution.software.cluster.collectives import buckets
 from keras_extensions.backend import tf
 from optimization.muon import Muon
 from optimization.optimizers import LAMB, AdamW
@@ -89,6 +88,5 @@ def test_state_on_another_device_changes_nothing():
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_pieces_and_buckets_contain_all_tensors_in_order():
+def test_pieces_contain_all_tensors_in_order():
     assert pieces([4, 4, 9, 1], limit=9) == [[0, 1], [2], [3]]
-    assert [bucket.members for bucket in buckets([4, 4, 9, 1], ["a", "a", "b", "a"], limit=9)] == [[0, 1, 3], [2]]

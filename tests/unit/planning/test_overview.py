@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
 from planning.overview import plan_warnings
 from settings.architecture import known_architecture
 from settings.loading import LoadedConfig, load_config
@@ -42,7 +40,7 @@ def test_figures_of_the_published_base_run() -> None:
     assert shown["global batch"].startswith("65,280 samples = 32 micro batch × 4 replicas × 510")
     assert shown["steps"].startswith("7,065 ")  # 461,242,368 / 65,280, rounded down
     assert shown["warm-up steps"] == "1,978"  # 0.28 × 7,065
-    assert shown["IPUs"] == "16 = 4 per replica × 4 replicas"
+    assert shown["IPUs"] == "16 = 4 per replica × 4 replicas"  # room: graphcore
     assert shown["samples to train on"] == "461,242,368"
     assert shown["seed"].startswith("1984 ") and shown["seed"].endswith("pretrain_base_128_phase1.json")
     assert shown["max_seq_length"].endswith("pretrain_base_128_phase1.json")
@@ -118,11 +116,15 @@ def test_stages_follow_weights_of_another_size(
     loaded = load_config(task, flags)
     shown = plan_of(loaded)
     assert shown["ipu_config.pipeline_stages"] == f"emb hid×4 {tail} derived"
-    assert shown["ipu_config.pipeline_device_mapping"] == "0 derived" and shown["IPUs"].startswith(("1 ", "4 = 1 per"))
+    assert shown["ipu_config.pipeline_device_mapping"] == "0 derived"
+    assert shown["IPUs"].startswith(("1 ", "4 = 1 per"))  # room: graphcore
     assert [note for note in loaded.notes if "decay_rule" not in note] == []
     unmapped = load_config(task, [*flags, "--ipu-config.pipeline-device-mapping", "none"])
     assert unmapped.config.ipu_config.pipeline_device_mapping == [0]
-    for elsewhere in (("--execution.platform", "graphcore"), ("--execution.pipeline-devices", "2")):
+    for elsewhere in (
+        ("--execution.platform", "graphcore"),
+        ("--execution.pipeline-devices", "2"),  # room: pipeline
+    ):
         with pytest.raises(UserError, match=r"the model has 4 encoder layers; write 4 hid in pipeline_stages"):
             load_config(task, [*flags, *elsewhere])
 
@@ -157,18 +159,19 @@ def test_the_plan_shows_what_was_set_and_ends_with_warnings(tmp_path: Path, caps
     shown = capsys.readouterr().out
     rows = shown.split("\n\n")[1].splitlines()[2:]
     given = {name for name, origin in load_config("pretraining", line[:4]).origins.items() if origin != "default"}
-    of_ipus = {"embedding_serialization_factor", "optimizer_opts.loss_scaling"}
-    of_ipus |= {name for name in given if name.startswith("ipu_config.")}
+    of_ipus = {name for name in given if name.startswith("ipu_config.")}
+    of_ipus |= {"embedding_serialization_factor", "optimizer_opts.loss_scaling"}  # room: graphcore
     assert {row.split()[0] for row in rows} == given - of_ipus and of_ipus < given
     assert "IPU" not in shown and len(shown.splitlines()) < 60
     assert "steps                    7,065 weight updates" in shown
     assert shown.splitlines()[-1].startswith("warning: dataset_dir")
     assert run_command("pretraining", [*line, "all"]) == 0
     everything = capsys.readouterr().out
-    assert "Memory by IPU" in everything and "use_outlining" in everything and "Parameters by block" in everything
+    assert "use_outlining" in everything and "Parameters by block" in everything
+    assert "Memory by IPU" in everything  # room: graphcore
     assert everything.splitlines()[-1].startswith("warning: dataset_dir")
     assert run_command("pretraining", [*line, "--execution.platform", "graphcore"]) == 0
-    assert "Memory by IPU" in capsys.readouterr().out
+    assert "Memory by IPU" in capsys.readouterr().out  # room: graphcore
 
 
 def test_plan_warns_of_ignored_settings(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
@@ -227,20 +230,6 @@ def test_errors_and_interruptions_of_the_run(tmp_path: Path, capsys: pytest.Capt
     assert "Traceback" in capsys.readouterr().err
     assert main("pretraining", interrupted, argv) == 130
     assert capsys.readouterr().err == "interrupted\n"
-
-
-@pytest.mark.parametrize(("index", "said"), [(0, ["loading", "loss is NaN"]), (1, ["loss is NaN"])])
-def test_of_several_processes_the_others_only_warn(tmp_path: Path, index: int, said: list[str]) -> None:
-    code = (
-        "import logging, sys; from tasks.cli import main; log = logging.getLogger('a')\n"
-        "main('pretraining', lambda _: (log.info('loading'), log.warning('loss is NaN')), sys.argv[1:])"
-    )
-    cluster = tf_config(Membership(("localhost:1", "localhost:2"), index))
-    command = [sys.executable, "-c", code, "--config", str(write(tmp_path, TINY))]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, TF_CONFIG: cluster}
-    )
-    assert [line.split(maxsplit=3)[-1] for line in done.stderr.splitlines()] == said
 
 
 def test_closed_output_pipe_is_no_error() -> None:

@@ -23,7 +23,6 @@ PROPORTIONS = "ipu_config/matmul_available_memory_proportion_per_pipeline_stage"
 RATE = "optimizer_opts/learning_rate"
 ACCUMULATION = "global_batch/grad_acc_steps_per_replica"
 SCHEDULE = "ipu_config/pipeline_schedule"
-ON_IPU = {"execution/platform": "graphcore"}
 
 
 def case(change: dict[str, Any], *words: str, task: str = "pretraining") -> tuple[dict[str, Any], tuple[str, ...], str]:
@@ -39,11 +38,6 @@ WRONG_VALUES = [
     case({"seed": None}, "seed", "the default, 1984"),
     case({"max_seq_length": 0}, "max_seq_length", "1 or more", "(flag: --max-seq-length)"),
     case({"bert_config/vocab_size": 2**31}, "bert_config.vocab_size", "at most 10,000,000"),
-    case(
-        {"execution/parallel_micro_batches": True, "execution/pipeline_devices": 2},
-        "execution.parallel_micro_batches",
-        "a pipeline computes micro batches at the same time by itself",
-    ),
     case({"execution/threads": 10**9}, "execution.threads", "at most 1,024", "(flag: --execution.threads)"),
     case({"max_seq_length": 4}, "max_seq_length", "at least 5"),
     case({"total_num_train_samples": 1e300}, "total_num_train_samples", f"and at most {2**63 - 1:,}"),
@@ -92,30 +86,6 @@ BROKEN_RULES = [
     case({STAGES: ["hid emb", "hid enc_out", "pool heads"]}, "pipeline_stages", "in their order"),
     case({STAGES: [["emb"], ["hid", "hid"], ["qa_head"]]}, "pipeline_stages", "blocks of pretraining"),
     case({STAGES: ["emb hid hid enc_out", "pool", "heads"], "use_next_sentence": False}, "only pool", "stage of heads"),
-    case({STAGES: ...}, "pipeline_device_mapping", "1 of pipeline_stages"),
-    case({DEVICES: [0, 1]}, "pipeline_device_mapping", "one device for each stage, 3"),
-    case({DEVICES: [0, 2, 0]}, "pipeline_device_mapping", "write [0, 1, 0]"),
-    case({DEVICES: [0, 1, 1]}, "pipeline_device_mapping", "as in [0, 1, 0]"),
-    case({PROPORTIONS: [0.2, 0.2, 0.2]}, "proportion_per_pipeline_stage", "2 in all"),
-    case({ACCUMULATION: 13}, "grad_acc_steps_per_replica", "12 or 18"),
-    case({ACCUMULATION: 1}, "grad_acc_steps_per_replica", "set it to 6"),
-    case({ACCUMULATION: 10, SCHEDULE: "interleaved"}, "grad_acc_steps_per_replica", "9 or 12"),
-    case(
-        {**ON_IPU, "optimizer_state_offchip": False, "ipu_config/replicated_tensor_sharding": True},
-        *("optimizer_state_offchip", "replicated_tensor_sharding", "to true"),
-    ),
-    case(
-        {**ON_IPU, SCHEDULE: "interleaved"}, "pipeline_schedule", "pipeline_device_mapping", "on one IPU", "to grouped"
-    ),
-    case({**ON_IPU, "optimizer_opts/name": "Muon"}, "optimizer_opts.name", "no Muon", "to AdamW or LAMB"),
-    case({**ON_IPU, "optimizer_opts/max_gradient_norm": 1.0}, "max_gradient_norm", "on IPUs", "set it to none"),
-    case({**ON_IPU, "optimizer_opts/loss_scaling": "auto"}, "loss_scaling", "IPUs have no automatic", "4096"),
-    case({**ON_IPU, "execution/precision": "bfloat16"}, "execution.precision", "IPUs lack", "float16 or float32"),
-    case({**ON_IPU, "evaluation/every": 5}, "evaluation.every", "IPUs do not measure losses", "on a CPU or GPU"),
-    case(
-        {**ON_IPU, "do_training": False, "pretrained_ckpt_path": "run", "validation_dir": "data"},
-        *("do_training = false", "IPUs do not measure losses"),
-    ),
     case({"use_qkv_bias": True}, "use_qkv_bias", "set use_qkv_split to true"),
     case({"max_seq_length": 1024}, "max_seq_length", "at most 512"),
     case({"max_predictions_per_seq": 200}, "about 15 %", "(flags: --max-predictions-per-seq, --max-seq-length)"),
@@ -227,13 +197,12 @@ def test_broken_flag(broken: tuple[Any, ...], tmp_path: Path, capsys: pytest.Cap
     assert_refused(status, capsys.readouterr(), *words)
 
 
-@pytest.mark.parametrize(("variable", "value", "word"), [("TF_CONFIG", "{", "TF_CONFIG"), ("DATA", "", "dataset_dir")])
-def test_wrong_environment_variable(
-    variable: str, value: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+def test_variable_without_a_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    monkeypatch.setenv(variable, value)
-    path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATA"} if variable == "DATA" else {}))
-    assert_refused(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), word)
+    monkeypatch.setenv("DATA", "")
+    path = write(tmp_path, changed(TINY, {"dataset_dir": "$DATA"}))
+    assert_refused(run_command("pretraining", ["--config", str(path)]), capsys.readouterr(), "dataset_dir")
 
 
 @pytest.mark.parametrize(("name", "made"), [("max_seq_length", 64), ("max_predictions_per_seq", 11)])

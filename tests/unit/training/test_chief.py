@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,11 @@ from optimization.optimizers import AdamW
 from settings.schema import TrainingConfig
 from tests.support.fake_processes import run_as_processes
 from training.chief import check_processes, on_chief, shared_position, shared_run_folder
-from training.failures import CurrentRun, process_failures, run_failures
-from training.machine import configured_processes, execution_options
+from training.failures import run_failures
+from training.machine import execution_options
 from training.resume import Position
 from training.run_folder import RunFolder
-from utilities.errors import ProcessLostError, UserError
+from utilities.errors import UserError
 from utilities.metric_names import LOSS_SCALE, OVERFLOWS
 
 SCALE = 4.0
@@ -134,14 +133,6 @@ def work_alone(block: Any) -> str:
     return "done"
 
 
-def test_processes_must_share_the_micro_batches_evenly(monkeypatch):
-    cluster = {"worker": ["localhost:1", "localhost:2", "localhost:3"]}
-    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}}))
-    config = TrainingConfig.model_validate({"global_batch": {"grad_acc_steps_per_replica": 4}})
-    with pytest.raises(UserError, match="3 processes cannot share 4 micro batches evenly"):
-        configured_processes(config)
-
-
 def test_parallel_micro_batches_are_those_of_one_process():
     def in_parallel(parallel: bool) -> list[int]:
         config = TrainingConfig.model_validate(
@@ -157,17 +148,3 @@ def test_full_disk_is_reported_with_the_name_to_resume():
     with pytest.raises(UserError, match=message), run_failures(Processes(), StopRequest()) as current:
         current.folder = RunFolder(Path("runs/mine"))
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
-
-
-def test_lost_process_is_reported_in_one_line(monkeypatch):
-    def end(processes: Processes) -> None:
-        current = CurrentRun()
-        current.folder = RunFolder(Path("runs/mine"))
-        with process_failures(processes, StopRequest(), current):
-            raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: /task:0 Connection reset")
-
-    monkeypatch.setattr("execution.software.cluster.heartbeat.SECONDS_TO_STAY", 0.0)
-    monkeypatch.setattr("execution.software.cluster.heartbeat.probe", lambda address: "refuses")
-    lost = run_as_processes(2, end)[1]
-    assert isinstance(lost, ProcessLostError) and "process 0 (host0:1) has ended" in str(lost)
-    assert "--name mine --resume" in str(lost) and "\n" not in str(lost)

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from execution.software.pipeline.engine import stage_tensors
-from execution.software.pipeline.schedule import BACKWARD, FORWARD, idle_fraction, make_schedule, makespan, simulate
+from pipeline.engine import stage_tensors
+from pipeline.schedule import BACKWARD, FORWARD, idle_fraction, make_schedule, makespan, simulate
 
 SCHEDULES = ("grouped", "interleaved", "sequential")
 

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from execution.graphcore.layout import prediction_steps
-from execution.graphcore.streams import low_precision_cross_entropy
 from execution.interface import ExecutionOptions, cross_entropy
 from execution.processes import Processes
 from execution.software.dropout import Dropout, DropoutSeeds
+from graphcore.layout import prediction_steps
+from graphcore.streams import low_precision_cross_entropy
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
 from settings.loading import load_config
@@ -91,7 +91,7 @@ def test_batches_predicted_per_execution(stages: tuple[int, ...], batches: int, 
 def test_instances_exchange_values() -> None:
     """This is instance 1 of 2; instance 0 contributes 7."""
     with installed({f"{HOSTS}.allreduce": lambda x, op: x + 7, f"{HOSTS}.allgather": lambda x: tf.stack([[7], x])}):
-        from execution.graphcore.platform import HostCollectives
+        from graphcore.platform import HostCollectives
 
     instance = Processes(2, 1, HostCollectives())
     assert (instance.count, instance.index, instance.is_chief, instance.is_single) == (2, 1, False, False)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from checkpoints.state import HostCopy
-from execution.graphcore.layout import largest_divisor
 from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Update
 from execution.select import select_platform
+from graphcore.layout import largest_divisor
 from keras_extensions.backend import keras, tf
 from keras_extensions.schedules import Linear
 from tests.support.graphcore.computing import graphcore

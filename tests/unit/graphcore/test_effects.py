@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from planning.overview import ignored_fields, plan_lines, warning_line
-from settings.fields import Machine
+from graphcore.effects import EFFECTS, Machine, ignored_fields, warning_line
+from planning.overview import plan_lines
 from settings.loading import LoadedConfig, load_config
+from settings.schema import leaves
 from tests.support.config_files import TINY, write
 from tests.support.published_configs import ROWS, load
 
@@ -28,7 +29,7 @@ def load_tiny(tmp_path: Path, *flags: str) -> LoadedConfig:
 @pytest.mark.parametrize("name", ROWS)
 def test_published_configs_give_no_warning_and_flags_one_line(name: str) -> None:
     loaded = load(name)
-    assert len(ignored_fields(loaded.config, loaded.origins, CPU)) > 3 and not warning(loaded)
+    assert len(ignored_fields(loaded.config, CPU)) > 3 and not warning(loaded)
     typed = dict.fromkeys(("ipu_config.pipeline_device_mapping", "optimizer_opts.loss_scaling"), "command line")
     line = warning(dataclasses.replace(loaded, origins={**loaded.origins, **typed}))
     assert "\n" not in line and "pipeline_device_mapping (" in line
@@ -39,9 +40,13 @@ def test_published_configs_give_no_warning_and_flags_one_line(name: str) -> None
 @pytest.mark.parametrize("name", [name for name in ROWS if "POD64" not in name])
 def test_overlays_for_other_machines_leave_no_ignored_field(name: str, overlay: str) -> None:
     loaded = load(name, overlays=[f"systems/{overlay}"])
-    ignored = ignored_fields(loaded.config, loaded.origins, CPU)
-    names = {field.name for field in ignored if field.origin not in ("default", "derived")}
+    ignored = ignored_fields(loaded.config, CPU)
+    names = {name for name in ignored if loaded.origins[name] not in ("default", "derived")}
     assert names <= {"embedding_serialization_factor"}  # a property of the published model
+
+
+def test_effects_are_of_fields_in_the_schema_s_order() -> None:
+    assert list(EFFECTS) == [name for name in leaves() if name in EFFECTS]
 
 
 SHARDED = ("--ipu-config.replicated-tensor-sharding", "true", "--optimizer-state-offchip", "false")

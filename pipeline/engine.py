@@ -15,11 +15,11 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Se
 
 from execution.interface import Tensors
 from execution.software.dropout import DropoutSeeds
-from execution.software.pipeline.schedule import FORWARD, Schedule
 from execution.software.trainable_model import TrainableModel
 from execution.software.training_step import UpdateRule
 from keras_extensions.backend import keras, tf
 from optimization import accumulation
+from pipeline.schedule import FORWARD, Schedule
 
 Gradients = List[tf.Tensor]
 

@@ -29,11 +29,11 @@ from tensorflow.python.ipu.ipu_strategy import IPUStrategyV1
 from tensorflow.python.ipu.ops import embedding_ops, functional_ops, math_ops, nn_ops
 from tensorflow.python.ipu.ops import pipelining_ops as pipelining
 
-from execution.graphcore import layout
-from execution.graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
-from execution.graphcore.streams import OBJECTIVE, Calls, StreamedLoss, Terms, low_precision_cross_entropy
 from execution.interface import ExecutionOptions, Objective, OptimizerSettings, Platform, Progress, Tensors, Update
 from execution.processes import Processes
+from graphcore import layout
+from graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
+from graphcore.streams import OBJECTIVE, Calls, StreamedLoss, Terms, low_precision_cross_entropy
 from keras_extensions.backend import keras, tf
 from keras_extensions.policy import layers_in
 from utilities.errors import UserError

@@ -1,0 +1,71 @@
+"""What processes of stock TensorFlow do for a run: shares, log lines, and the loss of one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from execution.processes import Processes
+from execution.software.cluster.collectives import buckets
+from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
+from execution.software.cluster.process_group import ClusterProcesses
+from keras_extensions.backend import tf
+from keras_extensions.listeners.signals import StopRequest
+from settings.schema import TrainingConfig
+from tests import ROOT
+from tests.support.command_errors import assert_refused
+from tests.support.config_files import TINY, run_command, write
+from tests.support.fake_processes import run_as_processes
+from training.failures import CurrentRun, process_failures
+from training.machine import configured_processes
+from training.run_folder import RunFolder
+from utilities.errors import ProcessLostError, UserError
+
+
+def test_processes_must_share_the_micro_batches_evenly(monkeypatch):
+    monkeypatch.setenv(TF_CONFIG, tf_config(Membership(("localhost:1", "localhost:2", "localhost:3"), 1)))
+    config = TrainingConfig.model_validate({"global_batch": {"grad_acc_steps_per_replica": 4}})
+    with pytest.raises(UserError, match="3 processes cannot share 4 micro batches evenly"):
+        configured_processes(config)
+
+
+def test_a_command_refuses_a_broken_variable(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(TF_CONFIG, "{")
+    assert_refused(run_command("pretraining", ["--config", str(write(tmp_path, TINY))]), capsys.readouterr(), TF_CONFIG)
+
+
+@pytest.mark.parametrize(("index", "said"), [(0, ["loading", "loss is NaN"]), (1, ["loss is NaN"])])
+def test_of_several_processes_the_others_only_warn(tmp_path: Path, index: int, said: list[str]) -> None:
+    code = (
+        "import logging, sys; from tasks.cli import main; log = logging.getLogger('a')\n"
+        "main('pretraining', lambda _: (log.info('loading'), log.warning('loss is NaN')), sys.argv[1:])"
+    )
+    cluster = tf_config(Membership(("localhost:1", "localhost:2"), index))
+    command = [sys.executable, "-c", code, "--config", str(write(tmp_path, TINY))]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, TF_CONFIG: cluster}
+    )
+    assert [line.split(maxsplit=3)[-1] for line in done.stderr.splitlines()] == said
+
+
+def test_lost_process_is_reported_in_one_line(monkeypatch):
+    def end(processes: Processes) -> None:
+        current = CurrentRun()
+        current.folder = RunFolder(Path("runs/mine"))
+        member = ClusterProcesses(Membership(("host0:1", "host1:1"), processes.index))
+        with process_failures(member, StopRequest(), current):
+            raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: /task:0 Connection reset")
+
+    monkeypatch.setattr("execution.software.cluster.heartbeat.SECONDS_TO_STAY", 0.0)
+    monkeypatch.setattr("execution.software.cluster.heartbeat.probe", lambda address: "refuses")
+    lost = run_as_processes(2, end)[1]
+    assert isinstance(lost, ProcessLostError) and "process 0 (host0:1) has ended" in str(lost)
+    assert "--name mine --resume" in str(lost) and "\n" not in str(lost)
+
+
+def test_buckets_contain_all_tensors_in_order():
+    assert [bucket.members for bucket in buckets([4, 4, 9, 1], ["a", "a", "b", "a"], limit=9)] == [[0, 1, 3], [2]]
