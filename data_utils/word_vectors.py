@@ -35,7 +35,7 @@ def word_vectors(rows: SampleReader, vocab_size: int, size: int, seed: int) -> n
     Returns:
         float32 (V, H), each row of length √H, so that the elements have a root mean square of 1.
     """
-    tokens, sequences = original_tokens(rows, seed)
+    tokens, sequences = original_tokens(rows, seed, TOKENS)
     rng = np.random.default_rng(seed)
     frequencies = np.bincount(tokens[sequences > 0], minlength=vocab_size)  # (V,)
     contexts = np.argsort(-frequencies, kind="stable")[: CELLS // vocab_size]  # (K,)
@@ -50,8 +50,8 @@ def word_vectors(rows: SampleReader, vocab_size: int, size: int, seed: int) -> n
     return vectors.astype(np.float32)
 
 
-def original_tokens(rows: SampleReader, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of random parts of a data set before they were masked.
+def original_tokens(rows: SampleReader, seed: int, enough: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tokens of random parts of a data set before they were masked, until there are ``enough``.
 
     Returns:
         int32 (N, S), and the number of each token's sequence in its row, from 1 on, 0 for padding: uint16 (N, S).
@@ -67,7 +67,7 @@ def original_tokens(rows: SampleReader, seed: int) -> tuple[np.ndarray, np.ndarr
         tokens[row, batch["masked_lm_positions"][row, masked]] = batch["masked_lm_ids"][row, masked]
         parts.append(tokens)
         sequences.append(batch["input_mask"].astype(np.uint16))
-        if sum(part.size for part in parts) >= TOKENS:
+        if sum(part.size for part in parts) >= enough:
             break
     return np.concatenate(parts), np.concatenate(sequences)
 

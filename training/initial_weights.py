@@ -43,6 +43,8 @@ from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
 
+ENOUGH_TOKENS = 2_000_000  # for the frequencies of word pieces
+
 
 class InitialWeights(Protocol):
     """Weights to start from.
@@ -221,7 +223,7 @@ def assign_word_frequencies(
     bias = next((variable for variable in source.weights if from_tensorflow(variable.name).name == WORD_BIAS), None)
     if bias is None or not isinstance(start, Pretrained) or WORD_BIAS not in start.report.missing:
         return
-    tokens, sequences = original_tokens(rows, seed)
+    tokens, sequences = original_tokens(rows, seed, ENOUGH_TOKENS)
     counts = np.bincount(tokens[sequences > 0], minlength=bias.shape[0]) + 0.5  # (V,)
     bias.assign(np.log(counts / counts.sum()).astype(np.float32))
     logger.info("the new masked-LM head begins with the frequencies of the word pieces")

@@ -55,9 +55,8 @@ def test_masked_tokens_are_restored(tokens: np.ndarray, sequences: np.ndarray, m
     monkeypatch.setattr(word_vectors, "ROWS_AT_ONCE", 7)
     parts = samples_at(seed=3, start=0, count=6, n=6)
     order = [row for part in parts for row in range(7 * part, min(7 * part + 7, len(tokens)))]
-    np.testing.assert_array_equal(original_tokens(rows, seed=3), (tokens[order], sequences[order]))
-    monkeypatch.setattr(word_vectors, "TOKENS", 100)
-    first = original_tokens(rows, seed=3)[0]
+    np.testing.assert_array_equal(original_tokens(rows, 3, tokens.size), (tokens[order], sequences[order]))
+    first = original_tokens(rows, 3, 100)[0]
     assert 100 <= first.size < 100 + 7 * 9
     np.testing.assert_array_equal(first, tokens[order[: len(first)]])
 
