@@ -40,9 +40,9 @@ def derive(
     packing, on_ipus = config.packing, runs_on_ipus(config)
     derived: Dict[str, Any] = {"name": file_stem} if config.name is None else {}
     derived.update(published_values(config, task, known, origins))
-    lengths = used_length(config, origins)
-    if lengths is not None:
-        derived[lengths[1]] = None
+    if config.total_num_train_samples is not None and config.num_epochs is not None:
+        _, unused = used_length(origins)
+        derived[unused] = None
     derived.update(_pipeline(config, task, known, origins))
     if task == PRETRAINING and packing.max_sequences_per_pack and packing.max_predictions_per_pack is None:
         # The number of masked tokens is rounded in each sequence (arXiv 2107.02027, section 3.2).
@@ -57,11 +57,9 @@ def derive(
     return with_values(config, {**shorter, **derived}), list(derived)
 
 
-def used_length(config: TrainingConfig, origins: Dict[str, str]) -> Optional[Tuple[str, str]]:
-    """Return the fields of the length of training that is used, and of the one that is not; None if one is set."""
+def used_length(origins: Dict[str, str]) -> Tuple[str, str]:
+    """Return the field of the length of training that is used if both are set, and the other one."""
     samples, epochs = "total_num_train_samples", "num_epochs"
-    if config.total_num_train_samples is None or config.num_epochs is None:
-        return None
     typed_epochs = origins.get(epochs) in TYPED and origins.get(samples) not in TYPED
     return (epochs, samples) if typed_epochs else (samples, epochs)
 

@@ -23,9 +23,9 @@ def config_notes(
     def shown(name: str) -> str:
         return with_origin(name, value_at(config, name), origins)
 
-    lengths = used_length(config, origins)
-    if lengths is not None:
-        yield f"{shown(lengths[1])} has no effect: {shown(lengths[0])} sets the length"
+    if config.total_num_train_samples is not None and config.num_epochs is not None:
+        used, unused = used_length(origins)
+        yield f"{shown(unused)} has no effect: {shown(used)} sets the length"
     if task == PRETRAINING and known is not None:
         pieces = manifest_count(config.data_folder, "vocabulary", "size")
         yield from _unused_rows(known.vocab_size, pieces, config.embedding_serialization_factor)
