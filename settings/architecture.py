@@ -147,7 +147,7 @@ def exceeds_padding(rows: int, needed: int, factor: int) -> bool:
     return rows > next_multiple(needed, _PADDED_TO * factor)
 
 
-def _stated(weights: Optional[str], key: Optional[str]) -> Dict[str, Any]:
+def _stated(weights: Optional[str], key: str) -> Dict[str, Any]:
     """Return the sizes and layer options of weights, as far as a file or a released name tells."""
     if weights is None:
         return {}

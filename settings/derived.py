@@ -69,10 +69,10 @@ def _pipeline(
 ) -> Dict[str, Any]:
     """Return the stages and their IPUs where they are unset, are another model's, or have a pooler for nothing."""
     derived: Dict[str, Any] = {}
-    stages, source = config.ipu_config.pipeline_stages, config.weights_key
-    if stages is not None and sizes is not None and source is not None and not fits_stages(stages, sizes):
+    stages, weights = config.ipu_config.pipeline_stages, config.weights
+    if stages is not None and sizes is not None and weights is not None and not fits_stages(stages, sizes):
         theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
-        foreign = theirs and origins[source] != origins[STAGES]
+        foreign = theirs and origins[config.weights_key] != origins[STAGES]
         if foreign and not runs_on_ipus(config) and (config.execution.pipeline_devices or 1) == 1:
             stages = [[EMB, *[HID] * sizes.num_hidden_layers, *head_layout(stages)]]
             derived[STAGES], derived[DEVICES], derived[PROPORTIONS] = stages, [0], None

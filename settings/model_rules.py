@@ -21,7 +21,7 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     known = known_architecture(config, task)
     if given is None and known is not None and known.hidden_size % known.num_attention_heads:
         reason = f"its {known.num_attention_heads} heads do not divide its hidden_size, {known.hidden_size}"
-        yield SettingError([str(config.weights_key)], reason, "name a BERT with the file of its weights")
+        yield SettingError([config.weights_key], reason, "name a BERT with the file of its weights")
     if given is not None and given.hidden_size % given.num_attention_heads:
         near = _nearest_divisor(given.hidden_size, given.num_attention_heads)
         yield SettingError(
@@ -40,7 +40,7 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     if known is not None and config.max_seq_length > known.max_position_embeddings:
         limit = known.max_position_embeddings
         yield SettingError(
-            ["max_seq_length", "bert_config.max_position_embeddings" if given else str(config.weights_key)],
+            ["max_seq_length", "bert_config.max_position_embeddings" if given else config.weights_key],
             f"sequences are longer than the model's {limit} positions",
             f"set max_seq_length to at most {limit}" + (", or raise max_position_embeddings" if given else ""),
         )
@@ -70,7 +70,7 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     if sizes is not None and not fits_stages(given or None, sizes):
         depth = "bert_config.num_hidden_layers"
         yield SettingError(
-            [STAGES, depth if config.bert_config else str(config.weights_key)],
+            [STAGES, depth if config.bert_config else config.weights_key],
             f"the stages have {layers} hid but the model has {sizes.num_hidden_layers} encoder layers",
             f"write {sizes.num_hidden_layers} hid in pipeline_stages"
             + (f", or set {depth} to {layers}" if config.bert_config else ""),

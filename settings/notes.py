@@ -64,5 +64,5 @@ def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> Itera
     if rate.power != 1 and rate.schedule_name != "polynomial":
         yield "optimizer_opts.learning_rate.power", "optimizer_opts.learning_rate.schedule_name"
     # The recipe of a second part inherits it from the first.
-    if config.word_vectors and config.weights_key is not None and origins.get("word_vectors") in TYPED:
+    if config.word_vectors and config.weights is not None and origins.get("word_vectors") in TYPED:
         yield "word_vectors", config.weights_key

@@ -90,7 +90,7 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
     the vocabulary, it is rounded up to a multiple of ``embedding_serialization_factor``. If sequences are longer than
     those that the weights were trained on, the vectors of the new positions are copies of trained ones.
     """
-    if config.weights is None or config.weights_key is None:
+    if config.weights is None:
         return None
     start = open_pretrained(config.weights, config.weights_key, config.allow_missing_weights)
     start = without_other_head(start, task)
