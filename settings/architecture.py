@@ -77,11 +77,11 @@ def known_architecture(config: TrainingConfig, task: str) -> Optional[Architectu
     if (config.bert_config is None or config.open_sizes) and "num_hidden_layers" not in stated:
         return None
     if task == PRETRAINING and isinstance(stated.get("vocab_size"), int):
-        stated = {**stated, "vocab_size": multiple(stated["vocab_size"], config.embedding_serialization_factor)}
-    return decided_architecture(config, stated)
+        stated = {**stated, "vocab_size": next_multiple(stated["vocab_size"], config.embedding_serialization_factor)}
+    return combined_architecture(config, stated)
 
 
-def decided_architecture(config: TrainingConfig, stated: Mapping[str, Any], activation: str = "gelu") -> Architecture:
+def combined_architecture(config: TrainingConfig, stated: Mapping[str, Any], activation: str = "gelu") -> Architecture:
     """Return the architecture of a config and of what the weights state.
 
     Args:
@@ -95,7 +95,7 @@ def decided_architecture(config: TrainingConfig, stated: Mapping[str, Any], acti
         of_weights = [*config.open_sizes, *(name for name in OF_WEIGHTS if name not in given.model_fields_set)]
         opened = {name: stated[name] for name in of_weights if name in stated}
         if isinstance(opened.get("vocab_size"), int):
-            opened["vocab_size"] = multiple(opened["vocab_size"], config.embedding_serialization_factor)
+            opened["vocab_size"] = next_multiple(opened["vocab_size"], config.embedding_serialization_factor)
         default = {} if "hidden_act" in given.model_fields_set else {"hidden_act": activation}
         shape = {**given.model_dump(include=set(_SHAPE)), **default, **opened}
     if config.replace_layers:
@@ -137,17 +137,17 @@ def with_sizes(config: TrainingConfig, architecture: Architecture) -> TrainingCo
     return config.model_copy(update={"bert_config": filled})
 
 
-def multiple(rows: int, factor: int) -> int:
+def next_multiple(rows: int, factor: int) -> int:
     """Return the number of rows, raised to the next multiple of a factor."""
     return -(-rows // factor) * factor
 
 
 def exceeds_padding(rows: int, needed: int, factor: int) -> bool:
     """Return whether a word table has more rows than are needed, by more than padding, given its serialization."""
-    return rows > multiple(needed, _PADDED_TO * factor)
+    return rows > next_multiple(needed, _PADDED_TO * factor)
 
 
-def _stated(weights: Optional[str], key: Optional[str]) -> Dict[str, Any]:
+def _stated(weights: Optional[str], key: str) -> Dict[str, Any]:
     """Return the sizes and layer options of weights, as far as a file or a released name tells."""
     if weights is None:
         return {}

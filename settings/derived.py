@@ -12,12 +12,11 @@ from model.architecture import (
     Architecture,
 )
 from model.tasks import PRETRAINING, expected_blocks
-from settings.architecture import exceeds_padding, known_architecture
+from settings.architecture import known_architecture
 from settings.data_sections import Packing
-from settings.fields import value_at
 from settings.metadata import manifest_count
-from settings.problems import DERIVED, TYPED, with_origin
-from settings.published import published_notes, published_values, runs_on_ipus
+from settings.problems import DERIVED, TYPED
+from settings.published import published_values, runs_on_ipus
 from settings.schema import TrainingConfig
 from settings.sections import LearningRate, OptimizerOptions
 
@@ -32,26 +31,18 @@ PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
 
 
 def derive(
-    config: TrainingConfig, task: str, origins: Dict[str, str], file_stem: str
-) -> Tuple[TrainingConfig, List[str], List[str]]:
-    """Fill in unset values of a config that follow from others.
+    config: TrainingConfig, task: str, known: Optional[Architecture], origins: Dict[str, str], file_stem: str
+) -> Tuple[TrainingConfig, List[str]]:
+    """Fill in unset values of a config that follow from others; return it, and the dotted names that were derived.
 
-    The result has the config, the dotted names that were derived, and a note for each setting that was overruled.
+    The architecture is ``known`` where it needs no weights to be opened.
     """
-    known, packing, on_ipus = known_architecture(config, task), config.packing, runs_on_ipus(config)
+    packing, on_ipus = config.packing, runs_on_ipus(config)
     derived: Dict[str, Any] = {"name": file_stem} if config.name is None else {}
     derived.update(published_values(config, task, known, origins))
-    notes = []
     if config.total_num_train_samples is not None and config.num_epochs is not None:
-        unused, note = _unused_length(config.total_num_train_samples, config.num_epochs, origins)
+        _, unused = used_length(origins)
         derived[unused] = None
-        notes.append(note)
-    if task == PRETRAINING and known is not None:
-        pieces = manifest_count(config.data_folder, "vocabulary", "size")
-        notes += _unused_rows(known.vocab_size, pieces, config.embedding_serialization_factor)
-    notes += _overruled_options(config, origins)
-    notes += _alike_classes(config.classification_data.classes or [] if config.classification_data else [])
-    notes += published_notes(config.optimizer_opts, on_ipus)
     derived.update(_pipeline(config, task, known, origins))
     if task == PRETRAINING and packing.max_sequences_per_pack and packing.max_predictions_per_pack is None:
         # The number of masked tokens is rounded in each sequence (arXiv 2107.02027, section 3.2).
@@ -63,52 +54,14 @@ def derive(
     shorter = {}  # stays a default, which the data may shorten
     if task != PRETRAINING and known is not None and "max_seq_length" not in origins:
         shorter["max_seq_length"] = min(config.max_seq_length, known.max_position_embeddings)
-    return with_values(config, {**shorter, **derived}), list(derived), notes
+    return with_values(config, {**shorter, **derived}), list(derived)
 
 
-def _unused_length(samples: int, epochs: int, origins: Dict[str, str]) -> Tuple[str, str]:
-    """Return the field of two lengths of training that has no effect, and a note about it."""
-    fields = {"total_num_train_samples": samples, "num_epochs": epochs}
-    used, unused = fields
-    if origins.get(unused) in TYPED and origins.get(used) not in TYPED:
-        used, unused = unused, used
-    without_effect, sets_it = (with_origin(name, fields[name], origins) for name in (unused, used))
-    return unused, f"{without_effect} has no effect: {sets_it} sets the length"
-
-
-def _unused_rows(rows: int, pieces: Optional[int], factor: int) -> List[str]:
-    """Note a model's vocabulary that exceeds the data set's by more than padding."""
-    if not pieces or not exceeds_padding(rows, pieces, factor):
-        return []
-    unused = f"the model's vocabulary has {rows:,} rows, that of the data set {pieces:,} pieces"
-    return [f"{unused}: the other rows are never used; set bert_config.vocab_size to {pieces}, or use other data"]
-
-
-def _alike_classes(names: Sequence[str]) -> List[str]:
-    """Return a note if classes are called alike but for capitals, as ``True`` and ``true``."""
-    plain = [name.strip().lower() for name in names]
-    alike = [name for name, other in zip(names, plain) if plain.count(other) > 1]
-    if not alike:
-        return []
-    what = f"classification_data.classes: {', '.join(alike[:8])} differ in capitals only, and are classes of their own"
-    return [f"{what}; if they are not, write them alike in the file"]
-
-
-def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> List[str]:
-    """Return a note for each option that has no effect because of another one."""
-    options, rate, source = config.optimizer_opts, config.optimizer_opts.learning_rate, config.weights_key
-    overruled = []
-    if options.muon_scale is not None and options.name != "Muon":
-        overruled.append(("optimizer_opts.muon_scale", "optimizer_opts.name"))
-    if options.decay_rule == "published" and options.name == "Muon":
-        overruled.append(("optimizer_opts.decay_rule", "optimizer_opts.name"))
-    if rate.power != 1 and rate.schedule_name != "polynomial":
-        overruled.append(("optimizer_opts.learning_rate.power", "optimizer_opts.learning_rate.schedule_name"))
-    # The recipe of a second part inherits it from the first.
-    if config.word_vectors and source is not None and origins.get("word_vectors") in TYPED:
-        overruled.append(("word_vectors", source))
-    described = {name: with_origin(name, value_at(config, name), origins) for pair in overruled for name in pair}
-    return [f"{described[option]} has no effect: {described[other]}" for option, other in overruled]
+def used_length(origins: Dict[str, str]) -> Tuple[str, str]:
+    """Return the field of the length of training that is used if both are set, and the other one."""
+    samples, epochs = "total_num_train_samples", "num_epochs"
+    typed_epochs = origins.get(epochs) in TYPED and origins.get(samples) not in TYPED
+    return (epochs, samples) if typed_epochs else (samples, epochs)
 
 
 def _pipeline(
@@ -116,10 +69,10 @@ def _pipeline(
 ) -> Dict[str, Any]:
     """Return the stages and their IPUs where they are unset, are another model's, or have a pooler for nothing."""
     derived: Dict[str, Any] = {}
-    stages, source = config.ipu_config.pipeline_stages, config.weights_key
-    if stages is not None and sizes is not None and source is not None and not fits_stages(stages, sizes):
+    stages, weights = config.ipu_config.pipeline_stages, config.weights
+    if stages is not None and sizes is not None and weights is not None and not fits_stages(stages, sizes):
         theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
-        foreign = theirs and origins[source] != origins[STAGES]
+        foreign = theirs and origins[config.weights_key] != origins[STAGES]
         if foreign and runs_in_sequence(config):
             stages = [[EMB, *[HID] * sizes.num_hidden_layers, *head_layout(stages)]]
             derived[STAGES], derived[DEVICES], derived[PROPORTIONS] = stages, [0], None

@@ -12,11 +12,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 from pydantic import ValidationError
 
 from model.tasks import TASKS
-from settings.architecture import follow_weights
+from settings.architecture import follow_weights, known_architecture
 from settings.config_files import ConfigSource, Tree, merge_into, plain_values, read_config
 from settings.derived import derive, with_values
 from settings.fields import Leaf, Misplaced, value_at
 from settings.flags import parse_flags
+from settings.notes import config_notes
 from settings.problems import (
     CALL,
     COMMAND_LINE,
@@ -118,14 +119,15 @@ def resolve(
     from_data = complete(config, task) if complete is not None else {}
     config, from_weights, replaced = follow_weights(with_values(config, from_data), task, tree.origins)
     tree.origins.update(dict.fromkeys(from_weights, DERIVED))
-    name = _default_name(sources[0], task)
-    config, changed, notes = derive(config, task, tree.origins, name)
+    known = known_architecture(config, task)
+    notes = [*misplaced, *replaced, *config_notes(config, task, known, tree.origins)]
+    config, changed = derive(config, task, known, tree.origins, _default_name(sources[0], task))
     origins = {name: tree.origins.get(name, DEFAULT) for name in leaves()}
     origins.update(dict.fromkeys([*from_data, *changed], DERIVED))
     broken = [problem for rule in RULES for problem in rule(config, task)]
     if broken:
         raise ConfigError([describe_rule(problem, config, origins) for problem in broken])
-    return LoadedConfig(config, task, origins, misplaced + replaced + notes)
+    return LoadedConfig(config, task, origins, notes)
 
 
 def check_values(values: Mapping[str, Any], origin: str = COMMAND_LINE) -> None:

@@ -42,9 +42,9 @@ def stated_in(path: Path) -> Dict[str, Any]:
         values = _read(next((file for name in _SETTINGS_FILES for file in folder.glob(name)), None))
     except (OSError, ValueError):  # of a folder that cannot be read, or whose name cannot exist
         values = {}
-    own = values.get("architecture")
-    if isinstance(own, dict):
-        return own
+    architecture = values.get("architecture")
+    if isinstance(architecture, dict):
+        return architecture
     section = values.get("bert_config")
     if isinstance(section, dict):  # the config of a run of the published program, whose weights show the options
         return section

@@ -6,39 +6,39 @@ from typing import Iterator
 
 from model.architecture import BLOCK_NAMES, HID, LAYER_OPTIONS
 from model.tasks import accepted_blocks
-from settings.architecture import known_architecture
+from settings.architecture import known_architecture, next_multiple
 from settings.derived import STAGES, fits_stages
 from settings.problems import SettingError, nearest, show
 from settings.schema import TrainingConfig
 
 
 def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    own, factor = config.bert_config, config.embedding_serialization_factor
+    given, factor = config.bert_config, config.embedding_serialization_factor
     known = known_architecture(config, task)
-    if own is None and known is not None and known.hidden_size % known.num_attention_heads:
+    if given is None and known is not None and known.hidden_size % known.num_attention_heads:
         reason = f"its {known.num_attention_heads} heads do not divide its hidden_size, {known.hidden_size}"
-        yield SettingError([str(config.weights_key)], reason, "name a BERT with the file of its weights")
-    if own is not None and own.hidden_size % own.num_attention_heads:
-        near = _nearest_divisor(own.hidden_size, own.num_attention_heads)
+        yield SettingError([config.weights_key], reason, "name a BERT with the file of its weights")
+    if given is not None and given.hidden_size % given.num_attention_heads:
+        near = _nearest_divisor(given.hidden_size, given.num_attention_heads)
         yield SettingError(
             ["bert_config.num_attention_heads", "bert_config.hidden_size"],
             "the heads must divide hidden_size",
-            f"set num_attention_heads to {near}, or hidden_size to a multiple of {own.num_attention_heads}",
+            f"set num_attention_heads to {near}, or hidden_size to a multiple of {given.num_attention_heads}",
         )
-    if own is not None and own.vocab_size % factor:
-        padded = -(-own.vocab_size // factor) * factor
+    if given is not None and given.vocab_size % factor:
+        padded = next_multiple(given.vocab_size, factor)
         yield SettingError(
             ["embedding_serialization_factor", "bert_config.vocab_size"],
             "the factor must divide vocab_size",
-            f"set embedding_serialization_factor to {_nearest_divisor(own.vocab_size, factor)}, or "
+            f"set embedding_serialization_factor to {_nearest_divisor(given.vocab_size, factor)}, or "
             f"vocab_size to {padded}",
         )
     if known is not None and config.max_seq_length > known.max_position_embeddings:
         limit = known.max_position_embeddings
         yield SettingError(
-            ["max_seq_length", "bert_config.max_position_embeddings" if own else str(config.weights_key)],
+            ["max_seq_length", "bert_config.max_position_embeddings" if given else config.weights_key],
             f"sequences are longer than the model's {limit} positions",
-            f"set max_seq_length to at most {limit}" + (", or raise max_position_embeddings" if own else ""),
+            f"set max_seq_length to at most {limit}" + (", or raise max_position_embeddings" if given else ""),
         )
 
 
@@ -55,7 +55,7 @@ def _nearest_divisor(number: int, target: int) -> int:
 def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the problems of the blocks: an unknown one, their number, their order, a stage without any."""
     given = config.ipu_config.pipeline_stages or []
-    blocks, own = [block for stage in given for block in stage], config.bert_config
+    blocks = [block for stage in given for block in stage]
     sizes = known_architecture(config, task)
     unknown = [(number, block) for number, stage in enumerate(given) for block in stage if block not in BLOCK_NAMES]
     for number, block in unknown[:1]:
@@ -66,10 +66,10 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     if sizes is not None and not fits_stages(given or None, sizes):
         depth = "bert_config.num_hidden_layers"
         yield SettingError(
-            [STAGES, depth if own else str(config.weights_key)],
+            [STAGES, depth if config.bert_config else config.weights_key],
             f"the stages have {layers} hid but the model has {sizes.num_hidden_layers} encoder layers",
             f"write {sizes.num_hidden_layers} hid in pipeline_stages"
-            + (f", or set {depth} to {layers}" if own else ""),
+            + (f", or set {depth} to {layers}" if config.bert_config else ""),
         )
     accepted = accepted_blocks(task, layers, config.use_next_sentence)
     if blocks and not unknown and blocks not in accepted:

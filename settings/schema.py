@@ -305,16 +305,14 @@ class TrainingConfig(Section):
     wandb_tags: WandbTags = None  # room: wandb
 
     @property
-    def weights_key(self) -> Optional[str]:
-        """The field that names the weights to start from; None if they are random."""
-        if self.pretrained_ckpt_path is not None:
-            return "pretrained_ckpt_path"
-        return None if self.bert_model_name is None else "bert_model_name"
-
-    @property
     def weights(self) -> Optional[str]:
         """Path or name of the weights to start from; None if they are random."""
         return self.bert_model_name if self.pretrained_ckpt_path is None else self.pretrained_ckpt_path
+
+    @property
+    def weights_key(self) -> str:
+        """The field that names the weights, if they are not random."""
+        return "bert_model_name" if self.pretrained_ckpt_path is None else "pretrained_ckpt_path"
 
     @property
     def data_folder(self) -> Optional[Path]:

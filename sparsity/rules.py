@@ -28,7 +28,7 @@ def sparse_matrices(config: TrainingConfig, task: str) -> Iterator[SettingError]
         widths = {name: getattr(sizes, name) for name in ("hidden_size", "intermediate_size")}
         wrong = next((name for name, width in widths.items() if width % size), None)
         if wrong is not None:
-            fields = ["sparsity.block_size", f"bert_config.{wrong}" if config.bert_config else str(config.weights_key)]
+            fields = ["sparsity.block_size", f"bert_config.{wrong}" if config.bert_config else config.weights_key]
             fitting = fitting_block_size(*widths.values())
             yield SettingError(fields, "blocks must divide the matrices", f"set it to {fitting}")
     unknown = [name for name in config.sparsity.layers if name not in ENCODER_PARTS]

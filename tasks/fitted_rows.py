@@ -188,7 +188,7 @@ def _as_begun(loaded: LoadedConfig) -> Optional[LoadedConfig]:
     return _with(loaded, values, f"{begun.max_seq_length} tokens, as the run was begun") if chosen else loaded
 
 
-def _weights_folder(weights: Optional[str], key: Optional[str], fetch: bool) -> Optional[Path]:
+def _weights_folder(weights: Optional[str], key: str, fetch: bool) -> Optional[Path]:
     """Return the folder of the weights to start from; None if there is none on this machine."""
     if weights is None:
         return None

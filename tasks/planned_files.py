@@ -24,9 +24,9 @@ from teacher.plan import check_teacher_exists  # room: teacher
 
 def check_paths(config: TrainingConfig, task: str) -> None:
     """Refuse paths where there is nothing, with the same line as whoever opens them later."""
-    key, run = config.weights_key, Path(config.output_dir) / str(config.name)
-    if config.weights and key and not run.exists():  # a run that is resumed does not read them again
-        check_exists(config.weights, key)
+    run = Path(config.output_dir) / str(config.name)
+    if config.weights is not None and not run.exists():  # a run that is resumed does not read them again
+        check_exists(config.weights, config.weights_key)
     check_teacher_exists(config.distillation.teacher)  # room: teacher
     if config.generated_dataset:
         return

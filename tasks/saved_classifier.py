@@ -153,9 +153,9 @@ def check_kind(start: Pretrained, benchmark: BenchmarkTask) -> None:
 def classifier_kind(settings: Mapping[str, Any]) -> Optional[str]:
     """Return what a classifier says, by Hugging Face's name (``problem_type``); None if its settings do not say it."""
     config = settings.get("config") or {}
-    own, benchmark = config.get("classification_data"), TASKS.get(config.get("glue_task") or "")
-    if own is not None:
-        is_set, is_number = own.get("label_separator") is not None, own.get("regression")
+    data, benchmark = config.get("classification_data"), TASKS.get(config.get("glue_task") or "")
+    if data is not None:
+        is_set, is_number = data.get("label_separator") is not None, data.get("regression")
     elif benchmark is not None:
         is_set, is_number = benchmark.is_multi_label, benchmark.is_regression
     else:

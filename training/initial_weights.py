@@ -31,8 +31,8 @@ from model.tasks import PRETRAINING
 from settings.architecture import (
     OF_EMBEDDING,
     OF_WEIGHTS,
-    decided_architecture,
-    multiple,
+    combined_architecture,
+    next_multiple,
     run_options,
 )
 from settings.data_sections import Embedding
@@ -92,7 +92,7 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
     the vocabulary, it is rounded up to a multiple of ``embedding_serialization_factor``. If sequences are longer than
     those that the weights were trained on, the vectors of the new positions are copies of trained ones.
     """
-    if config.weights is None or config.weights_key is None:
+    if config.weights is None:
         return None
     start = open_pretrained(config.weights, config.weights_key, config.allow_missing_weights)
     start = without_other_head(start, task)
@@ -108,7 +108,7 @@ def _with_rows(start: Pretrained, data: Optional[Path], factor: int) -> Pretrain
         check_vocabulary(manifest)
         if manifest.vocabulary_path is not None and start.vocabulary is not None:
             start = with_added_pieces(start, manifest.vocabulary_path)
-    rows = multiple(start.architecture["vocab_size"], factor)
+    rows = next_multiple(start.architecture["vocab_size"], factor)
     return dataclasses.replace(start, architecture={**start.architecture, "vocab_size": rows})
 
 
@@ -159,7 +159,7 @@ def resolved_architecture(
         if missing:
             assert start is not None, "the rules require bert_config if no weights are named"
             raise UserError(f"{start.origin} does not specify its {missing[0]}; {PUT_CONFIG}")
-        architecture = decided_architecture(config, stated, activation)
+        architecture = combined_architecture(config, stated, activation)
     factor = config.embedding_serialization_factor
     if architecture.embedding_serialization_factor != factor:
         logger.info("embedding_serialization_factor %d does not divide the vocabulary, so it is 1", factor)

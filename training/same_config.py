@@ -78,9 +78,9 @@ def _batch_differences(present: Mapping[str, Any], recorded: Mapping[str, Any], 
     if samples != samples_before:
         return {"global_batch": f"global_batch is {samples:,} samples and was {samples_before:,}"}
     fixed = [key for key in _BATCH if f"global_batch.{key}" in kept]
-    model, own = present.get("bert_config"), present["embedding"]
+    model, embedding = present.get("bert_config"), present["embedding"]
     has_dropout = model is None or any(model[key] for key in _DROPOUT)
-    has_negatives = own["train_file"] is not None and own["label"] is None
+    has_negatives = embedding["train_file"] is not None and embedding["label"] is None
     if has_dropout or has_negatives:
         fixed.append("micro_batch_size")
     if present["optimizer_opts"]["gradient_accumulation_reduction"] == "sum":
