@@ -16,13 +16,7 @@ from utilities.errors import UserError
 
 
 class PipelinePlatform(SoftwarePlatform):
-    """A platform whose stages pass micro batches on.
-
-    Args:
-        devices: name of each stage's device.
-        schedule: ``grouped``, ``interleaved`` or ``sequential``.
-        options: those of :class:`SoftwarePlatform`.
-    """
+    """A platform whose stages pass micro batches on; ``devices`` are the names of their devices."""
 
     pipelined = True
 
@@ -43,9 +37,12 @@ class PipelinePlatform(SoftwarePlatform):
 
 
 def spread(options: ExecutionOptions) -> Tuple[Callable[..., SoftwarePlatform], int]:
-    """Return what makes the platform, and the number of devices; on a single one, stages in sequence are fastest."""
+    """Return what makes the platform, and the number of devices, on which IPU ``k`` becomes ``k`` modulo their number.
+
+    On a single device, stages in sequence are fastest.
+    """
     devices = pipeline_devices(options.pipeline_devices)
-    stages = stage_devices(options.device_mapping, devices)
+    stages = [devices[ipu % len(devices)] for ipu in options.device_mapping]
     if len(set(stages)) < 2:
         return SoftwarePlatform, len(devices)
     return functools.partial(PipelinePlatform, stages, options.pipeline_schedule), len(devices)
@@ -67,13 +64,3 @@ def pipeline_devices(count: Optional[int]) -> List[str]:
             parts = [tf.config.LogicalDeviceConfiguration() for _ in range(count)]
             tf.config.set_logical_device_configuration(cpu, parts)
     return [f"/CPU:{number}" for number in range(count or 1)]
-
-
-def stage_devices(device_mapping: Sequence[int], devices: Sequence[str]) -> List[str]:
-    """Return the device of each pipeline stage: IPU ``k`` of the mapping becomes device ``k`` modulo their number.
-
-    Example:
-        >>> stage_devices([0, 1, 2, 0], ["/GPU:0", "/GPU:1"])
-        ['/GPU:0', '/GPU:1', '/GPU:0', '/GPU:0']
-    """
-    return [devices[ipu % len(devices)] for ipu in device_mapping]

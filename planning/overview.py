@@ -1,4 +1,4 @@
-"""The plan of a run: the resolved config with each value's origin, derived figures, and settings without effect."""
+"""The plan of a run: the resolved config with each value's origin, derived figures, warnings, and the duration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphcore.effects import ignored_in_plan  # room: graphcore
 from graphcore.plan import ipu_tables, ipus_row, parameters_by_ipu  # room: graphcore
 from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, hidden_matrix_parameters
 from model.tasks import SQUAD
-from planning.estimates import Planned, flops_per_row, planned, room_figures
+from planning.estimates import Planned, flops_per_row, host_memory, planned, room_figures
 from settings.architecture import known_architecture, options_come_from_checkpoint
 from settings.derived import (
     betas,
@@ -29,7 +29,8 @@ from settings.metadata import manifest_count
 from settings.problems import DEFAULT, with_origin
 from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig, leaves
-from utilities.environment import fast_bfloat16, nvidia_gpus, usable_cores
+from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
+from utilities.errors import LESS_MEMORY
 from utilities.secrets import mask_value
 from utilities.tables import counted, titled
 
@@ -69,6 +70,31 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True
 def plan_warnings(loaded: LoadedConfig) -> List[str]:
     """Return what the user may want to mend before the run."""
     return [f"warning: {note}" for note in [*loaded.notes, *_missing_data(loaded)]]
+
+
+def host_memory_lines(loaded: LoadedConfig) -> Iterator[str]:
+    """Yield a warning if the memory of this machine is too small for the run on its CPU."""
+    config, run, available = loaded.config, planned(loaded.config, loaded.task), memory_bytes()
+    if run is None or available is None or runs_on_ipus(config) or config.execution.device == "gpu":
+        return
+    needed = host_memory(run)
+    if needed > available:
+        yield (
+            f"warning: on a CPU this run needs at least {needed / 2**30:,.1f} GiB of memory, and this machine has "
+            f"{available / 2**30:,.1f} GiB; {LESS_MEMORY}"
+        )
+
+
+def duration_lines(loaded: LoadedConfig, throughput: float) -> Iterator[str]:
+    """Yield the duration of a run whose sizes are known, line by line."""
+    config = loaded.config
+    samples_per_row = packing_factor(config) or 1  # if it is unknown until the data is read, no duration is shown
+    steps, duration = training_steps(config, manifest_count(config.data_folder, "totals", "records")), UNKNOWN
+    if steps is not None:
+        hours = steps * config.samples_per_update * samples_per_row / throughput / 3600
+        duration = f"{hours:,.1f} hours for {steps:,} updates"
+    if planned(config, loaded.task) is not None:
+        yield from titled("Duration", (), [("throughput", f"{throughput:,.4g} samples/s"), ("duration", duration)])
 
 
 def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:

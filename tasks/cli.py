@@ -12,8 +12,7 @@ from typing import Callable, List, Optional, Sequence
 
 from execution.software.cluster.lifeline import watch_lifeline  # room: cluster
 from model.tasks import PRETRAINING, TASKS
-from planning.lines import duration_lines, host_memory_lines
-from planning.overview import plan_lines, plan_warnings
+from planning.overview import duration_lines, host_memory_lines, plan_lines, plan_warnings
 from settings.flags import EVERYTHING, FALSE_WORDS, TRUE_WORDS, parse_flags
 from settings.loading import LoadedConfig, resolve
 from settings.problems import ConfigError

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from execution.processes import Processes
 from execution.software.cluster.collectives import buckets
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
 from execution.software.cluster.process_group import ClusterProcesses
@@ -19,7 +18,6 @@ from settings.schema import TrainingConfig
 from tests import ROOT
 from tests.support.command_errors import assert_refused
 from tests.support.config_files import TINY, run_command, write
-from tests.support.fake_processes import run_as_processes
 from training.failures import CurrentRun, process_failures
 from training.machine import configured_processes
 from training.run_folder import RunFolder
@@ -53,18 +51,14 @@ def test_of_several_processes_the_others_only_warn(tmp_path: Path, index: int, s
 
 
 def test_lost_process_is_reported_in_one_line(monkeypatch):
-    def end(processes: Processes) -> None:
-        current = CurrentRun()
-        current.folder = RunFolder(Path("runs/mine"))
-        member = ClusterProcesses(Membership(("host0:1", "host1:1"), processes.index))
-        with process_failures(member, StopRequest(), current):
-            raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: /task:0 Connection reset")
-
     monkeypatch.setattr("execution.software.cluster.heartbeat.SECONDS_TO_STAY", 0.0)
     monkeypatch.setattr("execution.software.cluster.heartbeat.probe", lambda address: "refuses")
-    lost = run_as_processes(2, end)[1]
-    assert isinstance(lost, ProcessLostError) and "process 0 (host0:1) has ended" in str(lost)
-    assert "--name mine --resume" in str(lost) and "\n" not in str(lost)
+    current, member = CurrentRun(), ClusterProcesses(Membership(("host0:1", "host1:1"), 1))
+    current.folder = RunFolder(Path("runs/mine"))
+    with pytest.raises(ProcessLostError) as lost, process_failures(member, StopRequest(), current):
+        raise tf.errors.UnavailableError(None, None, "Collective ops is aborted by: /task:0 Connection reset")
+    assert "process 0 (host0:1) has ended" in str(lost.value)
+    assert "--name mine --resume" in str(lost.value) and "\n" not in str(lost.value)
 
 
 def test_buckets_contain_all_tensors_in_order():
