@@ -8,14 +8,9 @@ killed run is resumed. For a second data set from the same text: ``--sentences F
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-
 import argparse
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 

@@ -8,15 +8,10 @@ Punkt parameters if they were trained here, ``set_aside.jsonl`` if documents wer
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-
 import argparse
 import functools
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

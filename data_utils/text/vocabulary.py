@@ -6,14 +6,9 @@ WordPiece as in BERT: pieces that continue a word begin with ``##``; special tok
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-
 import argparse
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
