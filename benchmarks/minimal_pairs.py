@@ -8,14 +8,9 @@ A minimal pair is a good sentence and a bad one that differ in little else (BLiM
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Dict, NamedTuple, Optional, Sequence
 

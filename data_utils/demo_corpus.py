@@ -9,18 +9,14 @@ with a blank line between documents.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-
 import argparse
 import ast
 import contextlib
 import importlib.util
 import inspect
+import os
 import re
+import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator

@@ -13,18 +13,14 @@ Imports no TensorFlow.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-
 import argparse
 import contextlib
 import itertools
+import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path

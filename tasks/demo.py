@@ -7,13 +7,8 @@ goes on where it stopped; one that has ended shows its result again.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-
 import argparse
+import sys
 import time
 from pathlib import Path
 from typing import Optional, Sequence

@@ -27,12 +27,12 @@ RUN_AGAIN = "run the command again: it resumes where it stopped"
 
 
 def start_command(module: str, arguments: Sequence[str]) -> str:
-    """Return a shell command that starts a module or script of this project; outside its folder, by its path."""
-    path = PROJECT.joinpath(*module.split("."))
-    path = path if path.is_dir() else path.with_suffix(".py")
-    is_script = path.parent == PROJECT and not path.is_dir()
-    here = [path.name] if is_script else ["-m", module]
-    return shlex.join(["python", *(here if Path.cwd() == PROJECT else [str(path)]), *arguments])
+    """Return a shell command that starts a module or script of this project; outside its folder, by a path."""
+    is_here, script = Path.cwd() == PROJECT, PROJECT / f"{module}.py"
+    words = [script.name if is_here else str(script)]
+    if not script.is_file():
+        words = ["-m", module] if is_here else [str(PROJECT / "start.py"), module]
+    return shlex.join(["python", *words, *arguments])
 
 
 def shortened(words: Sequence[str]) -> List[str]:

@@ -46,35 +46,19 @@ class _LogLines:
         """Do nothing: a line is complete."""
 
 
-class Waiting:
-    """Logs at intervals that work goes on whose progress cannot be measured, from :meth:`start` to :meth:`stop`."""
-
-    def __init__(self, what: str, seconds: float = LINE_SECONDS) -> None:
-        self._what, self._seconds = what, seconds
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._report, daemon=True)
-
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End; no line comes afterwards."""
-        self._ended.set()
-        self._thread.join()
-
-    def _report(self) -> None:
-        begun = time.monotonic()
-        while not self._ended.wait(self._seconds):
-            logger.info("%s, for %.0f s", self._what, time.monotonic() - begun)
-
-
 @contextlib.contextmanager
 def waiting(what: str, seconds: float = LINE_SECONDS) -> Iterator[None]:
-    """Within the block, log at intervals that the work goes on; see :class:`Waiting`."""
-    lines = Waiting(what, seconds)
-    lines.start()
+    """Within the block, log at intervals that work goes on whose progress cannot be measured."""
+    ended, begun = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        while not ended.wait(seconds):
+            logger.info("%s, for %.0f s", what, time.monotonic() - begun)
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        lines.stop()
+        ended.set()
+        thread.join()

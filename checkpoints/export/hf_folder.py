@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -34,7 +33,7 @@ from model.architecture import Architecture
 from model.huggingface import BertConfig, hugging_face_config, transformers
 from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL, TASKS
 from utilities.errors import UserError
-from utilities.files import check_new_folder, sha256
+from utilities.files import check_new_folder, only_command_in, sha256
 
 CHECKPOINT, OUTPUT = "--checkpoint", "--output"
 
@@ -102,37 +101,18 @@ def export(
 @contextlib.contextmanager
 def _writing_alone(temporary: Path, output: Path) -> Iterator[None]:
     """Within the block, the new folder ``temporary`` is this process's alone; what is left of it is removed."""
-    try:
-        temporary.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(temporary, os.O_RDONLY)
-    except OSError as error:
-        raise UserError(f"{OUTPUT}: cannot write {output} ({error.strerror}); name another folder") from error
-    try:
+    with only_command_in(temporary):
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(
-                f"{OUTPUT}: another command writes {output}; wait for it, or name another folder"
-            ) from error
-        except OSError:
-            pass  # a file system without locks
-        try:
-            check_new_folder(output, OUTPUT)  # which the other command has written meanwhile
-            _clear(temporary)
+            check_new_folder(output, OUTPUT)  # which another command may have written meanwhile
+            for left in temporary.glob("*"):  # by an export that was killed
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            temporary.mkdir(parents=True, exist_ok=True)
             yield
         except (OSError, SafetensorError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UserError(f"{OUTPUT}: cannot write {output} ({reason}); name another folder") from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-    finally:
-        os.close(descriptor)
-
-
-def _clear(folder: Path) -> None:
-    """Remove what an export that was killed has left in its folder."""
-    for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -> BertConfig:

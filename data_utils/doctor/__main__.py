@@ -3,15 +3,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-
 import argparse
 import contextlib
 import math
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence

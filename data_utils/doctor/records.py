@@ -6,6 +6,7 @@ Shapes: R records, S max_seq_length, P masked positions.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from data_utils.records.decoding import ExampleDecoder, ExampleError, record_sizes
+from data_utils.records.decoding import ExampleError, decode_examples, record_sizes
 from data_utils.records.features import (
     PACKS_FORMAT,
     FeatureSpec,
@@ -67,12 +68,12 @@ class Checker:
 
     def _read(self, path: Path, findings: FileFindings, counts: Counter[str]) -> None:
         """Read the records of a file, and add what is found to ``findings`` and ``counts``."""
-        decoder = ExampleDecoder(self.spec.features)
+        decode = functools.partial(decode_examples, self.spec.features)
         records = enumerate(read_records(path))
         while part := dict(itertools.islice(records, _RECORDS_AT_ONCE)):
             problems = {number: record.reason for number, record in part.items() if isinstance(record, RecordError)}
             payloads = {number: record for number, record in part.items() if isinstance(record, bytes)}
-            batch, bad = good_records(list(payloads.values()), decoder.decode, self._find_problem)
+            batch, bad = good_records(list(payloads.values()), decode, self._find_problem)
             problems.update((list(payloads)[row], problem.reason) for row, problem in bad.items())
             counts["bad"] += len(problems)
             named = [f"{path.name}, record {number} {reason}" for number, reason in sorted(problems.items())]

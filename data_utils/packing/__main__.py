@@ -7,14 +7,9 @@ resumes when it is started again.
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import List, Optional, Union
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from data_utils.packing.assignment import Packs, fill_packs, histogram
 from data_utils.packing.merge import pack_arrays
-from data_utils.packing.plan import DEFAULT_ALGORITHM, UNLIMITED, PackingPlan, most_sequences, plan_packing, write_plan
+from data_utils.packing.plan import DEFAULT_ALGORITHM, UNLIMITED, PackingPlan, plan_packing, write_plan
 from data_utils.packing.unpacked import Shape, UnpackedRecords
 from data_utils.recipe import clear_work, identify_files, prepare_folder
 from data_utils.records.features import MAX_SEQ_LENGTH, PACKS_FORMAT, SHORTEST_SAMPLE
@@ -72,8 +72,7 @@ def pack_dataset(
         raise UserError(f"--output {output}: is the input; choose another folder")
     source = UnpackedRecords.open(input_folder)
     max_length = source.shape.max_seq_length if max_seq_length is None else max_seq_length
-    most_sequences(max_length, max_sequences_per_pack, algorithm)  # rejected before the input is read
-    check_sizes(max_length, max_sequences_per_pack)
+    check_sizes(max_length, max_sequences_per_pack)  # rejected before the input is read
     choices = {
         "max_seq_length": max_length,
         "max_sequences_per_pack": max_sequences_per_pack,

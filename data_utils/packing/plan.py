@@ -92,8 +92,11 @@ def plan_packing(
         >>> dict(zip(plan.packs, plan.repeats)), plan.efficiency
         ({(3, 2): 2, (2, 2): 1}, 0.9333333333333333)
     """
-    size, limit = max_sequence_length, most_sequences(max_sequence_length, max_sequences_per_pack, algorithm)
-    numbers = _as_integers(counts, size)
+    size = max_sequence_length
+    limit = size if max_sequences_per_pack == UNLIMITED else min(int(max_sequences_per_pack), size)
+    numbers = [int(number) for number in counts]  # Python's integers, which never overflow
+    assert limit > 0 and not any(numbers[size:]), "packs are shorter than a sequence"
+    numbers = (numbers + [0] * size)[:size]
     if not any(numbers):
         return PackingPlan((), (), size, 0)
     tokens = sum(length * number for length, number in enumerate(numbers, 1))
@@ -102,32 +105,6 @@ def plan_packing(
     _verify(uses, numbers, limit)
     order = sorted(uses, key=lambda pack: (-uses[pack], pack))
     return PackingPlan(tuple(order), tuple(uses[pack] for pack in order), size, bound)
-
-
-def most_sequences(max_sequence_length: int, max_sequences_per_pack: Union[int, str], algorithm: str) -> int:
-    """Check the choices of :func:`plan_packing`, and return the most sequences in a pack."""
-    if algorithm not in ALGORITHMS:
-        raise UserError(f"algorithm {algorithm!r}: not known; use one of {', '.join(ALGORITHMS)}")
-    limit = max_sequence_length if max_sequences_per_pack == UNLIMITED else int(max_sequences_per_pack)
-    if min(limit, max_sequence_length) < 1:
-        sizes = f"max_sequence_length {max_sequence_length}, max_sequences_per_pack {max_sequences_per_pack}"
-        raise UserError(f"{sizes}: each must be 1 or more; for as many sequences as fit, give {UNLIMITED}")
-    return min(limit, max_sequence_length)
-
-
-def _as_integers(counts: Union[Sequence[int], np.ndarray], size: int) -> List[int]:
-    """Return the histogram as Python integers, which never overflow, with an entry for each of ``size`` lengths."""
-    numbers = [int(number) for number in counts]
-    if min(numbers, default=0) < 0:
-        index = next(index for index, number in enumerate(numbers) if number < 0)
-        raise UserError(f"counts[{index}] is {numbers[index]}: not a number of sequences; give 0 or more")
-    if any(numbers[size:]):
-        longest = max(length for length, number in enumerate(numbers, 1) if number)
-        raise UserError(
-            f"counts: {sum(numbers[size:]):,} sequences are longer than max_sequence_length {size}; "
-            f"set it to {longest} or more, or cut the sequences"
-        )
-    return (numbers + [0] * size)[:size]
 
 
 def _verify(uses: Dict[Pack, int], counts: List[int], limit: int) -> None:

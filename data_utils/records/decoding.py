@@ -28,34 +28,29 @@ class ExampleError(ValueError):
         self.fix = fix
 
 
-class ExampleDecoder:
-    """Decodes some features of messages and ignores the others. It may be used from several threads.
+def decode_examples(
+    features: Sequence[Feature], messages: Sequence[bytes], any_length: bool = False
+) -> Dict[str, np.ndarray]:
+    """Decode some features of a batch of messages, and ignore the others.
+
+    Args:
+        any_length: whether a feature's length is that in the first message instead of ``Feature.length``.
+
+    Returns:
+        feature → (N, length), int64 or float32.
+
+    Raises:
+        ExampleError: a message is damaged, lacks a feature, or has another number of values.
 
     Example:
         >>> from data_utils.records.features import TOKENS
         >>> from data_utils.records.writer import encode_examples
         >>> messages = encode_examples({"ids": np.array([[7, 300], [0, 70000]])})
-        >>> ExampleDecoder([Feature("ids", 2, TOKENS)]).decode(messages)["ids"].tolist()
+        >>> decode_examples([Feature("ids", 2, TOKENS)], messages)["ids"].tolist()
         [[7, 300], [0, 70000]]
     """
-
-    def __init__(self, features: Sequence[Feature]) -> None:
-        self.features = features
-
-    def decode(self, messages: Sequence[bytes], any_length: bool = False) -> Dict[str, np.ndarray]:
-        """Decode a batch.
-
-        Args:
-            any_length: whether a feature's length is that in the first message instead of ``Feature.length``.
-
-        Returns:
-            feature → (N, length), int64 or float32.
-
-        Raises:
-            ExampleError: a message is damaged, lacks a feature, or has another number of values.
-        """
-        rows = [_parse(message, row) for row, message in enumerate(messages)]
-        return {feature.name: _decode_feature(feature, rows, any_length) for feature in self.features}
+    rows = [_parse(message, row) for row, message in enumerate(messages)]
+    return {feature.name: _decode_feature(feature, rows, any_length) for feature in features}
 
 
 def record_sizes(message: bytes) -> Tuple[int, ...]:
@@ -64,10 +59,10 @@ def record_sizes(message: bytes) -> Tuple[int, ...]:
     Raises:
         ExampleError: the message is not a pre-training record.
     """
-    batch = ExampleDecoder(pretraining_features(1, 1, 1).features).decode([message], any_length=True)
+    batch = decode_examples(pretraining_features(1, 1, 1).features, [message], any_length=True)
     sizes = batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1]
     try:
-        weights = ExampleDecoder([Feature("next_sentence_weights", 1, WEIGHTS)]).decode([message], any_length=True)
+        weights = decode_examples([Feature("next_sentence_weights", 1, WEIGHTS)], [message], any_length=True)
     except ExampleError:
         return sizes
     return (*sizes, weights["next_sentence_weights"].shape[1])

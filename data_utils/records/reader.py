@@ -14,7 +14,7 @@ from typing import Deque, Dict, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 
-from data_utils.records.decoding import ExampleDecoder
+from data_utils.records.decoding import decode_examples
 from data_utils.records.features import FeatureSpec
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
@@ -63,7 +63,7 @@ class RecordReader:
         self._files = RecordFiles(folder, verify_checksums)
         self._skips = on_corrupt == SKIP
         self._corrupt = _CorruptRecords(self._files.count, max_corrupt_records)
-        self._decoder = ExampleDecoder(spec.features)
+        self._decode = partial(decode_examples, spec.features)
         self._find_problem = partial(find_problem, spec)
         if self.manifest is not None:
             check_settings(self.manifest, spec)
@@ -143,7 +143,7 @@ class RecordReader:
                 payloads[row] = payload
         if errors and not self._skips:
             return {}, errors
-        arrays, problems = good_records(list(payloads.values()), self._decoder.decode, self._find_problem)
+        arrays, problems = good_records(list(payloads.values()), self._decode, self._find_problem)
         rows = list(payloads)
         errors.update(
             {rows[index]: self._record_error(positions, rows[index], problem) for index, problem in problems.items()}

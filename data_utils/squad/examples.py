@@ -8,18 +8,17 @@ the format: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Compre
 
 from __future__ import annotations
 
-import hashlib
 import json
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import Annotated
 
 from data_utils.hub_dataset import hub_split
 from utilities.errors import UserError
-from utilities.files import parse_json
+from utilities.files import json_digest, parse_json
 from utilities.files import sha256 as file_digest
 from utilities.tables import json_rows, read_text, short
 from utilities.validation import first_problem
@@ -36,33 +35,8 @@ def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str)
     """
     if folder is not None:
         return read_squad(Path(folder) / file_name)
-    document = squad_document(hub_split(hub_name, None, split, f"a folder with {file_name}"))
-    content = json.dumps(document).encode()
-    return parse_squad(document, f"{hub_name} ({split})", hashlib.sha256(content).hexdigest())
-
-
-def squad_document(rows: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
-    """Return the library's rows, one per question, in the structure of SQuAD's files."""
-    articles: List[Dict[str, Any]] = []
-    rows = list(rows)
-    has_answers = any((row.get("answers") or {}).get("text") for row in rows)  # test data have none
-    for row in rows:
-        title, context = row.get("title") or "untitled", row.get("context")
-        if not articles or articles[-1]["title"] != title:
-            articles.append({"title": title, "paragraphs": []})
-        paragraphs = articles[-1]["paragraphs"]
-        if not paragraphs or paragraphs[-1]["context"] != context:
-            paragraphs.append({"context": context, "qas": []})
-        answers = row.get("answers") or {}
-        marked = zip(answers.get("text", ()), answers.get("answer_start", ()))
-        question = {
-            "id": row.get("id"),
-            "question": row.get("question"),
-            "answers": [{"text": text, "answer_start": start} for text, start in marked],
-        }
-        impossible = {"is_impossible": True} if has_answers and not question["answers"] else {}
-        paragraphs[-1]["qas"].append({**question, **impossible})
-    return {"data": articles}
+    rows = list(hub_split(hub_name, None, split, f"a folder with {file_name}"))
+    return parse_squad(rows, f"{hub_name} ({split})", json_digest(rows))
 
 
 class Answer(NamedTuple):

@@ -8,14 +8,9 @@ killed run is resumed. For a second data set from the same text: ``--sentences F
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-
 import argparse
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +47,7 @@ from data_utils.text.sources import (
     source_from_options,
     standard_input_copied,
 )
-from data_utils.text.vocabulary import add_vocabulary_options, check_size, train_vocabulary
+from data_utils.text.vocabulary import MIN_FREQUENCY, add_vocabulary_options, check_size, train_vocabulary
 from data_utils.tokenizer import Vocabulary, read_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME
 from data_utils.workers import with_absolute_paths, workers_from_options
@@ -67,7 +62,7 @@ def _vocabulary_recipe(options: argparse.Namespace, given: Vocabulary | None) ->
         return given.identity
     return {
         "pieces": options.vocab_size,
-        "min_frequency": options.min_frequency,
+        "min_frequency": MIN_FREQUENCY,
         "lower_case": not options.cased,
         "ideographs": "by coverage",
         **({"strip_accents": False} if options.keep_accents else {}),
@@ -79,9 +74,7 @@ def _trained(options: argparse.Namespace, corpus: Corpus) -> Vocabulary:
     path, step = options.output / VOCABULARY_NAME, Step(options.output, "vocabulary")
     if step.done(0) is None:
         print("vocabulary: training", file=sys.stderr, flush=True)
-        vocabulary = train_vocabulary(
-            corpus.files, path, options.vocab_size, not options.cased, options.min_frequency, options.keep_accents
-        )
+        vocabulary = train_vocabulary(corpus.files, path, options.vocab_size, not options.cased, options.keep_accents)
         step.finish(0, [*vocabulary.files(vocabulary.lower_case)], {})
     return read_vocabulary(path)
 

@@ -8,15 +8,10 @@ Punkt parameters if they were trained here, ``set_aside.jsonl`` if documents wer
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-
 import argparse
 import functools
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +19,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from data_utils.command_line import fraction, natural, positive
+from data_utils.command_line import fraction, natural
 from data_utils.recipe import clear_work, prepare_folder
 from data_utils.shards import ALONE, Shard, Step, Workers, run_shards
 from data_utils.text.corpus import CORPUS_NAME, REJECTED_NAME, Corpus, read_corpus
@@ -47,14 +42,14 @@ from utilities.progress import progress_bar
 PUNKT_NAME = "punkt.json"
 SENTENCE_FILES = "sentences_*.txt"
 COUNTS = ("documents", "sentences", "words")
-DEFAULT_TRAINING_MEGABYTES, DEFAULT_MAX_REJECTED = 4, 1_000
+TRAINING_MEGABYTES = 4  # of text to train Punkt on, if no trained model is installed
+DEFAULT_MAX_REJECTED = 1_000
 # The options of this step besides those of the input, with their defaults.
 SENTENCE_OPTIONS = {
     "documents_share": 1.0,
     "min_characters": DEFAULT_MIN_CHARACTERS,
     "max_bad_articles": DEFAULT_MAX_REJECTED,
     "language": "english",
-    "punkt_training_megabytes": DEFAULT_TRAINING_MEGABYTES,
 }
 MAX_REASON_CHARACTERS = 300
 
@@ -64,7 +59,6 @@ class TextSettings(NamedTuple):
 
     language: str = "english"  # language of NLTK's trained Punkt model, if that is installed
     min_characters: int = DEFAULT_MIN_CHARACTERS  # minimum length of a document that is kept
-    training_megabytes: int = DEFAULT_TRAINING_MEGABYTES  # of text to train Punkt on, if no model is installed
 
 
 def paragraphs(document: Document) -> list[str]:
@@ -117,7 +111,7 @@ def _choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
         return settings.language
     path = folder / PUNKT_NAME
     if not path.exists():
-        limit = settings.training_megabytes * 10**6
+        limit = TRAINING_MEGABYTES * 10**6
         with progress_bar(limit, "train Punkt") as progress:
             save_parameters(train(_sample(source, limit, progress)), path)
     return str(path)
@@ -149,7 +143,10 @@ def write_sentences(
     More than ``max_bad_articles`` rejected documents end the run; the output does not depend on the workers.
     """
     model = settings.language if has_trained_model(settings.language) else "trained on the input"
-    recipe = {"input": source.identity(), "text": {**settings._asdict(), "punkt": model}}
+    recipe = {
+        "input": source.identity(),
+        "text": {**settings._asdict(), "training_megabytes": TRAINING_MEGABYTES, "punkt": model},
+    }
     if prepare_folder(folder, recipe, overwrite, CORPUS_NAME, SENTENCE_FILES, (PUNKT_NAME, REJECTED_NAME), True):
         print(f"sentences: {folder} is complete already", file=sys.stderr)
         return read_corpus(folder)
@@ -212,15 +209,11 @@ def add_sentence_options(parser: argparse.ArgumentParser, sentences_too: bool = 
         "--language",
         help="language of NLTK's trained Punkt model (punkt_tab), used if it is installed (default %(default)s)",
     )
-    parser.add_argument(
-        "--punkt-training-megabytes", type=positive, metavar="N",
-        help="text to train Punkt on if no trained model is installed (default %(default)s)",
-    )  # fmt: skip
     parser.set_defaults(**SENTENCE_OPTIONS)
 
 
 def text_settings_from_options(options: argparse.Namespace) -> TextSettings:
-    return TextSettings(options.language, options.min_characters, options.punkt_training_megabytes)
+    return TextSettings(options.language, options.min_characters)
 
 
 def _run(options: argparse.Namespace) -> None:

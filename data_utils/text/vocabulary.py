@@ -6,14 +6,9 @@ WordPiece as in BERT: pieces that continue a word begin with ``##``; special tok
 
 from __future__ import annotations
 
-import os
-import sys
-
-if not __package__:  # started by its path, from any folder
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-
 import argparse
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -44,7 +39,7 @@ from utilities.files import write_atomically
 
 DEFAULT_SIZE = 30522
 MAX_SIZE = 10**7
-DEFAULT_MIN_FREQUENCY = 2
+MIN_FREQUENCY = 2  # of a pair of pieces that is merged
 SAMPLE_MEGABYTES = 300
 MIN_ALPHABET = 1000
 MISSING_IDEOGRAPHS = 1e-4  # share of the text's characters
@@ -134,15 +129,13 @@ def train_vocabulary(
     output: Path,
     size: int = DEFAULT_SIZE,
     lower_case: bool = True,
-    min_frequency: int = DEFAULT_MIN_FREQUENCY,
     keep_accents: bool = False,
 ) -> Vocabulary:
     """Train a WordPiece vocabulary on sentence files and write it; the same files give the same bytes.
 
     If accents are kept, a ``tokenizer_config.json`` beside it says so.
 
-    If a small corpus gives fewer than ``size`` pieces, unused entries fill it up. A pair of pieces is merged if it
-    occurs ``min_frequency`` times.
+    If a small corpus gives fewer than ``size`` pieces, unused entries fill it up.
     """
     check_size(size)
     rules = TokenizerRules(strip_accents=False) if keep_accents else USUAL_RULES
@@ -161,7 +154,7 @@ def train_vocabulary(
     alphabet = _alphabet(tokenizer, trainable(), size)
     trainer = WordPieceTrainer(
         vocab_size=size,
-        min_frequency=min_frequency,
+        min_frequency=MIN_FREQUENCY,
         limit_alphabet=0,
         special_tokens=[*SPECIAL_TOKENS, *alphabet],
         continuing_subword_prefix=CONTINUATION,
@@ -191,10 +184,6 @@ def add_vocabulary_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--vocab-size", type=positive, default=DEFAULT_SIZE, metavar="N", help="pieces to train (default %(default)s)"
     )
-    parser.add_argument(
-        "--min-frequency", type=positive, default=DEFAULT_MIN_FREQUENCY, metavar="N",
-        help="minimum number of occurrences of a pair to be merged (default %(default)s)",
-    )  # fmt: skip
     add_case_option(parser)
 
 
@@ -213,9 +202,7 @@ def _run(options: argparse.Namespace) -> None:
     check_case(options)
     files = read_corpus(options.sentences).files
     make_parent(options.output, files)
-    vocabulary = train_vocabulary(
-        files, options.output, options.vocab_size, not options.cased, options.min_frequency, options.keep_accents
-    )
+    vocabulary = train_vocabulary(files, options.output, options.vocab_size, not options.cased, options.keep_accents)
     print(f"{options.output}: {len(vocabulary.pieces):,} pieces")
 
 

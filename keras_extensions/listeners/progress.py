@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from keras_extensions.listeners.reporting import Evaluation, Listener, Period
 from utilities.metric_names import LOSS_SCALE, OVERFLOWS, part_losses
-from utilities.progress import Waiting
+from utilities.progress import waiting
 from utilities.secrets import MaskingFormatter
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class ProgressBar(Listener):
         self.stream = stream or sys.stderr
         self._bar: Optional[tqdm] = None
         self._last: Optional[Period] = None
-        self._waiting: Optional[Waiting] = None
+        self._waiting = contextlib.ExitStack()
 
     def begin(self, first_step: int, total_steps: int) -> None:
         if is_terminal(self.stream):
@@ -47,11 +47,10 @@ class ProgressBar(Listener):
                 bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
             )
 
-        self._waiting = Waiting("compiling the model and computing the first updates")
-        self._waiting.start()
+        self._waiting.enter_context(waiting("compiling the model and computing the first updates"))
 
     def compiled(self, seconds: float, updates: int, note: str) -> None:
-        self._stop_waiting()
+        self._waiting.close()
         steps = "first step" if updates == 1 else f"first {updates} steps"
         logger.info("%s after %.1f s, %s", steps, seconds, note)
         if self._bar is not None:
@@ -73,7 +72,7 @@ class ProgressBar(Listener):
 
     def end(self) -> None:
         """Close the bar and log a summary."""
-        self._stop_waiting()
+        self._waiting.close()
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -85,11 +84,6 @@ class ProgressBar(Listener):
                 format_duration(self._last.seconds),
             )
             self._last = None
-
-    def _stop_waiting(self) -> None:
-        if self._waiting is not None:
-            self._waiting.stop()
-            self._waiting = None
 
 
 def log_line(period: Period) -> str:

@@ -260,7 +260,7 @@ def test_an_export_beside_another_is_refused_and_what_a_killed_one_left_is_remov
     (temporary / "left.txt").write_text("by a process that was killed")
     with open_folder(temporary) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match="another command writes"):
+        with pytest.raises(UserError, match="another command works in this folder"):
             export(str(tmp_path / "run"), tmp_path / "out")
     export(str(tmp_path / "run"), tmp_path / "out")
     assert not (tmp_path / "out" / "left.txt").exists() and not temporary.exists()

@@ -144,7 +144,9 @@ def test_a_script_is_a_command_in_any_folder(script: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("module", OTHER_COMMANDS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_other_command_starts_by_its_path_in_any_folder(module: Path, tmp_path: Path) -> None:
-    path = module.parent if module.name == "__main__.py" else module
-    helped = subprocess.run([sys.executable, path, "--help"], cwd=tmp_path, capture_output=True, text=True)
-    assert helped.returncode == 0 and "usage: " in helped.stdout and not helped.stderr
+def test_every_other_command_starts_in_any_folder(module: Path, tmp_path: Path) -> None:
+    path = (module.parent if module.name == "__main__.py" else module.with_suffix("")).relative_to(ROOT)
+    command = [sys.executable, ROOT / "start.py", ".".join(path.parts), "--help"]
+    helped = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert helped.returncode == 0 and not helped.stderr
+    assert f"usage: python {ROOT / 'start.py'} {'.'.join(path.parts)} " in " ".join(helped.stdout.split())

@@ -18,7 +18,6 @@ from transformers import BertTokenizerFast
 from benchmarks.measuring import real_data_root
 from data_utils.records.arrays import GeneratedReader
 from data_utils.records.features import FeatureSpec, pretraining_features
-from data_utils.squad.examples import squad_document
 from tests.emulation.published_program.cases import Case
 from tests.support.record_samples import write_arrays
 
@@ -68,7 +67,7 @@ def write_records(count: int, features: FeatureSpec, folder: Path) -> None:
 
 
 def write_mrpc(case: Case, sources: Sequence[Path], folder: Path) -> None:
-    """Write the first pairs of MRPC as its own files, and as columns."""
+    """Write the first pairs of MRPC as files of rows, and as columns."""
     columns: dict[str, Any] = {}
     counts = {"train": case.samples, "validation": PREDICTED[case.task], "test": PREDICTED[case.task]}
     for (part, count), source in zip(counts.items(), sources):
@@ -81,15 +80,14 @@ def write_mrpc(case: Case, sources: Sequence[Path], folder: Path) -> None:
 
 
 def write_squad(case: Case, sources: Sequence[Path], folder: Path) -> None:
-    """Write questions of SQuAD that fit into one window, with one answer each, as its own files, and as columns."""
+    """Write questions of SQuAD that fit into one window, with one answer each, as files of rows, and as columns."""
     tokenizer, columns = BertTokenizerFast(str(folder / "vocab.txt")), {}
     for part, source, count in (("train", sources[0], case.samples), ("validation", sources[1], PREDICTED[case.task])):
         rows = []
         for row in squad_rows(source):
             if len(rows) < count and len(tokenizer(row["question"], row["context"])["input_ids"]) <= case.length:
                 rows.append(row)
-        document = json.dumps(squad_document(rows))
-        (folder / f"{source.name.partition('-')[0]}-v1.1.json").write_text(document, encoding="utf-8")
+        (folder / f"{source.name.partition('-')[0]}-v1.1.json").write_text(json.dumps(rows), encoding="utf-8")
         columns[part] = {name: [row[name] for row in rows] for name in ("id", "title", "context", "question")}
         answers = {name: [row["answers"][name] for row in rows] for name in ("text", "answer_start")}
         columns[part]["answers"] = answers

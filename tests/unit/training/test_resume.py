@@ -143,7 +143,7 @@ def test_wrong_answers_of_sentence_embeddings_are_those_of_the_micro_batch():
     ],
 )
 def test_resume_command(arguments, name, expected):
-    assert resume_command("run.py", shlex.split(arguments), name) == f"python run.py {expected}"
+    assert resume_command("run_squad.py", shlex.split(arguments), name) == f"python run_squad.py {expected}"
 
 
 def test_resume_command_can_be_pasted_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

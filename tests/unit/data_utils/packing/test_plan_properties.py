@@ -10,7 +10,6 @@ import pytest
 
 from data_utils.packing import ALGORITHMS, PackingPlan, plan_packing
 from data_utils.packing.assignment import fill_packs, histogram
-from utilities.errors import UserError
 
 
 def check(plan: PackingPlan, counts: list[int], size: int, limit: int) -> None:
@@ -74,24 +73,6 @@ class TestSpecialCases:
     def test_fewer_and_more_counts_than_lengths(self, algorithm: str) -> None:
         assert plan_packing([4], 8, 2, algorithm).number_of_sequences == 4
         assert plan_packing([4, 0, 0, 0], 2, 2, algorithm).number_of_sequences == 4
-
-
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        (([1, -1], 4, 2, "spfhp"), ["counts[1]", "-1"]),
-        (([0, 0, 6], 2, 2, "spfhp"), ["6 sequences", "max_sequence_length 2", "3 or more"]),
-        (([1], 0, 2, "spfhp"), ["max_sequence_length", "0"]),
-        (([1], 4, 0, "spfhp"), ["max_sequences_per_pack", "0", "max"]),
-        (([1], 4, 2, "ffd"), ["ffd", *ALGORITHMS]),
-    ],
-)
-def test_errors_are_one_line_that_names_the_argument(arguments: tuple, parts: list[str]) -> None:
-    with pytest.raises(UserError) as caught:
-        plan_packing(*arguments)
-    text = str(caught.value)
-    assert "\n" not in text
-    assert all(part in text for part in parts)
 
 
 def test_importing_is_cheap() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_utils.records.decoding import ExampleDecoder, ExampleError
+from data_utils.records.decoding import ExampleError, decode_examples
 from data_utils.records.features import TOKENS, Feature, pretraining_features
 from data_utils.records.index import build_index
 from data_utils.records.writer import encode_examples, write_record_file
@@ -22,7 +22,7 @@ SPEC = pretraining_features(LENGTH, PREDICTIONS, VOCABULARY)
 
 def test_records_as_tensorflow_wrote_them() -> None:
     sequences = [sequence(number) for number in range(50)]
-    result = ExampleDecoder(SPEC.features).decode([example(one) for one in sequences])
+    result = decode_examples(SPEC.features, [example(one) for one in sequences])
     for feature in SPEC.features:
         assert np.array_equal(result[feature.name], np.stack([one[feature.name] for one in sequences]))
         assert result[feature.name].dtype == (np.float32 if feature.name == "masked_lm_weights" else np.int64)
@@ -41,7 +41,7 @@ def test_records_as_tensorflow_wrote_them() -> None:
 )
 def test_errors_name_the_right_message(second: bytes, reason: str, any_length: bool) -> None:
     with pytest.raises(ExampleError) as caught:
-        ExampleDecoder(PAIR).decode([example({"x": [1, 300]}), second], any_length)
+        decode_examples(PAIR, [example({"x": [1, 300]}), second], any_length)
     assert caught.value.row == 1
     assert caught.value.reason.startswith(reason)
 

@@ -20,7 +20,6 @@ from data_utils.squad.examples import (
     check_alignment,
     open_squad,
     read_squad,
-    squad_document,
 )
 from tests.support.real_data import real_data
 from tests.support.squad_files import parsed, random_document, single
@@ -176,13 +175,12 @@ def test_places_of_other_forms_and_impossible_questions() -> None:
     assert squad.impossible == 1 and squad.questions[2].answers == () and squad.questions[2].is_impossible
 
 
-@pytest.mark.parametrize("from_hub", [False, True])
-def test_rows_without_any_answers_are_questions_to_predict(from_hub: bool) -> None:
+def test_rows_without_any_answers_are_questions_to_predict() -> None:
     rows = forms()["list of rows"]
     for number, impossible in ((2, [False, False, True]), (3, [False] * 3)):
         for row in rows[:number] if number == 3 else ():
             row["answers"] = {"text": [], "answer_start": []}
-        squad = parsed(squad_document(iter(rows)) if from_hub else rows)
+        squad = parsed(rows)
         assert [question.is_impossible for question in squad.questions] == impossible
 
 
