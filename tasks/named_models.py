@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Optional
 
-from checkpoints.pretrained.naming import check_exists, chosen_folder, stated_task
+from checkpoints.folder import find_checkpoint
+from checkpoints.pretrained.naming import check_exists, stated_task
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TASKS, TOKEN_CLASSIFICATION
 from utilities.errors import UserError
 
@@ -21,9 +22,9 @@ def check_named(checkpoint: str, key: str, task: Optional[str]) -> None:
     if trained is None or trained not in TASKS or trained == task:
         return
     if task in HEADS:
-        raise UserError(other_head(str(chosen_folder(path, key)), f"of {trained}", key, task))
+        raise UserError(other_head(str(find_checkpoint(path, key).folder), f"of {trained}", key, task))
     if task == PRETRAINING:
-        origin = chosen_folder(path, key)
+        origin = find_checkpoint(path, key).folder
         raise UserError(f"{key}: {origin} has no masked-LM head (it was trained for {trained}); {MASKED_LM_FIX}")
 
 
@@ -33,7 +34,7 @@ def check_answers(checkpoint: str, key: str) -> None:
     path = Path(checkpoint)
     trained = stated_task(path)
     if trained is not None and trained in TASKS and trained not in HEADS:
-        raise UserError(without_head(str(chosen_folder(path, key)), trained, key))
+        raise UserError(without_head(str(find_checkpoint(path, key).folder), trained, key))
 
 
 def other_head(origin: str, what: str, key: str, task: str) -> str:

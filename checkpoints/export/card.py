@@ -19,11 +19,7 @@ from teacher.identity import card_rows  # room: teacher
 from utilities.metric_names import MLM_LOSS
 from utilities.run_names import RESOLVED
 
-_PATHS = (
-    ("dataset_dir", "dataset_dir"),
-    ("bert_model_name", "bert_model_name"),
-    ("pretrained_ckpt_path", "pretrained_ckpt_path"),
-)
+_PATHS = ("dataset_dir", "bert_model_name", "pretrained_ckpt_path")
 _SETTINGS: Tuple[Tuple[str, str], ...] = (
     ("glue_task", "benchmark task"),
     ("max_seq_length", "tokens per sequence"),
@@ -87,9 +83,9 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     facts = start.settings
     config = run.config if run else {}
     rows: Dict[str, Any] = {"task": _title(start) or "unknown"}
-    for key, text in _PATHS:
+    for key in _PATHS:
         if isinstance(config.get(key), str):  # without the folders of the training machine
-            rows[text] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
+            rows[key] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
     rows.update(card_rows(config))  # room: teacher
     rows["updates"] = facts.get("step")
     samples = (facts.get("data") or {}).get("samples_per_update")

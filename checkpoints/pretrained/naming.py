@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Optional
 
-from checkpoints.folder import DESCRIPTION, find_checkpoint, step_folders
+from checkpoints.folder import DESCRIPTION, step_folders
 from checkpoints.pretrained.hub_model import is_model_name
 from utilities.errors import UserError
 from utilities.files import read_json_object
@@ -41,8 +41,3 @@ def stated_task(path: Path) -> Optional[str]:
     with contextlib.suppress(UserError):  # whoever opens the checkpoint reports it
         task = None if facts is None else read_json_object(facts).get("task")
     return task if isinstance(task, str) else None
-
-
-def chosen_folder(path: Path, key: str) -> Path:
-    """Return the folder of the checkpoint that a run, whose task is stated, is opened with; one must be intact."""
-    return find_checkpoint(path, key).folder

@@ -9,7 +9,7 @@ loss scale nor corrected for their bias, as they are here.
 from __future__ import annotations
 
 import re
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -50,20 +50,13 @@ _IN_HEADS = (
 _POOLER = "bert.pooler.dense.weight"
 
 
-class PublishedCheckpoint(NamedTuple):
-    """The content of a checkpoint; ``state`` is None if it was saved without an optimizer."""
-
-    saved: NativeWeights
-    state: Optional[OptimizerState]
-
-
 def is_published(arrays: Weights) -> bool:
     """Return whether arrays by their paths in the object graph are those of the published program."""
     return any(map(_EMBEDDINGS.fullmatch, arrays))
 
 
-def published_checkpoint(arrays: Weights, integers: Weights) -> PublishedCheckpoint:
-    """Return the weights and the optimizer's state."""
+def published_checkpoint(arrays: Weights, integers: Weights) -> Tuple[NativeWeights, Optional[OptimizerState]]:
+    """Return the weights, and the optimizer's state; None if it was not saved."""
     floats = {name[: -len(VARIABLE)]: array for name, array in arrays.items() if name.endswith(VARIABLE)}
     kinds: Dict[str, Weights] = {"": {}, "m": {}, "v": {}}
     for name, array in floats.items():
@@ -80,7 +73,7 @@ def published_checkpoint(arrays: Weights, integers: Weights) -> PublishedCheckpo
     state = None
     if updates is not None and first and first.keys() == second.keys():
         state = OptimizerState(int(np.asarray(updates.read())), first, second)
-    return PublishedCheckpoint(NativeWeights(weights, unknown, task, merged), state)
+    return NativeWeights(weights, unknown, task, merged), state
 
 
 def _renamed(arrays: Weights, names: Dict[str, List[Name]]) -> Weights:

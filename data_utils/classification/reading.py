@@ -140,11 +140,6 @@ def report_copies(train: Examples, held_out: Examples) -> None:
         logger.warning("%s: %s, so that scores may be too high; leave copies out", held_out.origin, what)
 
 
-def _flags(task: BenchmarkTask) -> str:
-    """Return the beginning of the flags of the user's own files."""
-    return f"--{task.section.replace('_', '-')}"
-
-
 def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_labels: bool) -> Examples:
     """Return texts, labels and ids of all lines; log how many lines are left out, as the benchmark requires."""
     texts: List[Tuple[str, ...]] = []
@@ -172,8 +167,9 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
             broken[number] = f"{problem}{columns}"
     if broken:
         (first, reason), *others = broken.items()
-        fields = f"set {task.section} ({_flags(task)}.text, .label) to what the file has"
-        repair = f"correct it there, or {fields}" if task.benchmark == USER else REPAIR
+        flags = f"--{task.section.replace('_', '-')}.text, .label"
+        fix = f"correct it there, or set {task.section} ({flags}) to what the file has"
+        repair = fix if task.benchmark == USER else REPAIR
         more = f", and {lines_named([other for other, _ in others])} cannot be used either" if others else ""
         raise UserError(f"{origin}: line {first}: {reason}{more}; {repair}")
     for kind, numbers in left_out.items():

@@ -49,14 +49,6 @@ class DataSet:
     wrong: list[str]
     notes: list[str]
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        lengths = {
-            "max_seq_length": self.spec.shapes["input_ids"][0],
-            "predictions": self.spec.shapes["masked_lm_ids"][0],
-        }
-        return {**lengths, "sequences": self.spec.shapes["next_sentence_labels"][0]}
-
 
 def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
     """Examine a folder without reading all of its records; its own vocabulary is used if none is named."""
@@ -158,11 +150,12 @@ def compare_shares(data: DataSet, counts: Counter[str]) -> list[str]:
 
 def as_text(data: DataSet, counts: Counter[str], shares: list[str], problems: list[str], wrong: list[str]) -> str:
     """Return the diagnosis as text for a terminal."""
-    sizes, bad = data.sizes, counts["bad"]
-    what = f"packs of up to {sizes['sequences']} sequences" if data.spec.packed else "sequences"
+    names, bad = ("input_ids", "masked_lm_ids", "next_sentence_labels"), counts["bad"]
+    length, predictions, sequences = (data.spec.shapes[name][0] for name in names)
+    what = f"packs of up to {sequences} sequences" if data.spec.packed else "sequences"
     lines = [
         f"{data.folder}: {counts['records'] + bad:,} records in {len(data.files):,} files; {what},"
-        f" {sizes['max_seq_length']} tokens, {sizes['predictions']} predictions"
+        f" {length} tokens, {predictions} predictions"
         + (f", vocabulary of {data.vocab_size:,}" if data.vocab_size else ""),
         f"{counts['records']:,} good records, {bad:,} bad ones, {counts['tokens']:,} tokens",
         *shares,

@@ -50,6 +50,8 @@ class UnpackedRecords(NamedTuple):
             what = "packed already" if manifest.format == PACKS_FORMAT else f"of format {manifest.format!r}"
             raise UserError(f"{manifest.path}: the data set is {what}; name one of {SEQUENCES_FORMAT!r} records")
         (first,) = files.fetch(np.zeros(1, np.int64))
+        if isinstance(first, RecordError):
+            raise first
         try:
             length, predictions, *_ = record_sizes(first)
         except ExampleError as error:

@@ -80,20 +80,12 @@ class RecordFiles:
         """Return the position of the first record of each of the first ``files`` files that have any."""
         return np.array([start for start, count in zip(self._starts, self.counts) if count][:files], np.int64)
 
-    def fetch(self, positions: np.ndarray) -> List[bytes]:
-        """Return the payloads at these positions, in this order, after verifying them (``RecordError``).
+    def fetch(self, positions: np.ndarray) -> List[Union[bytes, RecordError]]:
+        """Return the verified payloads at these positions, in this order, with the error instead of each damaged one.
 
         Args:
             positions: int64, in [0, self.count); may repeat.
         """
-        payloads = self.fetch_each(positions)
-        for payload in payloads:
-            if isinstance(payload, RecordError):
-                raise payload
-        return payloads  # type: ignore[return-value]
-
-    def fetch_each(self, positions: np.ndarray) -> List[Union[bytes, RecordError]]:
-        """Return the payloads like :meth:`fetch`, with the error instead of each damaged record."""
         assert not positions.size or (positions.min() >= 0 and positions.max() < self.count)
         files = np.searchsorted(self._starts, positions, side="right") - 1
         records = positions - self._starts[files]

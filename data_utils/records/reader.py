@@ -136,7 +136,7 @@ class RecordReader:
         """Return the good records, and the errors of the others by index, or only some if an error ends the run."""
         errors: Dict[int, RecordError] = {}
         payloads: Dict[int, bytes] = {}
-        for row, payload in enumerate(self._files.fetch_each(positions)):
+        for row, payload in enumerate(self._files.fetch(positions)):
             if isinstance(payload, RecordError):
                 errors[row] = payload
             else:

@@ -63,12 +63,7 @@ def score(
         question: best_scores(predictions[question], gold) if question in predictions else Scores(0.0, 0.0)
         for question, gold in answers.items()
     }
-    exact_match = f1 = 0.0
-    for each in scores.values():  # one by one, as in the official script: sum() rounds differently since Python 3.12
-        exact_match += each.exact_match
-        f1 += each.f1
-    total = len(scores)
-    return {EXACT_MATCH: 100.0 * exact_match / total, F1: 100.0 * f1 / total}, scores
+    return _means(scores.values()), scores
 
 
 def score_with_no_answers(
@@ -111,7 +106,7 @@ def _scores_of_version_2(prediction: str, answers: Sequence[str]) -> Scores:
 
 def _means(scores: Iterable[Scores]) -> Dict[str, float]:
     exact_match = f1 = total = 0.0
-    for each in scores:
+    for each in scores:  # one by one, as in the official script: sum() rounds differently since Python 3.12
         exact_match, f1, total = exact_match + each.exact_match, f1 + each.f1, total + 1
     return {EXACT_MATCH: 100.0 * exact_match / total, F1: 100.0 * f1 / total}
 

@@ -35,8 +35,8 @@ from data_utils.text.first_look import look_at_beginning
 from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
 from data_utils.text.sentences import (
     SENTENCE_OPTIONS,
+    TextSettings,
     add_sentence_options,
-    text_settings_from_options,
     write_sentences,
 )
 from data_utils.text.sources import (
@@ -93,7 +93,7 @@ def _prepare(
     if isinstance(given, Corpus):
         corpus = given
     else:
-        folder, text = options.output / CORPUS_FOLDER, text_settings_from_options(options)
+        folder, text = options.output / CORPUS_FOLDER, TextSettings(options.language, options.min_characters)
         corpus = write_sentences(given, folder, text, workers, options.max_bad_articles, options.overwrite)
     pieces = vocabulary or functools.partial(_trained, options, corpus)
     write_examples(corpus, pieces, options.output, settings, workers, options.overwrite, unit_bytes, vocabulary_recipe)

@@ -212,13 +212,9 @@ def add_sentence_options(parser: argparse.ArgumentParser, sentences_too: bool = 
     parser.set_defaults(**SENTENCE_OPTIONS)
 
 
-def text_settings_from_options(options: argparse.Namespace) -> TextSettings:
-    return TextSettings(options.language, options.min_characters)
-
-
 def _run(options: argparse.Namespace) -> None:
     with_absolute_paths(options)
-    settings = text_settings_from_options(options)
+    settings = TextSettings(options.language, options.min_characters)
     with standard_input_copied(options, options.output):
         source = part_of(source_from_options(options, options.output), options.documents_share)
         with workers_from_options(options) as workers:
