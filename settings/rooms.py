@@ -12,7 +12,7 @@ from model.architecture import Architecture
 from pipeline.rules import parallel_micro_batches, pipeline_schedule, stage_devices  # room: pipeline
 from settings.problems import SettingError
 from settings.schema import TrainingConfig
-from sparsity.figures import compared_with_dense  # room: sparsity
+from sparsity.plan import compared_with_dense  # room: sparsity
 from sparsity.rules import fields_to_keep, sparse_matrices  # room: sparsity
 from teacher.rules import distillation  # room: teacher
 
