@@ -110,8 +110,8 @@ def advice(recipe: Recipe, text: TextFacts) -> List[str]:
         )
     if text.megabytes < SHORT_TEXT and recipe.start_from is None:
         lines.append(
-            f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: released weights"
-            " that are continued (--start-from FOLDER) know more of the language, if there are some."
+            f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: fine-tunings of"
+            " released weights score higher, if there are some (--start-from FOLDER continues them)."
         )
     if text.repeated > 0.1:
         lines.append(f"{text.repeated:.0%} of the documents occur more than once; without them, each pass is shorter.")
