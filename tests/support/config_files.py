@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from planning.overview import plan_lines
 from settings.loading import LoadedConfig
 from tasks.cli import main
+from tests.support.command_errors import assert_refused
 
 TINY: dict[str, Any] = {
     "dataset_dir": "data",
@@ -61,6 +65,14 @@ def never_run(loaded: object) -> int:
 
 def run_command(task: str, argv: list[str]) -> int:
     return main(task, never_run, argv)
+
+
+def assert_config_refused(
+    task: str, values: Any, words: Sequence[str], folder: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """Check that a config, or any text, gives exit status 2 and one line, which has the words that name the field and the fix."""
+    status = run_command(task, ["--config", str(write(folder, values))])
+    assert_refused(status, capsys.readouterr(), *words)
 
 
 def plan_of(loaded: LoadedConfig) -> dict[str, str]:

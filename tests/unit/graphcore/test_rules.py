@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_errors import assert_refused
-from tests.support.config_files import TINY, changed, run_command, write
+from tests.support.config_files import TINY, assert_config_refused, changed, run_command, write
 
 PROPORTIONS = "ipu_config/matmul_available_memory_proportion_per_pipeline_stage"
 SCHEDULE, SHARDING = "ipu_config/pipeline_schedule", "ipu_config/replicated_tensor_sharding"
@@ -34,9 +33,7 @@ BROKEN = [
 def test_broken_rules(
     change: dict[str, Any], words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Each gives exit status 2 and one line that names the field and the fix."""
-    status = run_command("pretraining", ["--config", str(write(tmp_path, changed(TINY, change)))])
-    assert_refused(status, capsys.readouterr(), *words)
+    assert_config_refused("pretraining", changed(TINY, change), words, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("change", [SHARDED_ON_THE_CHIP, {SCHEDULE: "interleaved"}])

@@ -15,7 +15,7 @@ import pytest
 from settings.sections import GlobalBatch
 from tests import ROOT
 from tests.support.command_errors import assert_refused
-from tests.support.config_files import FINE_TUNING, TINY, changed, run_command, write
+from tests.support.config_files import FINE_TUNING, TINY, assert_config_refused, changed, run_command, write
 
 STAGES = "ipu_config/pipeline_stages"
 DEVICES = "ipu_config/pipeline_device_mapping"
@@ -186,8 +186,7 @@ def test_broken_config(
 @pytest.mark.parametrize("broken", BROKEN_FILES, ids=lambda b: b[0][:30])
 def test_broken_file(broken: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     text, *words = broken
-    status = run_command("pretraining", ["--config", str(write(tmp_path, text))])
-    assert_refused(status, capsys.readouterr(), *words)
+    assert_config_refused("pretraining", text, words, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("broken", BROKEN_FLAGS, ids=lambda b: " ".join(b[0]))

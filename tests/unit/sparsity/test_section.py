@@ -15,8 +15,7 @@ from reports.page import write_report
 from settings.architecture import known_architecture
 from settings.loading import LoadedConfig, load_config
 from sparsity.figures import sparse_weights
-from tests.support.command_errors import assert_refused
-from tests.support.config_files import TINY, changed, run_command, write
+from tests.support.config_files import TINY, assert_config_refused, changed, write
 from tests.support.published_configs import SIZES
 from tests.support.published_configs import load as load_recipe
 
@@ -44,9 +43,7 @@ BROKEN = [
 def test_broken_rules(
     change: dict[str, Any], words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Each gives exit status 2 and one line that names the field and the fix."""
-    status = run_command("pretraining", ["--config", str(write(tmp_path, changed(TINY, change)))])
-    assert_refused(status, capsys.readouterr(), *words)
+    assert_config_refused("pretraining", changed(TINY, change), words, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("model", list(SIZES))

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.command_errors import assert_refused
-from tests.support.config_files import FINE_TUNING, changed, run_command, write
+from tests.support.config_files import FINE_TUNING, assert_config_refused, changed
 
 TEACHER, TEMPERATURE = "distillation/teacher", "distillation/temperature"
 SST2 = {"glue_task": "sst2"}
@@ -32,6 +31,4 @@ BROKEN = [
 def test_broken_rules(
     task: str, change: dict[str, Any], words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Each gives exit status 2 and one line that names the field and the fix."""
-    status = run_command(task, ["--config", str(write(tmp_path, changed(FINE_TUNING, change)))])
-    assert_refused(status, capsys.readouterr(), *words)
+    assert_config_refused(task, changed(FINE_TUNING, change), words, tmp_path, capsys)
