@@ -70,7 +70,7 @@ def run_command(task: str, argv: list[str]) -> int:
 def assert_config_refused(
     task: str, values: Any, words: Sequence[str], folder: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    """Check that a config, or any text, gives exit status 2 and one line, which has the words that name the field and the fix."""
+    """Check that a config, or any text, gives exit status 2 and one line that has the words."""
     status = run_command(task, ["--config", str(write(folder, values))])
     assert_refused(status, capsys.readouterr(), *words)
 
