@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from data_utils.command_line import positive
 from utilities.commands import make_parser, run_main
-from utilities.environment import environment_facts
+from utilities.environment import describe_environment
 from utilities.errors import UserError
 from utilities.files import PROJECT
 
@@ -306,13 +306,17 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 def machine() -> str:
     """Return the machine and the software in one line."""
-    facts = environment_facts()
-    versions = [f"{name} {version}" for name, version in facts["packages"].items()]
+    description = describe_environment()
+    versions = [f"{name} {version}" for name, version in description["packages"].items()]
     if importlib.util.find_spec("torch") is not None:
         versions.append(f"torch {importlib.metadata.version('torch')}")
-    sets = ", ".join(facts["cpu_instruction_sets"])
-    parts = [f"{facts['cpu']}, {facts['cpu_cores_usable']} cores ({sets})", f"{facts['memory_gib']} GiB", facts["os"]]
-    return ", ".join([*facts["gpus"], *parts, f"Python {facts['python']}", *versions])
+    sets = ", ".join(description["cpu_instruction_sets"])
+    parts = [
+        f"{description['cpu']}, {description['cpu_cores_usable']} cores ({sets})",
+        f"{description['memory_gib']} GiB",
+        description["os"],
+    ]
+    return ", ".join([*description["gpus"], *parts, f"Python {description['python']}", *versions])
 
 
 if __name__ == "__main__":

@@ -244,9 +244,9 @@ def summary(curves: dict[Run, Curve], data: Path) -> list[str]:
     best = select_best(curves)
     for run, curve in best.items():
         losses = [f"{loss:.3f}" for loss in losses_at(curve)]
-        facts = [f"{run.per_sequence / 1e9:.3f}", f"{run.learning_rate:g}", f"{curve.sequences:,}"]
+        figures = [f"{run.per_sequence / 1e9:.3f}", f"{run.learning_rate:g}", f"{curve.sequences:,}"]
         ever = f"{curve.explored:.0%}" if run.method != DENSE else measuring.NOTHING
-        rows.append([f"{run.width} {run.method}", *facts, *losses, ever, f"{curve.seconds / 60:.1f}"])
+        rows.append([f"{run.width} {run.method}", *figures, *losses, ever, f"{curve.seconds / 60:.1f}"])
     manifest = json.loads((data / "manifest.json").read_text(encoding="utf-8"))
     about = (
         f"Masked-LM loss in nats at shares of {FLOPS:.3g} model FLOPs; {RATIO:.0%} of the encoder's"

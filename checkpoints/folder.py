@@ -4,8 +4,8 @@
         weights.index, weights.data-…       TensorFlow's format, one object per block
         optimizer.index, optimizer.data-…
         vocab.txt                           vocabulary of the data set, if it names one
-        checkpoint.json                     the facts: step, task, architecture, position in the data, seed, config,
-                                            provenance, SHA-256 of every other file and of the facts themselves
+        checkpoint.json                     the description: step, task, architecture, position in the data, seed,
+                                            config, provenance, SHA-256 of every other file and of itself
 
 A folder named ``step-…`` is always complete, because ``checkpoints.writer`` renames it last. This module does not
 import TensorFlow.
@@ -33,7 +33,9 @@ BEST = "best.json"  # in the folder of all checkpoints: the step of the best one
 WEIGHTS = "weights"
 OPTIMIZER = "optimizer"
 VOCABULARY = "vocab.txt"
-USUAL_LENGTH = "usual_length"  # a fact: tokens of a text to predict, if they are not the run's max_seq_length
+USUAL_LENGTH = (
+    "usual_length"  # in the description: tokens of a text to predict, if they are not the run's max_seq_length
+)
 FORMAT = "bert-checkpoint"
 VERSION = 2
 
@@ -55,11 +57,11 @@ class Checkpoint:
 
     Attributes:
         weights: prefix of the TensorFlow checkpoint that contains the weights.
-        facts: content of checkpoint.json; None for a plain TensorFlow checkpoint.
+        description: content of checkpoint.json; None for a plain TensorFlow checkpoint.
     """
 
     weights: Path
-    facts: Optional[Dict[str, Any]]
+    description: Optional[Dict[str, Any]]
 
     @property
     def folder(self) -> Path:
@@ -69,7 +71,7 @@ class Checkpoint:
     def vocabulary(self) -> Optional[Path]:
         """Path of the vocabulary that the weights were trained with; None if the checkpoint has none."""
         path = self.folder / VOCABULARY
-        return path if self.facts is not None and VOCABULARY in self.facts["files"] else None
+        return path if self.description is not None and VOCABULARY in self.description["files"] else None
 
 
 def folder_name(step: int) -> str:
@@ -97,9 +99,9 @@ def best_step(folder: Path) -> Optional[int]:
     return step if isinstance(step, int) else None
 
 
-def facts_as_json(facts: Dict[str, Any]) -> str:
+def description_as_json(description: Dict[str, Any]) -> str:
     """Return the text of checkpoint.json, including a checksum of its content."""
-    content = {"format": FORMAT, "version": VERSION, **facts}
+    content = {"format": FORMAT, "version": VERSION, **description}
     return json.dumps({**content, "sha256": json_digest(content)}, indent=2) + "\n"
 
 
@@ -115,7 +117,7 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
             problem = damage(path)
             if problem:
                 raise UserError(f"{key}: {path} is damaged ({problem}); name another checkpoint")
-            return Checkpoint(path / WEIGHTS, read_facts(path))
+            return Checkpoint(path / WEIGHTS, read_description(path))
         return newest(path, key)
     prefix = path.with_suffix("") if path.suffix == ".index" else path
     if Path(f"{prefix}.index").is_file():
@@ -138,7 +140,7 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
     ):
         problem = damage(candidate)
         if problem is None:
-            return Checkpoint(candidate / WEIGHTS, read_facts(candidate))
+            return Checkpoint(candidate / WEIGHTS, read_description(candidate))
         problems.append(f"{candidate.name}: {problem}")
         logger.warning("checkpoint %s is damaged (%s); trying the one before it", candidate, problem)
     plain = newest_tensorflow(folder, key)
@@ -180,14 +182,14 @@ def damage(checkpoint: Path) -> Optional[str]:
         NewerVersionError: a newer version of this program wrote it, so it may be intact.
     """
     try:
-        facts = read_facts(checkpoint)
+        description = read_description(checkpoint)
     except NewerVersionError:
         raise
     except UserError as error:
         return str(error)
-    if _NAME.fullmatch(checkpoint.name) and parse_step(checkpoint) != facts["step"]:
-        return f"{DESCRIPTION} is that of step {facts['step']}"
-    for name, checksum in facts["files"].items():
+    if _NAME.fullmatch(checkpoint.name) and parse_step(checkpoint) != description["step"]:
+        return f"{DESCRIPTION} is that of step {description['step']}"
+    for name, checksum in description["files"].items():
         try:
             if sha256(checkpoint / name) != checksum:
                 return f"{name} does not have the SHA-256 in {DESCRIPTION}"
@@ -196,7 +198,7 @@ def damage(checkpoint: Path) -> Optional[str]:
     return None
 
 
-def read_facts(checkpoint: Path) -> Dict[str, Any]:
+def read_description(checkpoint: Path) -> Dict[str, Any]:
     """Return the content of checkpoint.json.
 
     Raises:
@@ -205,8 +207,8 @@ def read_facts(checkpoint: Path) -> Dict[str, Any]:
     """
     path = checkpoint / DESCRIPTION
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        problem = _format_problem(facts)
+        description = json.loads(path.read_text(encoding="utf-8"))
+        problem = _format_problem(description)
     except (OSError, ValueError, RecursionError) as error:
         problem = getattr(error, "strerror", None) or type(error).__name__
     else:
@@ -214,24 +216,24 @@ def read_facts(checkpoint: Path) -> Dict[str, Any]:
             raise NewerVersionError(f"{path} was written by a newer version of this program; update the program")
     if problem:
         raise UserError(f"{path} cannot be read ({problem}); name another checkpoint")
-    return facts
+    return description
 
 
-def _format_problem(facts: Any) -> Optional[str]:
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+def _format_problem(description: Any) -> Optional[str]:
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
         return f"format is not {FORMAT}"
-    version = facts.get("version")
+    version = description.get("version")
     if version != VERSION:
         return _NEWER if isinstance(version, int) and version > VERSION else "its version"
-    if facts.get("sha256") != json_digest({key: value for key, value in facts.items() if key != "sha256"}):
+    if description.get("sha256") != json_digest({key: value for key, value in description.items() if key != "sha256"}):
         return "it does not have its own recorded SHA-256"
-    files = facts.get("files")
+    files = description.get("files")
     if not isinstance(files, dict) or any(Path(name).name != name for name in files):
         return "its list of files"
-    if not isinstance(facts.get("step"), int):
+    if not isinstance(description.get("step"), int):
         return "its step"
     for name, kind in (("architecture", dict), ("config", dict), ("labels", list)):
-        if not isinstance(facts.get(name, kind()), kind):
+        if not isinstance(description.get(name, kind()), kind):
             return f"its {name}"
     return None if f"{WEIGHTS}.index" in files else "it lists no weights"
 

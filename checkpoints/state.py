@@ -20,7 +20,7 @@ from optimization.sharding import pieces
 from utilities.errors import UserError
 from utilities.files import disk_error
 
-ORDER = "optimizer_order"  # key in the facts: names of the weights in the order of the optimizer's moments
+ORDER = "optimizer_order"  # key in the description: names of the weights in the order of the optimizer's moments
 BROADCAST_BYTES = 1 << 26  # bytes that the chief broadcasts at a time
 
 
@@ -108,7 +108,7 @@ class TrainingState:
         return HostCopy(self._optimizer, blank).read_values(lambda reader: _read(reader, checkpoint, prefix))
 
     def _check_order(self, checkpoint: Checkpoint) -> None:
-        saved = (checkpoint.facts or {}).get(ORDER, self._order)
+        saved = (checkpoint.description or {}).get(ORDER, self._order)
         if saved != self._order:
             first = next(pair for pair in zip_longest(saved, self._order) if pair[0] != pair[1])
             raise UserError(
@@ -118,11 +118,11 @@ class TrainingState:
 
 
 class StateCopy(NamedTuple):
-    """A copy of the state in host memory that any thread can write; ``facts`` are added to checkpoint.json."""
+    """A copy of the state in host memory that any thread can write; ``description`` is added to checkpoint.json."""
 
     weights: HostCopy
     optimizer: HostCopy
-    facts: Dict[str, Any]
+    description: Dict[str, Any]
 
     def write_files(self, folder: Path) -> None:
         """Write the TensorFlow checkpoints of weights and optimizer."""

@@ -16,10 +16,10 @@ from checkpoints.folder import (
     DESCRIPTION,
     REPLACED,
     UNFINISHED,
-    facts_as_json,
+    description_as_json,
     flush_to_disk,
     folder_name,
-    read_facts,
+    read_description,
     step_folders,
 )
 from checkpoints.state import StateCopy, TrainingState
@@ -32,7 +32,11 @@ NICENESS = 10
 
 
 def write_checkpoint(
-    copy: StateCopy, folder: Path, step: int, facts: Dict[str, Any], vocabulary: Optional[Mapping[str, bytes]] = None
+    copy: StateCopy,
+    folder: Path,
+    step: int,
+    description: Dict[str, Any],
+    vocabulary: Optional[Mapping[str, bytes]] = None,
 ) -> Path:
     """Write a checkpoint and return its folder.
 
@@ -49,8 +53,8 @@ def write_checkpoint(
         for name, content in (vocabulary or {}).items():
             (temporary / name).write_bytes(content)
         files = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-        description = {"step": step, **facts, **copy.facts, "files": files}
-        (temporary / DESCRIPTION).write_text(facts_as_json(description), encoding="utf-8")
+        description = {"step": step, **description, **copy.description, "files": files}
+        (temporary / DESCRIPTION).write_text(description_as_json(description), encoding="utf-8")
         for path in [*temporary.iterdir(), temporary]:
             flush_to_disk(path)
         replaced = folder / f"{REPLACED}{final.name}"
@@ -66,11 +70,13 @@ def write_checkpoint(
     return final
 
 
-def rewrite_facts(checkpoint: Path, changes: Dict[str, Any]) -> None:
-    """Change facts of an existing checkpoint; checkpoint.json is replaced atomically."""
-    facts = {key: value for key, value in read_facts(checkpoint).items() if key not in ("format", "version", "sha256")}
+def rewrite_description(checkpoint: Path, changes: Dict[str, Any]) -> None:
+    """Change the description of an existing checkpoint; checkpoint.json is replaced atomically."""
+    description = {
+        key: value for key, value in read_description(checkpoint).items() if key not in ("format", "version", "sha256")
+    }
     try:
-        write_atomically(checkpoint / DESCRIPTION, facts_as_json({**facts, **changes}))
+        write_atomically(checkpoint / DESCRIPTION, description_as_json({**description, **changes}))
         flush_to_disk(checkpoint)
     except OSError as error:
         raise UserError(f"{checkpoint}: cannot be changed ({error.strerror}); free space there") from error
@@ -106,9 +112,9 @@ def rotate(folder: Path, run: str, rotation: Rotation, best: Optional[int] = Non
     own = {}
     for path in step_folders(folder):
         with contextlib.suppress(UserError):  # damaged checkpoints are not removed
-            facts = read_facts(path)
-            if facts.get("run") == run:
-                own[facts["step"]] = path
+            description = read_description(path)
+            if description.get("run") == run:
+                own[description["step"]] = path
     for step in steps_to_remove(sorted(own), rotation):
         if step != best:
             _remove(own[step])
@@ -133,7 +139,7 @@ class CheckpointWriter:
     raised by the next call of any method.
 
     Args:
-        facts: function that returns the facts for checkpoint.json, given the number of updates done.
+        description: function that returns the description for checkpoint.json, given the number of updates done.
         rotation: which checkpoints to keep.
         vocabulary: the files of the vocabulary to store with the weights, by name; those may be in a checkpoint that
             goes.
@@ -149,7 +155,7 @@ class CheckpointWriter:
         self,
         folder: Path,
         state: TrainingState,
-        facts: Callable[[int], Dict[str, Any]],
+        description: Callable[[int], Dict[str, Any]],
         run: str,
         rotation: Rotation,
         vocabulary: Optional[Mapping[str, bytes]] = None,
@@ -157,7 +163,7 @@ class CheckpointWriter:
     ) -> None:
         self.folder = folder
         self._state = state
-        self._facts = facts
+        self._description = description
         self._run = run
         self._vocabulary = vocabulary
         self._rotation = rotation
@@ -168,7 +174,7 @@ class CheckpointWriter:
     def save(self, step: int) -> None:
         """Copy the present state, after ``step`` updates, and write it in the background."""
         self.wait()
-        self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._all_facts(step)))
+        self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._whole_description(step)))
 
     def save_now(self, step: int) -> None:
         """Write the present state before this method returns.
@@ -179,7 +185,7 @@ class CheckpointWriter:
         """
         self.wait()
         with ThreadPoolExecutor(max_workers=1) as thread:
-            written = thread.submit(self._write, self._state.copy(), step, self._all_facts(step))
+            written = thread.submit(self._write, self._state.copy(), step, self._whole_description(step))
         self._on_written(written.result())
 
     def check(self) -> None:
@@ -196,11 +202,11 @@ class CheckpointWriter:
         """Wait, and end the thread. Errors are dropped; call ``wait`` first to have them raised."""
         self._thread.shutdown(wait=True)
 
-    def _all_facts(self, step: int) -> Dict[str, Any]:
-        return {**self._facts(step), "run": self._run}
+    def _whole_description(self, step: int) -> Dict[str, Any]:
+        return {**self._description(step), "run": self._run}
 
-    def _write(self, copy: StateCopy, step: int, facts: Dict[str, Any]) -> Path:
-        path = write_checkpoint(copy, self.folder, step, facts, self._vocabulary)
+    def _write(self, copy: StateCopy, step: int, description: Dict[str, Any]) -> Path:
+        path = write_checkpoint(copy, self.folder, step, description, self._vocabulary)
         rotate(self.folder, self._run, self._rotation, self.best)
         return path
 

@@ -98,7 +98,7 @@ def _no_cluster(address: str, reason: str, error: Exception) -> UserError:
 def _check_cluster(client: Any, address: str, folder: Path) -> None:
     """Check at once, rather than fail after hours, that all workers have this code and see the output folder."""
     with tempfile.NamedTemporaryFile(prefix=".seen-", dir=folder) as marker:
-        answers = client.run(_worker_facts, marker.name, on_error="return")
+        answers = client.run(_worker_answer, marker.name, on_error="return")
     for worker, answer in answers.items():
         name = f"--scheduler {address}: worker {worker}"
         if isinstance(answer, Exception):
@@ -111,7 +111,7 @@ def _check_cluster(client: Any, address: str, folder: Path) -> None:
             raise UserError(f"{name} does not see {folder}; every machine must reach it under the same path")
 
 
-def _worker_facts(marker: str) -> Tuple[str, bool]:
+def _worker_answer(marker: str) -> Tuple[str, bool]:
     return _code_fingerprint(), os.path.exists(marker)
 
 

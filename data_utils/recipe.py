@@ -88,7 +88,7 @@ def prepare_folder(
 
 
 def clear_work(folder: Path) -> None:
-    """Delete the facts and intermediate files of a folder that is complete or will be made again."""
+    """Delete the results and intermediate files of a folder that is complete or will be made again."""
     shutil.rmtree(folder / WORK_FOLDER, ignore_errors=True)
     for unfinished in folder.glob(TEMPORARY_FILES):  # left by a killed run
         unfinished.unlink(missing_ok=True)

@@ -1,8 +1,9 @@
 """Makes the shards of a data set, which several workers share.
 
-A shard is the unit of work and of resume. A function makes its files from its content and returns facts about them; the
-facts are written last, into the working folder. A shard is done if its facts are there, and its files with the sizes
-that the facts say. A killed command, run again, makes the other shards. The number of workers never changes the bytes.
+A shard is the unit of work and of resume. A function makes its files from its content and returns a result; the
+result is written last, into the working folder. A shard is done if its result is there, and its files with the sizes
+that stand beside it. A killed command, run again, makes the other shards. The number of workers never changes the
+bytes.
 """
 
 from __future__ import annotations
@@ -37,30 +38,30 @@ class Shard(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step of a preparation, which writes its files into a folder, with the facts about its shards. Picklable."""
+    """A step of a preparation, which writes its files into a folder, with the results of its shards. Picklable."""
 
     folder: Path
     name: str
 
-    def finish(self, number: int, names: Sequence[str], facts: Dict[str, Any]) -> Dict[str, Any]:
-        """Write the facts about a shard whose files, named relative to the folder, are written; return the facts."""
+    def finish(self, number: int, names: Sequence[str], result: Dict[str, Any]) -> Dict[str, Any]:
+        """Write the result of a shard whose files, named relative to the folder, are written; return it."""
         try:
             sizes = {name: (self.folder / name).stat().st_size for name in names}
             self._path(number).parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"sizes": sizes, "facts": facts}, ensure_ascii=False)
+            text = json.dumps({"sizes": sizes, "result": result}, ensure_ascii=False)
             write_atomically(self._path(number), text)
         except FileNotFoundError as error:
             raise UserError(
                 f"{self.folder}: another command works in this folder; let it end, then run this one again"
             ) from error
-        return json.loads(text)["facts"]
+        return json.loads(text)["result"]
 
     def done(self, number: int) -> Optional[Dict[str, Any]]:
-        """Return the facts about a shard that an earlier run has made; None for one that must be made."""
+        """Return the result of a shard that an earlier run has made; None for one that must be made."""
         try:
             known = json.loads(self._path(number).read_text(encoding="utf-8"))
             if all((self.folder / name).stat().st_size == size for name, size in known["sizes"].items()):
-                return known["facts"]
+                return known["result"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         return None
@@ -70,7 +71,7 @@ class Step(NamedTuple):
 
 
 # Makes the files of a shard, each under a temporary name that is changed when it is complete. Returns their names,
-# relative to the step's folder, and facts that JSON can express.
+# relative to the step's folder, and a result that JSON can express.
 MakeShard = Callable[[Shard], Tuple[List[str], Dict[str, Any]]]
 
 
@@ -97,7 +98,7 @@ ALONE = Workers(ThisProcess())
 def run_shards(
     workers: Workers, step: Step, make: MakeShard, shards: Iterable[Shard], progress: tqdm
 ) -> Iterator[Tuple[int, Dict[str, Any]]]:
-    """Make all shards that are not done yet; yield the number and the facts of each one, in any order.
+    """Make all shards that are not done yet; yield the number and the result of each one, in any order.
 
     Only a few shards for each worker are taken at a time, to keep a long input out of memory.
 
@@ -111,11 +112,11 @@ def run_shards(
         with _lost_workers():
             while True:
                 for shard in waiting:
-                    facts = step.done(shard.number)
-                    if facts is not None:
+                    result = step.done(shard.number)
+                    if result is not None:
                         progress.initial += shard.size  # which the rate ignores
                         progress.update(shard.size)
-                        yield shard.number, facts
+                        yield shard.number, result
                         continue
                     running[workers.executor.submit(_make, step, make, shard)] = shard._replace(content=None)
                     if len(running) >= SHARDS_PER_WORKER * workers.at_once or workers.at_once == 1:
@@ -123,9 +124,9 @@ def run_shards(
                 if not running:
                     return
                 for future in _completed(running, workers):
-                    shard, facts = running.pop(future), future.result()
+                    shard, result = running.pop(future), future.result()
                     progress.update(shard.size)
-                    yield shard.number, facts
+                    yield shard.number, result
     finally:
         for future in running:
             future.cancel()
@@ -143,8 +144,8 @@ def _completed(running: Iterable[Future[Any]], workers: Workers) -> Iterable[Fut
 
 
 def _make(step: Step, make: MakeShard, shard: Shard) -> Dict[str, Any]:
-    names, facts = make(shard)
-    return step.finish(shard.number, names, facts)
+    names, result = make(shard)
+    return step.finish(shard.number, names, result)
 
 
 @contextlib.contextmanager

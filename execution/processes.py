@@ -33,11 +33,11 @@ class Processes:
 
     Attributes:
         run_name: name under which the run can be resumed, for messages; None while unknown.
-        facts: what all processes must share, by name; set it before :meth:`join`, which may check it.
+        settings: what all processes must share, by name; set it before :meth:`join`, which may check it.
     """
 
     run_name: Optional[str] = None
-    facts: Mapping[str, Any] = MappingProxyType({})
+    settings: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, count: int = 1, index: int = 0, collectives: Any = None) -> None:
         self.count = count

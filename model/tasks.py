@@ -24,8 +24,8 @@ SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_la
 
 
 @dataclass(frozen=True)
-class TaskFacts:
-    """The facts about a task that configs, plans, checkpoints and exports need before its model is built.
+class TaskEntry:
+    """What configs, plans, checkpoints and exports need to know of a task before its model is built.
 
     Attributes:
         program: script that runs the task.
@@ -53,8 +53,8 @@ class TaskFacts:
 
 
 # The registry of tasks; ``tasks.task_class`` finds the class of each in ``tasks/<name>.py``.
-TASKS: Dict[str, TaskFacts] = {
-    PRETRAINING: TaskFacts(
+TASKS: Dict[str, TaskEntry] = {
+    PRETRAINING: TaskEntry(
         program="run_pretraining.py",
         description="Pre-train BERT with masked language modelling and next-sentence prediction.",
         title=f"{MASKED_WORDS_TITLE} and next-sentence prediction",
@@ -62,7 +62,7 @@ TASKS: Dict[str, TaskFacts] = {
         pipeline="fill-mask",
         head_layouts=((ENC_OUT, POOL, HEADS),),
     ),
-    SQUAD: TaskFacts(
+    SQUAD: TaskEntry(
         program="run_squad.py",
         description="Fine-tune and evaluate BERT on SQuAD.",
         title="question answering",
@@ -70,7 +70,7 @@ TASKS: Dict[str, TaskFacts] = {
         pipeline="question-answering",
         head_layouts=((QA_HEAD,), (ENC_OUT, POOL, QA_HEAD), (POOL, QA_HEAD)),
     ),
-    CLASSIFICATION: TaskFacts(
+    CLASSIFICATION: TaskEntry(
         program="run_seq_classification.py",
         description="Fine-tune and evaluate BERT on your own texts, or on tasks of GLUE and CLUE.",
         title="sequence classification",
@@ -79,7 +79,7 @@ TASKS: Dict[str, TaskFacts] = {
         head_layouts=((POOL, GLUE_HEAD), (ENC_OUT, POOL, GLUE_HEAD)),
         has_test_set=True,
     ),
-    TOKEN_CLASSIFICATION: TaskFacts(
+    TOKEN_CLASSIFICATION: TaskEntry(
         program="run_token_classification.py",
         description="Fine-tune and evaluate BERT on named entities, in CoNLL's or CLUENER's files.",
         title="token classification",
@@ -88,7 +88,7 @@ TASKS: Dict[str, TaskFacts] = {
         head_layouts=((TOKEN_HEAD,),),
         has_test_set=True,
     ),
-    SENTENCE_EMBEDDING: TaskFacts(
+    SENTENCE_EMBEDDING: TaskEntry(
         program="run_sentence_embedding.py",
         description="Fine-tune and evaluate BERT on your own pairs of texts, to embed sentences.",
         title="sentence embedding",
@@ -100,7 +100,7 @@ TASKS: Dict[str, TaskFacts] = {
 
 # The task of each of Hugging Face's classes; a plain encoder is of sentence embeddings.
 TASK_OF_CLASS: Dict[str, str] = {
-    **{facts.hugging_face: name for name, facts in TASKS.items()},
+    **{entry.hugging_face: name for name, entry in TASKS.items()},
     MASKED_LM: PRETRAINING,
 }
 

@@ -62,16 +62,16 @@ class Answered(NamedTuple):
             return UNMARKED
         return RIGHT if self.exact_match else PARTLY if self.f1 else WRONG
 
-    def facts(self) -> str:
+    def remarks(self) -> str:
         """Return verdict, confidence and expected answers as text."""
-        facts = [f"{self.confidence:.0%} confidence"]
+        remarks = [f"{self.confidence:.0%} confidence"]
         if self.verdict != UNMARKED:
-            facts = [f"{VERDICTS[self.verdict]}, F1 {self.f1:.2f}", *facts]
+            remarks = [f"{VERDICTS[self.verdict]}, F1 {self.f1:.2f}", *remarks]
             if self.verdict != RIGHT:
-                facts.append(f"expected: {' | '.join(dict.fromkeys(self.expected)) or 'no answer'}")
+                remarks.append(f"expected: {' | '.join(dict.fromkeys(self.expected)) or 'no answer'}")
             if self.answer[0] == self.answer[1]:
-                facts.append("answered: no answer")
-        return "; ".join(facts)
+                remarks.append("answered: no answer")
+        return "; ".join(remarks)
 
     def excerpt(self) -> List[Part]:
         """Return the context around the answer and the expected answer, both marked, with the rest elided."""

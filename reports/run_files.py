@@ -35,7 +35,7 @@ class RunData:
             metrics.jsonl. If a resumed run repeated steps, the later ones are kept.
         evaluations: evaluations while training, each with ``step`` and ``evaluation``, the scores by name.
         config, origins, derived: the parts of resolved_config.json; config and origins by dotted key.
-        environment: facts of the machine, by dotted key.
+        environment: description of the machine, by dotted key.
         baseline: what predictions without reading the texts score, for some or none of these names.
         mistakes: errors of the evaluation, see ``tasks.mistakes.Mistakes``.
         start: how the run was last started: ``command``, ``folder`` and ``variables`` of the environment.
@@ -104,20 +104,20 @@ class RunData:
 
     def unigram_entropy(self) -> Optional[float]:
         """Return the entropy of the corpus' word pieces in nats, if the data set has it."""
-        return self._fact("unigram_entropy_nats")
+        return self._of_data("unigram_entropy_nats")
 
     def context_free(self, held_out: bool) -> Optional[float]:
         """Return the masked-LM loss in nats that the frequencies of the pieces alone reach, if the data set has it."""
-        return self._fact("held_out_context_free.loss_nats" if held_out else "context_free.loss_nats")
+        return self._of_data("held_out_context_free.loss_nats" if held_out else "context_free.loss_nats")
 
     def next_sentence_entropy(self) -> float:
         """Return the next-sentence loss in nats of a constant prediction: ln 2, or less with unequal labels."""
-        share = self._fact("random_next_share")
+        share = self._of_data("random_next_share")
         if share is None or not 0 < share < 1:
             return math.log(2) if share is None else 0.0
         return -share * math.log(share) - (1 - share) * math.log(1 - share)
 
-    def _fact(self, name: str) -> Optional[float]:
+    def _of_data(self, name: str) -> Optional[float]:
         value = self.dataset.get(name)
         return float(value) if is_number(value) else None
 

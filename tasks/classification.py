@@ -40,7 +40,7 @@ from settings.data_sections import USUAL_SEPARATOR, ClassificationData
 from settings.schema import TrainingConfig
 from tasks import write_baseline
 from tasks.answers import Answer
-from tasks.fine_tuning import FineTuning, held_out_facts
+from tasks.fine_tuning import FineTuning, held_out_count
 from tasks.mistakes import Mistakes, class_mistakes, label_mistakes, number_mistakes, write_mistakes
 from tasks.saved_classifier import CLASSIFIER, SIGMOID, class_rows, output_names
 from teacher.lesson import teacher_lesson  # room: teacher
@@ -68,7 +68,7 @@ class Lesson(Protocol):
         """Return the further features of a sample."""
 
     def samples(self, examples: Examples) -> Tuple[List[Tuple[str, ...]], Dict[str, np.ndarray], Dict[str, Any]]:
-        """Return all texts to train on, their targets, and facts for the report."""
+        """Return all texts to train on, their targets, and what the report says of them."""
 
     def objective(self, labels: LabelObjective) -> Objective:
         """Return the losses, given those of the labels."""
@@ -135,12 +135,12 @@ class Classification(FineTuning):
         self.objective = self._objective(examples.labels)
         self._report_copies(examples)
         texts, targets = examples.texts, {"labels": examples.labels}
-        facts: Dict[str, Any] = {}
+        description: Dict[str, Any] = {}
         if self._lesson is not None:
-            texts, targets, facts = self._lesson.samples(examples)
+            texts, targets, description = self._lesson.samples(examples)
         features = self.encoded(texts)
         report_truncation(examples.origin, len(texts), features, config.max_seq_length)
-        self._facts = {**self._describe(examples, features), **facts}
+        self._description = {**self._describe(examples, features), **description}
         samples = {**features.arrays, **targets}
         return self.rows(ArrayReader(self.features(config.max_seq_length), samples), features.lengths)
 
@@ -296,17 +296,17 @@ class Classification(FineTuning):
             report_copies(examples, held_out)
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
-        """Return the facts about the training data for the report."""
+        """Describe the training data for the report."""
         assert examples.labels is not None
         return {
             "records": len(examples.texts),
-            **held_out_facts([len(held_out.examples.texts) for held_out in self._validation]),
+            **held_out_count([len(held_out.examples.texts) for held_out in self._validation]),
             "source": examples.origin,
             "benchmark": f"{self.benchmark.benchmark.upper()} {self.benchmark.name}",
-            **label_facts(self.benchmark, examples.labels),
+            **label_description(self.benchmark, examples.labels),
             "samples_cut": features.truncated,
             "unknown_pieces_share": features.unknown,
-            **self.vocabulary_facts(),
+            **self.vocabulary_description(),
         }
 
 
@@ -324,8 +324,12 @@ def select_benchmark(
             are_labels = len(classes) > 1 and output_activation(start) == SIGMOID
             if start.settings.get("problem_type") == MULTI_LABEL or are_labels:
                 separator = separator or USUAL_SEPARATOR
-        facts = {"classes": classes, "regression": len(classes) == 1 and not separator, "label_separator": separator}
-        data = data.model_copy(update=facts)
+        description = {
+            "classes": classes,
+            "regression": len(classes) == 1 and not separator,
+            "label_separator": separator,
+        }
+        data = data.model_copy(update=description)
     return user_task(**data.without_loss())
 
 
@@ -339,7 +343,7 @@ def compute_scores(benchmark: BenchmarkTask, predictions: np.ndarray, labels: np
     return {metric: METRICS[metric](predictions, labels) for metric in benchmark.metrics}
 
 
-def label_facts(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
+def label_description(benchmark: BenchmarkTask, labels: np.ndarray) -> Dict[str, Any]:
     """Return the frequencies of the classes and their entropy (the mean of labels'), or mean and variance of scores."""
     if benchmark.is_regression:
         return {"label_mean": float(np.mean(labels)), "label_variance": float(np.var(labels))}

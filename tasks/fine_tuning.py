@@ -57,7 +57,7 @@ class FineTuning:
     def __init__(self, config: TrainingConfig, architecture: Architecture, start: Optional[InitialWeights]):
         self._config = config
         self._architecture = architecture
-        self._facts: Dict[str, Any] = {}
+        self._description: Dict[str, Any] = {}
         self.tokenizer_settings: Optional[TokenizerSettings] = None
         if not config.generated_dataset:
             self.tokenizer_settings = tokenizer_settings(config.vocab_file, config.lower_case, architecture, start)
@@ -87,15 +87,15 @@ class FineTuning:
             self.labels,
         )
 
-    def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
-        """Return the facts about the training data for the report."""
-        return self._facts
+    def dataset_description(self, reader: SampleReader) -> Dict[str, Any]:
+        """Describe the training data for the report."""
+        return self._description
 
     def generated(self) -> SampleReader:
         """Return random samples as rows of the batch."""
         config, count = self._config, self.sequences_per_row
         reader = generated_rows(self.features, config.max_seq_length, count, config.seed, self.reads_cls, self.texts)
-        self._facts = {"records": reader.count}
+        self._description = {"records": reader.count}
         return reader
 
     @property
@@ -156,8 +156,8 @@ class FineTuning:
         """The tokenizer of data that is not generated."""
         return make_tokenizer(*self.required_tokenizer_settings, special_tokens=True)
 
-    def vocabulary_facts(self) -> Dict[str, Any]:
-        """Return the facts about the vocabulary for the report."""
+    def vocabulary_description(self) -> Dict[str, Any]:
+        """Describe the vocabulary for the report."""
         vocabulary, lower_case = self.required_tokenizer_settings
         return {
             "vocabulary": {"file": str(vocabulary.path), "size": len(vocabulary.pieces), "sha256": vocabulary.sha256},
@@ -165,6 +165,6 @@ class FineTuning:
         }
 
 
-def held_out_facts(counts: Sequence[int]) -> Dict[str, int]:
-    """Return the fact of how many samples are held out in all validation sets; empty without one."""
+def held_out_count(counts: Sequence[int]) -> Dict[str, int]:
+    """Return how many samples are held out in all validation sets, by its name in the report; empty without one."""
     return {"records_held_out": sum(counts)} if counts else {}

@@ -224,9 +224,9 @@ def _tokenizer(vocab_file: Optional[str], lower_case: Optional[bool], folder: Op
 
 def _lower_case(folder: Path) -> Optional[bool]:
     """Return whether weights read lower-cased text, as the files in their folder say; None if these do not."""
-    facts = folder / DESCRIPTION
-    if facts.is_file():
-        stated: Optional[bool] = read_json_object(facts).get("lower_case")
+    description = folder / DESCRIPTION
+    if description.is_file():
+        stated: Optional[bool] = read_json_object(description).get("lower_case")
         return stated
     return find_lower_case(folder, read_tokenizer_files(find_vocabulary(folder) or folder / VOCABULARY_NAME))
 

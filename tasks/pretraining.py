@@ -26,7 +26,7 @@ from training.task import BuiltModel, SetInitialWeights
 from utilities.errors import UserError
 from utilities.metric_names import MLM_LOSS
 
-HELD_OUT_BASELINE = "held_out_context_free"  # in the facts about the data: :class:`ContextFree` of the held-out records
+HELD_OUT_BASELINE = "held_out_context_free"  # in the data's description: :class:`ContextFree` of the held-out records
 
 logger = logging.getLogger(__name__)
 
@@ -74,15 +74,15 @@ class Pretraining:
         shapes = self._features().shapes
         return build_model(config, self.name, self._architecture, shapes, self.outputs, platform, set_initial_weights)
 
-    def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
+    def dataset_description(self, reader: SampleReader) -> Dict[str, Any]:
         """Return records, vocabulary, and the entropy of the corpus' word pieces if the manifest has it."""
-        facts: Dict[str, Any] = {"records": reader.count, "vocab_size": self._vocabulary}
+        description: Dict[str, Any] = {"records": reader.count, "vocab_size": self._vocabulary}
         if self._held_out is not None:
-            facts["records_held_out"] = self._held_out.count
-            facts[HELD_OUT_BASELINE] = context_free(self._held_out.manifest)
+            description["records_held_out"] = self._held_out.count
+            description[HELD_OUT_BASELINE] = context_free(self._held_out.manifest)
         manifest = getattr(reader, "manifest", None)
         if manifest is not None:
-            facts.update(
+            description.update(
                 settings=dict(manifest.settings),
                 totals=dict(manifest.totals),
                 unigram_entropy_nats=manifest.unigram_entropy_nats,
@@ -90,7 +90,7 @@ class Pretraining:
                 random_next_share=manifest.random_next_share,
                 vocabulary=dict(manifest.vocabulary),
             )
-        return facts
+        return description
 
     def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
         """Return losses and accuracies on held-out text, with the same masks each time; empty if there is none."""

@@ -165,7 +165,7 @@ def classifier_kind(settings: Mapping[str, Any]) -> Optional[str]:
 
 
 def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
-    """Return a model's classes by Hugging Face's settings, or our checkpoint's facts; None if they have no names."""
+    """Return a model's classes by Hugging Face's settings, or by our checkpoint's; None if they have no names."""
     if settings.get("labels"):
         return list(settings["labels"])
     trained = TASKS.get((settings.get("config") or {}).get("glue_task") or "")

@@ -31,8 +31,8 @@ from model.layers import MASKED_SCORE
 from model.losses import ACCURACY, SEQUENCE_WEIGHTS, PackObjective, correct
 from model.tasks import SENTENCE_EMBEDDING
 from settings.schema import TrainingConfig
-from tasks.classification import label_facts
-from tasks.fine_tuning import FineTuning, held_out_facts
+from tasks.classification import label_description
+from tasks.fine_tuning import FineTuning, held_out_count
 from tasks.fitted_rows import described_files
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor, PredictorCall
@@ -158,7 +158,7 @@ class SentenceEmbedding(FineTuning):
             report_copies(examples, self._validation)
         features = text_features(self.tokenizer, examples.texts, config.max_seq_length, separate=True)
         report_truncation(examples.origin, len(examples.texts), features, config.max_seq_length)
-        self._facts = self._describe(examples, features)
+        self._description = self._describe(examples, features)
         arrays = dict(features.arrays)
         if examples.labels is not None:
             arrays["labels"] = np.repeat(examples.labels, self.texts)
@@ -214,15 +214,15 @@ class SentenceEmbedding(FineTuning):
         return examples
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
-        """Return the facts about the training data for the report."""
+        """Describe the training data for the report."""
         return {
             "records": len(examples.texts),
-            **held_out_facts([] if self._validation is None else [len(self._validation.texts)]),
+            **held_out_count([] if self._validation is None else [len(self._validation.texts)]),
             "source": examples.origin,
-            **({} if examples.labels is None else label_facts(self._files, examples.labels)),
+            **({} if examples.labels is None else label_description(self._files, examples.labels)),
             "samples_cut": features.truncated,
             "unknown_pieces_share": features.unknown,
-            **self.vocabulary_facts(),
+            **self.vocabulary_description(),
         }
 
 

@@ -31,7 +31,7 @@ from model.tasks import SQUAD
 from reports.answers import Answered, answers_page
 from settings.schema import TrainingConfig
 from tasks.answers import Answer
-from tasks.fine_tuning import FineTuning, held_out_facts
+from tasks.fine_tuning import FineTuning, held_out_count
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor, PredictorCall
 from utilities.errors import UserError
@@ -86,7 +86,7 @@ class Squad(FineTuning):
             raise UserError(f"{squad.origin}: no question has an answer in its context; name a file to train on")
         self._report_cut_questions(squad.origin, windows.questions_cut)
         reader = self.rows(self._samples(windows, labels=True), windows.tokens())
-        self._facts = {"records": reader.count, **self._describe(squad, windows)}
+        self._description = {"records": reader.count, **self._describe(squad, windows)}
         return reader
 
     def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:
@@ -206,7 +206,7 @@ class Squad(FineTuning):
         return Geometry(config.max_seq_length, min(config.squad.max_query_length, longest), config.squad.doc_stride)
 
     def _describe(self, squad: SquadSet, windows: Windows) -> Dict[str, Any]:
-        """Return the facts about the training data for the report."""
+        """Describe the training data for the report."""
         vocabulary = self.required_tokenizer_settings.vocabulary
         used = len(np.unique(windows.question))
         pieces = np.concatenate([context.ids for context in windows.contexts])
@@ -221,7 +221,7 @@ class Squad(FineTuning):
         alignment = check_alignment(squad)
         return {
             "windows": windows.count,
-            **held_out_facts([] if self._dev is None else [len(self._dev.questions)]),
+            **held_out_count([] if self._dev is None else [len(self._dev.questions)]),
             "source": squad.origin,
             "sha256": squad.sha256,
             "contexts": len(squad.paragraphs),
@@ -231,7 +231,7 @@ class Squad(FineTuning):
             "answers_not_in_context": len(alignment.absent),
             "windows_with_answer": int(np.count_nonzero(windows.start)),
             "unknown_pieces_share": float(np.mean(pieces == vocabulary.piece_id(UNKNOWN))),
-            **self.vocabulary_facts(),
+            **self.vocabulary_description(),
         }
 
 

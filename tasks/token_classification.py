@@ -51,7 +51,7 @@ from model.tasks import TASKS, TOKEN_CLASSIFICATION
 from settings.schema import TrainingConfig
 from tasks import write_baseline
 from tasks.answers import Answer
-from tasks.fine_tuning import FineTuning, held_out_facts
+from tasks.fine_tuning import FineTuning, held_out_count
 from tasks.mistakes import Mistakes, tag_mistakes, write_mistakes
 from tasks.saved_classifier import CLASSIFIER, class_names, output_names, report_rows, rows_by_name
 from training.initial_weights import InitialWeights
@@ -145,7 +145,7 @@ class TokenClassification(FineTuning):
         assert self._train is not None and self._train.tags is not None, "training data has tags"
         encoded = self._encoded(self._train.words)
         report_lost_words(self._train.origin, encoded, self._config.max_seq_length)
-        self._facts = self._describe(self._train, encoded)
+        self._description = self._describe(self._train, encoded)
         samples = {**encoded.arrays, "labels": encoded.labels(self._train.tags, self.label_names)}
         return self.rows(ArrayReader(self.features(self._config.max_seq_length), samples), encoded.lengths)
 
@@ -271,13 +271,13 @@ class TokenClassification(FineTuning):
         return self.predicted(predict, samples, encoded.lengths)["logits"]
 
     def _describe(self, sentences: Sentences, encoded: Encoded) -> Dict[str, Any]:
-        """Return the facts about the training data for the report."""
+        """Describe the training data for the report."""
         assert sentences.tags is not None
         counts = Counter(chain.from_iterable(sentences.tags))
         shares = np.array(list(counts.values())) / sum(counts.values())
         return {
             "records": len(sentences.words),
-            **held_out_facts([] if self._validation is None else [len(self._validation.words)]),
+            **held_out_count([] if self._validation is None else [len(self._validation.words)]),
             "source": sentences.origin,
             "words": sum(counts.values()),
             "entities": dict(Counter(kind for tags in sentences.tags for kind, _, _ in self._entities(tags))),
@@ -285,7 +285,7 @@ class TokenClassification(FineTuning):
             "sentences_cut": encoded.truncated,
             "words_cut": encoded.truncated_words,
             "unknown_pieces_share": encoded.unknown,
-            **self.vocabulary_facts(),
+            **self.vocabulary_description(),
         }
 
 

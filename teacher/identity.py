@@ -12,9 +12,9 @@ KEY = "distillation.teacher"
 TAUGHT_BY = "+"  # between the identities of the data and of their teacher
 
 
-def teacher_suffix(facts: Mapping[str, Any]) -> str:
-    """Return what a teacher adds to the identity of the data that facts describe."""
-    identity = facts.get("teacher", {}).get("sha256")
+def teacher_suffix(description: Mapping[str, Any]) -> str:
+    """Return what a teacher adds to the identity of the data of a description."""
+    identity = description.get("teacher", {}).get("sha256")
     return f"{TAUGHT_BY}{identity}" if identity else ""
 
 

@@ -40,7 +40,7 @@ class TeacherLesson:
         return Feature(TEACHER_LOGITS, classes, COMPUTED), Feature(LABELLED, 1, LABEL, 2)
 
     def samples(self, examples: Examples) -> Tuple[List[Tuple[str, ...]], Dict[str, np.ndarray], Dict[str, Any]]:
-        """Return all texts to train on, their targets, and facts for the report; the teacher labels further texts."""
+        """Return all texts, also those that the teacher labels, their targets, and what the report says of them."""
         own, labels = self._own, examples.labels
         assert labels is not None
         texts = examples.texts + unlabelled_texts(own, self._benchmark)
@@ -61,8 +61,8 @@ class TeacherLesson:
             TEACHER_LOGITS: taught.logits,  # (N, C)
             LABELLED: np.arange(count) < known,
         }
-        facts = {"checkpoint": taught.origin, metric: score, "file": str(taught.path), "sha256": taught.identity}
-        return texts, targets, {"records": count, "records_without_label": count - known, "teacher": facts}
+        description = {"checkpoint": taught.origin, metric: score, "file": str(taught.path), "sha256": taught.identity}
+        return texts, targets, {"records": count, "records_without_label": count - known, "teacher": description}
 
     def objective(self, labels: LabelObjective) -> Objective:
         return DistillationObjective(labels, self._own.weight, self._own.temperature)

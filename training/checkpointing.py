@@ -18,12 +18,12 @@ from checkpoints.folder import (
     damage,
     folder_name,
     parse_step,
-    read_facts,
+    read_description,
     set_aside,
     step_folders,
 )
 from checkpoints.state import TrainingState
-from checkpoints.writer import CheckpointWriter, ContributingWriter, Rotation, rewrite_facts
+from checkpoints.writer import CheckpointWriter, ContributingWriter, Rotation, rewrite_description
 from data_utils.records.order import select_batch
 from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import read_vocabulary
@@ -32,7 +32,7 @@ from keras_extensions.listeners.safeguards import DivergenceError
 from training.resume import Position, run_of
 from training.run_context import RunContext, TrainingData
 from training.run_folder import CHECKPOINT_LIST, config_for_files
-from utilities.environment import environment_facts
+from utilities.environment import describe_environment
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.history import REWIND
@@ -58,8 +58,8 @@ class RunCheckpoints:
         self._context = context
         self._data = data
         self._seconds = seconds
-        text = vocabulary_facts(context.task, data.reader)
-        self._constant_facts = constant_facts(context, text.lower_case)
+        text = text_settings(context.task, data.reader)
+        self._constant_description = constant_description(context, text.lower_case)
         folder = context.run.checkpoints(config.save_ckpt_path)
         resumed = self.position.checkpoint
         folders = [folder, context.run.checkpoints(), *([] if resumed is None else [resumed.folder.parent])]
@@ -69,7 +69,7 @@ class RunCheckpoints:
             self.writer = CheckpointWriter(
                 folder,
                 state,
-                self._facts,
+                self._description,
                 context.run.identity or "",
                 Rotation(config.keep_last, config.keep_every),
                 text.vocabulary,
@@ -109,7 +109,7 @@ class RunCheckpoints:
         path = next((path for path in self.existing() if parse_step(path) == self.writer.best), missing)
         problem = damage(path)
         if problem is None:
-            return Checkpoint(path / WEIGHTS, read_facts(path))
+            return Checkpoint(path / WEIGHTS, read_description(path))
         logger.warning("the best checkpoint, %s, is damaged (%s); using the last state instead", path, problem)
         return None
 
@@ -122,14 +122,17 @@ class RunCheckpoints:
         """Return the newest intact checkpoint of at most ``step`` updates."""
         for path in reversed(self.existing()):
             if damage(path) is None:
-                facts = read_facts(path)
-                if facts["step"] <= step:
-                    return Checkpoint(path / WEIGHTS, facts)
+                description = read_description(path)
+                if description["step"] <= step:
+                    return Checkpoint(path / WEIGHTS, description)
         return None
 
-    def _facts(self, step: int) -> Dict[str, Any]:
+    def _description(self, step: int) -> Dict[str, Any]:
         samples = round(self._context.config.samples_per_update * self._data.plan.packing_factor)
-        return {**self._constant_facts, **self.position.facts(step, self._seconds(), samples, self._data.identity)}
+        return {
+            **self._constant_description,
+            **self.position.description(step, self._seconds(), samples, self._data.identity),
+        }
 
     def _on_written(self, path: Path) -> None:
         logger.info("checkpoint %s", path)
@@ -150,8 +153,8 @@ def list_checkpoints(folder: Path) -> List[Dict[str, Any]]:
     ]
 
 
-def constant_facts(context: RunContext, lower_case: Optional[bool]) -> Dict[str, Any]:
-    """Return the facts that all checkpoints of a run share: the model, the config, and the provenance."""
+def constant_description(context: RunContext, lower_case: Optional[bool]) -> Dict[str, Any]:
+    """Return what the descriptions of all checkpoints of a run share: the model, the config, and the provenance."""
     config = context.config
     labels = list(getattr(context.task, "label_names", ()))
     return {
@@ -165,28 +168,28 @@ def constant_facts(context: RunContext, lower_case: Optional[bool]) -> Dict[str,
         "precision": context.platform.precision,
         "loss_scale": config.optimizer_opts.loss_scaling or 1.0,
         "config": config_for_files(config),
-        "provenance": {"run": context.run.path.name, "environment": environment_facts()},
+        "provenance": {"run": context.run.path.name, "environment": describe_environment()},
     }
 
 
-class VocabularyFacts(NamedTuple):
+class TextSettings(NamedTuple):
     """The files of the vocabulary that belongs to the weights, and whether text is lower-cased first; None: unknown."""
 
     vocabulary: Optional[Dict[str, bytes]] = None
     lower_case: Optional[bool] = None
 
 
-def vocabulary_facts(task: Any, reader: SampleReader) -> VocabularyFacts:
+def text_settings(task: Any, reader: SampleReader) -> TextSettings:
     """Return the vocabulary of a fine-tuning task, or the one that the manifest of the data set names."""
     settings = getattr(task, "tokenizer_settings", None)
     if settings is not None:
-        return VocabularyFacts(settings.vocabulary.files(settings.lower_case), settings.lower_case)
+        return TextSettings(settings.vocabulary.files(settings.lower_case), settings.lower_case)
     manifest = getattr(reader, "manifest", None)
     if manifest is None:
-        return VocabularyFacts()
+        return TextSettings()
     given, path = manifest.settings.get("lower_case"), manifest.vocabulary_path
     lower_case = given if isinstance(given, bool) else None
-    return VocabularyFacts(None if path is None else read_vocabulary(path).files(lower_case), lower_case)
+    return TextSettings(None if path is None else read_vocabulary(path).files(lower_case), lower_case)
 
 
 def rewind(context: RunContext, checkpoints: RunCheckpoints, error: DivergenceError) -> Position:
@@ -213,16 +216,16 @@ def rewind(context: RunContext, checkpoints: RunCheckpoints, error: DivergenceEr
             f"{error.reason} at step {error.step}: training diverged, and there is no earlier checkpoint to go back"
             f" to; raise keep_last ({config.keep_last}), or lower optimizer_opts.learning_rate.max_learning_rate"
         ) from error
-    assert target.facts is not None
-    step = target.facts["step"]
+    assert target.description is not None
+    step = target.description["step"]
     suspects = [select_batch(update, position.skipped) for update in range(max(first - 1, step), error.step)]
     skipped = tuple(sorted({*position.skipped, *suspects}))
     new_position = dataclasses.replace(Position.of(target), skipped=skipped, rewinds=position.rewinds + 1)
     for path in checkpoints.existing():
         if parse_step(path) > step:
             set_aside(path, DIVERGED)
-    data = {**target.facts["data"], "skipped_batches": list(skipped)}
-    rewrite_facts(target.folder, {"data": data, "rewinds": new_position.rewinds})
+    data = {**target.description["data"], "skipped_batches": list(skipped)}
+    rewrite_description(target.folder, {"data": data, "rewinds": new_position.rewinds})
     context.run.discard_metrics_after(step)
     context.run.history.add(REWIND, error.step, to=step, reason=error.reason, skipped=suspects)
     logger.warning(

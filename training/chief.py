@@ -19,7 +19,7 @@ from training.resume import Position
 from training.run_folder import RunFolder, config_for_files
 from utilities.errors import UserError
 from utilities.secrets import MaskingFormatter
-from utilities.validation import different_fact
+from utilities.validation import different_setting
 
 Value = TypeVar("Value")
 
@@ -75,10 +75,10 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
     """
     if processes.is_single:
         return
-    own = shared_facts(config)
+    own = shared_settings(config)
     chief: Dict[str, Any] = processes.decide(lambda: {"config": own, "data": data, "precision": precision})
     with processes.together():
-        different = different_fact(chief["config"], own, processes.index)
+        different = different_setting(chief["config"], own, processes.index)
         if different is not None:
             raise UserError(different)
         if chief["precision"] != precision:
@@ -93,7 +93,7 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
             )
 
 
-def shared_facts(config: TrainingConfig) -> Dict[str, Any]:
+def shared_settings(config: TrainingConfig) -> Dict[str, Any]:
     """Return the settings that all processes must share, by their names."""
     own = config_for_files(config)
     return {name: value_at(own, name) for name, leaf in leaves().items() if leaf.resume_policy is not PER_PROCESS}

@@ -73,13 +73,13 @@ class ResumedWeights:
     """The weights of a checkpoint of the run itself; a :class:`InitialWeights`."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
-        assert checkpoint.facts is not None
+        assert checkpoint.description is not None
         self.origin = str(checkpoint.folder)
-        self.architecture: Dict[str, Any] = checkpoint.facts["architecture"]
+        self.architecture: Dict[str, Any] = checkpoint.description["architecture"]
         self.vocabulary: Optional[Path] = checkpoint.vocabulary
-        self.lower_case: Optional[bool] = checkpoint.facts.get("lower_case")
-        self.trained_positions: Optional[int] = checkpoint.facts.get("trained_positions")
-        self.embedding: Dict[str, Any] = checkpoint.facts["config"].get("embedding") or {}
+        self.lower_case: Optional[bool] = checkpoint.description.get("lower_case")
+        self.trained_positions: Optional[int] = checkpoint.description.get("trained_positions")
+        self.embedding: Dict[str, Any] = checkpoint.description["config"].get("embedding") or {}
 
     def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Do nothing: these are weights of converted blocks, which are restored with all other state."""

@@ -14,7 +14,7 @@ from settings.derived import betas, max_learning_rate
 from settings.published import decays_as_published, runs_on_ipus
 from settings.schema import TrainingConfig
 from settings.sections import GlobalBatch, OptimizerOptions
-from training.chief import shared_facts
+from training.chief import shared_settings
 from training.rooms import EXECUTION
 from utilities.errors import UserError
 
@@ -31,7 +31,7 @@ def configured_processes(config: TrainingConfig) -> Processes:
             " that divides them, or change grad_acc_steps_per_replica"
         )
     if not processes.is_single:
-        processes.facts = shared_facts(config)
+        processes.settings = shared_settings(config)
     return processes
 
 

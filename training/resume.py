@@ -14,7 +14,7 @@ from checkpoints.folder import (
     clear_unfinished,
     damage,
     parse_step,
-    read_facts,
+    read_description,
     set_aside,
     step_folders,
 )
@@ -24,7 +24,7 @@ from settings.schema import TrainingConfig
 from teacher.identity import check_same_teacher  # room: teacher
 from training.run_folder import CHECKPOINT_LIST, RESTORE, FolderLocks, RunFolder
 from training.same_config import changed_fields, check_same_config, differences
-from utilities.environment import start_facts
+from utilities.environment import describe_start
 from utilities.errors import UserError
 from utilities.history import HISTORY_NAME, RESUME
 from utilities.run_names import METRICS
@@ -56,16 +56,18 @@ class Position:
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> Position:
         """Return the position at which a checkpoint was written."""
-        facts = checkpoint.facts
-        assert facts is not None, "a plain TensorFlow checkpoint has no position"
+        description = checkpoint.description
+        assert description is not None, "a plain TensorFlow checkpoint has no position"
         try:
-            skipped = tuple(map(int, facts["data"]["skipped_batches"]))
-            return cls(facts["step"], skipped, int(facts["rewinds"]), float(facts["seconds"]), checkpoint)
+            skipped = tuple(map(int, description["data"]["skipped_batches"]))
+            return cls(
+                description["step"], skipped, int(description["rewinds"]), float(description["seconds"]), checkpoint
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"resume: {checkpoint.folder} lacks its position in the data; {RESTORE}") from error
 
-    def facts(self, step: int, seconds: float, samples_per_update: int, identity: str) -> Dict[str, Any]:
-        """Return the facts about the position for a checkpoint.
+    def description(self, step: int, seconds: float, samples_per_update: int, identity: str) -> Dict[str, Any]:
+        """Return the position as a part of a checkpoint's description.
 
         Args:
             samples_per_update: size of the global batch; with packing, on average.
@@ -86,14 +88,17 @@ class Position:
         """Return the position in a form that JSON can represent."""
         content = dataclasses.asdict(dataclasses.replace(self, checkpoint=None))
         if self.checkpoint is not None:
-            content["checkpoint"] = {"weights": str(self.checkpoint.weights), "facts": self.checkpoint.facts}
+            content["checkpoint"] = {
+                "weights": str(self.checkpoint.weights),
+                "description": self.checkpoint.description,
+            }
         return content
 
     @classmethod
     def from_json(cls, content: Dict[str, Any]) -> Position:
         """Return the position that :meth:`as_json` described."""
         saved = content["checkpoint"]
-        checkpoint = None if saved is None else Checkpoint(Path(saved["weights"]), saved["facts"])
+        checkpoint = None if saved is None else Checkpoint(Path(saved["weights"]), saved["description"])
         return cls(**{**content, "skipped": tuple(content["skipped"]), "checkpoint": checkpoint})
 
 
@@ -213,9 +218,9 @@ def newest_position(
                 broken.append(path)
             notes.append(f"checkpoint {path} is damaged ({problem}); {renamed}using the one before it")
             continue
-        facts = read_facts(path)
-        if facts.get("run") == run.identity:
-            return Position.of(Checkpoint(path / WEIGHTS, facts)), notes
+        description = read_description(path)
+        if description.get("run") == run.identity:
+            return Position.of(Checkpoint(path / WEIGHTS, description)), notes
     broken += [path for folder in everywhere for path in folder.glob(f"{DAMAGED}-*")]
     if broken:
         raise UserError(
@@ -234,15 +239,15 @@ def newest_position(
 def run_of(checkpoint: Path) -> Optional[str]:
     """Return the id of the run that wrote a checkpoint; None if it is damaged."""
     with contextlib.suppress(UserError):
-        return read_facts(checkpoint).get("run")
+        return read_description(checkpoint).get("run")
     return None
 
 
 def check_same_data(position: Position, identity: str, dataset_dir: Optional[str]) -> None:
     """Refuse to resume on other data."""
-    if position.checkpoint is None or position.checkpoint.facts is None:
+    if position.checkpoint is None or position.checkpoint.description is None:
         return
-    begun = position.checkpoint.facts["data"]["identity"]
+    begun = position.checkpoint.description["data"]["identity"]
     check_same_teacher(begun, identity)  # room: teacher
     if begun != identity:
         raise UserError(
@@ -253,8 +258,8 @@ def check_same_data(position: Position, identity: str, dataset_dir: Optional[str
 
 def check_same_precision(position: Position, precision: str) -> None:
     """Refuse to resume in another number format."""
-    facts = (position.checkpoint.facts if position.checkpoint is not None else None) or {}
-    begun = facts.get("precision", precision)
+    description = (position.checkpoint.description if position.checkpoint is not None else None) or {}
+    begun = description.get("precision", precision)
     if begun != precision:
         raise UserError(
             f"resume: the run was begun in {begun}, and would continue in {precision}; set execution.precision to"
@@ -277,7 +282,7 @@ def record_resume(resumed: Resumed, config: TrainingConfig) -> None:
         checkpoint=None if source is None else source.name,
         changed={name: list(values) for name, values in changes.items()},
         notes=notes,
-        **start_facts(),
+        **describe_start(),
     )
     if source is not None:
         logger.info("resuming from step %s, saved in %s", f"{position.step:,}", source)

@@ -71,7 +71,7 @@ class TrainingData(NamedTuple):
 
     reader: SampleReader
     plan: Plan
-    facts: Dict[str, Any]
+    description: Dict[str, Any]
     identity: str
 
 
@@ -92,7 +92,7 @@ def open_training_data(config: TrainingConfig, task: Task) -> TrainingData:
         micro_batches=config.global_batch.micro_batches,
         packing_factor=factor,
     )
-    facts = task.dataset_facts(reader)
+    description = task.dataset_description(reader)
     identity = identify_samples(reader)
-    identity += teacher_suffix(facts)  # room: teacher
-    return TrainingData(reader, plan, facts, identity)
+    identity += teacher_suffix(description)  # room: teacher
+    return TrainingData(reader, plan, description, identity)

@@ -19,7 +19,7 @@ from keras_extensions.listeners.safeguards import total_loss
 from reports.run_files import is_measurement, is_number
 from settings.loading import LoadedConfig
 from settings.schema import TrainingConfig
-from utilities.environment import environment_facts, program_version, start_facts
+from utilities.environment import describe_environment, describe_start, program_version
 from utilities.errors import UserError
 from utilities.files import read_json_object, read_steps, write_atomically
 from utilities.history import BEGIN, History
@@ -53,7 +53,7 @@ class RunFolder:
                     break
                 path = Path(output_dir) / f"{name}-{attempt}"
             run = cls(path)
-            run.history.add(BEGIN, 0, id=uuid.uuid4().hex, task=task, **start_facts())
+            run.history.add(BEGIN, 0, id=uuid.uuid4().hex, task=task, **describe_start())
         except OSError as error:
             raise UserError(f"output_dir: cannot make {path} ({error.strerror}); name a folder to write to") from error
         return run
@@ -86,7 +86,7 @@ class RunFolder:
         config = config_for_files(loaded.config)
         content = {"version": program_version(), "config": config, "origins": loaded.origins, "derived": derived}
         self.write(RESOLVED, content)
-        self.write("environment.json", environment_facts())
+        self.write("environment.json", describe_environment())
         self.write(DATASET, dataset)
 
     def recorded_config(self) -> Dict[str, Any]:

@@ -53,7 +53,7 @@ class Task(Protocol):
         ``set_initial_weights`` must be called with the Hugging Face model before its weights are transferred.
         """
 
-    def dataset_facts(self, reader: SampleReader) -> Dict[str, Any]:
+    def dataset_description(self, reader: SampleReader) -> Dict[str, Any]:
         """Describe the data for the report."""
 
     def evaluate(self, predict: Predictor, folder: Optional[Path]) -> Dict[str, float]:

@@ -189,7 +189,7 @@ def fit_and_evaluate(context: RunContext, data: Optional[TrainingData], start: O
         evaluates = processes.is_chief or context.platform.all_processes_predict
         if data is not None:
             last = TrainingLoop(context, data, built, start).run()
-            for line in context.task.summary(last.metrics, data.facts) if last else []:
+            for line in context.task.summary(last.metrics, data.description) if last else []:
                 logger.info(line)
         else:
             if context.position.checkpoint is not None and evaluates:
@@ -228,7 +228,7 @@ def open_log(run: RunFolder, level: str, processes: Processes, early: EarlyRecor
 
 def length_line(data: TrainingData, rows_per_update: int) -> str:
     """Return the samples to train on, those that are held out, and how often the training reads the former."""
-    plan, held_out = data.plan, data.facts.get("records_held_out")
+    plan, held_out = data.plan, data.description.get("records_held_out")
     samples, each = data.reader.count * plan.packing_factor, rows_per_update * plan.packing_factor
     others = "" if held_out is None else f" ({held_out:,} more are held out)"
     updates = f"{plan.updates:,} updates, global batch {each:,.0f}, {plan.updates * each / samples:.2f} epochs"
@@ -260,7 +260,7 @@ def describe_run(
     model = model_figures(loaded.config, task.name, architecture, task.labels)
     of_rooms, _ = room_figures(loaded.config, task.name, architecture)
     run.write_description(
-        loaded, {**(data.plan._asdict() if data else {}), **model, **of_rooms}, data.facts if data else {}
+        loaded, {**(data.plan._asdict() if data else {}), **model, **of_rooms}, data.description if data else {}
     )
 
 

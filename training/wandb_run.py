@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from keras_extensions.listeners.reporting import Evaluation, Listener, Period
 from settings.schema import TrainingConfig
-from utilities.environment import environment_facts
+from utilities.environment import describe_environment
 from utilities.errors import UserError
 from utilities.secrets import mask_value
 
@@ -37,7 +37,7 @@ def wandb_runs(config: TrainingConfig, folder: Path) -> List[Listener]:
     settings = (folder.name, config.wandb_project_name, config.wandb_entity_name, config.wandb_tags)
     name, project, entity, tags = map(mask_value, settings)
     shown = config.model_dump(mode="json", exclude={"extends", "about"})
-    shown = json.loads(json.dumps(mask_value({**shown, "environment": environment_facts()})))
+    shown = json.loads(json.dumps(mask_value({**shown, "environment": describe_environment()})))
     return [WandbRun(folder, name, shown, project, entity, tags)]
 
 

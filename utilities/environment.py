@@ -1,7 +1,7 @@
-"""Collects facts about the machine and the software of a run, for its report, and sets how memory is allocated.
+"""Describes the machine and the software of a run, for its report, and sets how memory is allocated.
 
-The facts of the machine contain no user or host names. How the program was started (``start_facts``) may contain some
-in its paths; secrets are masked.
+The description of the machine contains no user or host names. How the program was started (``describe_start``) may
+contain some in its paths; secrets are masked.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Gpu(NamedTuple):
     compute_capability: float
 
 
-def environment_facts() -> Dict[str, Any]:
+def describe_environment() -> Dict[str, Any]:
     """Describe machine and software by values that JSON can represent, without TensorFlow; unknown ones are None."""
     return {
         "version": VERSION,
@@ -80,15 +80,15 @@ def environment_facts() -> Dict[str, Any]:
     }
 
 
-def start_facts() -> Dict[str, Any]:
+def describe_start() -> Dict[str, Any]:
     """Return how this process was started, without secrets: the command, its folder, and variables that matter."""
     arguments = getattr(sys, "orig_argv", [sys.executable, *sys.argv])  # with Python's own options, from 3.10 on
-    facts = {
+    description = {
         "command": shlex.join(["python", *arguments[1:]]),
         "folder": os.getcwd(),
         "variables": {name: value for name, value in sorted(os.environ.items()) if name in VARIABLES},
     }
-    return mask_value(facts)
+    return mask_value(description)
 
 
 def program_version() -> str:

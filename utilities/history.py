@@ -20,10 +20,10 @@ class History:
     def __init__(self, folder: Path) -> None:
         self.path = folder / HISTORY_NAME
 
-    def add(self, event: str, step: int, **facts: Any) -> None:
+    def add(self, event: str, step: int, **values: Any) -> None:
         """Append an event that happened after ``step`` updates."""
         now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        append_json_line(self.path, {"time": now, "event": event, "step": step, **facts})
+        append_json_line(self.path, {"time": now, "event": event, "step": step, **values})
 
     def events(self) -> List[Dict[str, Any]]:
         """Return all events, oldest first, without unreadable lines."""

@@ -19,7 +19,7 @@ _READABLE = {"mlm": "masked-LM", "nsp": "next-sentence", "f1": "F1"}
 
 
 def readable(name: str) -> str:
-    """Return the words of a name of a metric, a fact or a figure, for people.
+    """Return the words of a name of a metric, a value or a figure, for people.
 
     Example:
         >>> readable("mlm_loss"), readable("totals.records")

@@ -70,7 +70,7 @@ _ASSIGNED = re.compile(
 _WHOLE = re.compile(
     r"[0-9a-f]{40}|(?=[A-Za-z0-9]*[a-z])(?=[A-Za-z0-9]*[A-Z])(?=(?:[A-Za-z]*\d){4})[A-Za-z0-9]{32,}={0,2}"
 )
-_COMMIT = "git_commit"  # in the facts of the machine
+_COMMIT = "git_commit"  # in the description of the machine
 _SHORTEST = 8  # characters; shorter values of environment variables are not masked
 
 PYTHON_WARNINGS = "py.warnings"  # the logger of logging.captureWarnings

@@ -52,8 +52,8 @@ def first_problem(error: ValidationError) -> str:
     return f"{place or 'the whole'} is {short(problem['input'])}, but {reason[:1].lower()}{reason[1:]}"
 
 
-def different_fact(chief: Mapping[str, Any], own: Mapping[str, Any], index: int, of: int = 0) -> Optional[str]:
-    """Return the first fact that two processes do not share; None if they share all."""
+def different_setting(chief: Mapping[str, Any], own: Mapping[str, Any], index: int, of: int = 0) -> Optional[str]:
+    """Return the first setting that two processes do not share; None if they share all."""
     for name in {**chief, **own}:
         if chief.get(name) != own.get(name):
             return (

@@ -46,7 +46,7 @@ EMBEDDING = Head("BertModel", "sentence-similarity")
 MASKED_LM = Head("BertForMaskedLM", "fill-mask")
 NEXT_SENTENCE_ALONE = Head("BertForNextSentencePrediction", "")
 _ROOT = "bert."  # beginning of the names of an encoder's weights
-_TRAINED = {facts.hugging_face: Head(facts.hugging_face, facts.pipeline) for facts in TASKS.values()}  # by class
+_TRAINED = {entry.hugging_face: Head(entry.hugging_face, entry.pipeline) for entry in TASKS.values()}  # by class
 
 
 def _choose_head(names: Collection[str], architectures: Sequence[str] = ()) -> Head:

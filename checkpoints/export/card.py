@@ -80,22 +80,22 @@ def _sizes(config: BertConfig) -> Dict[str, Any]:
 
 
 def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
-    facts = start.settings
+    settings = start.settings
     config = run.config if run else {}
     rows: Dict[str, Any] = {"task": _title(start) or "unknown"}
     for key in _PATHS:
         if isinstance(config.get(key), str):  # without the folders of the training machine
             rows[key] = Path(config[key]).name if os.path.isabs(config[key]) else config[key]
     rows.update(card_rows(config))  # room: teacher
-    rows["updates"] = facts.get("step")
-    samples = (facts.get("data") or {}).get("samples_per_update")
+    rows["updates"] = settings.get("step")
+    samples = (settings.get("data") or {}).get("samples_per_update")
     rows["samples per update"] = samples
-    rows["samples"] = facts["step"] * samples if samples and "step" in facts else None
+    rows["samples"] = settings["step"] * samples if samples and "step" in settings else None
     rows.update({text: config.get(key) for key, text in _SETTINGS})
-    if facts.get("task") == "pretraining":
+    if settings.get("task") == "pretraining":
         rows["masked tokens per sequence at most"] = config.get("max_predictions_per_seq")
     rows["seed"] = None if config.get("seed") is None else str(config["seed"])
-    environment = (facts.get("provenance") or {}).get("environment") or {}
+    environment = (settings.get("provenance") or {}).get("environment") or {}
     rows["trained with version"] = environment.get("version")
     rows["of commit"] = environment.get("git_commit")
     if run:

@@ -36,8 +36,8 @@ def check_exists(name_or_path: str, key: str) -> None:
 def stated_task(path: Path) -> Optional[str]:
     """Return the task that one of this project's runs or checkpoints was trained for; None if no file says it."""
     folders = [path, *step_folders(path), *step_folders(path / "checkpoints")]
-    facts = next((file for file in (folder / DESCRIPTION for folder in folders) if file.is_file()), None)
+    description = next((file for file in (folder / DESCRIPTION for folder in folders) if file.is_file()), None)
     task = None
     with contextlib.suppress(UserError):  # whoever opens the checkpoint reports it
-        task = None if facts is None else read_json_object(facts).get("task")
+        task = None if description is None else read_json_object(description).get("task")
     return task if isinstance(task, str) else None

@@ -127,12 +127,12 @@ def _complete_bert(weights: Weights, folder: Path, origin: str, key: str) -> Pre
 def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
     """Open a checkpoint of Google, of Graphcore's published program or of this project."""
     folder, state = checkpoint.folder, None
-    if checkpoint.facts is not None:
-        native, facts = open_native(checkpoint.weights, key), checkpoint.facts
-        stated = {name: value for name, value in facts.get("architecture", {}).items() if name not in RUN_OPTIONS}
+    if checkpoint.description is not None:
+        native, description = open_native(checkpoint.weights, key), checkpoint.description
+        stated = {name: value for name, value in description.get("architecture", {}).items() if name not in RUN_OPTIONS}
         sizes = native.sizes()
         _refuse_other_sizes(sizes, stated, folder / DESCRIPTION, "name another checkpoint", key)
-        architecture, vocabulary, lower_case = {**sizes, **stated}, checkpoint.vocabulary, facts.get("lower_case")
+        architecture, vocabulary, lower_case = {**sizes, **stated}, checkpoint.vocabulary, description.get("lower_case")
     else:
         arrays = open_tensorflow(checkpoint.weights)
         weights = renamed(without_optimizer(arrays), from_google)
@@ -140,25 +140,25 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
             return _complete_bert(weights, folder, str(checkpoint.weights), key)
         if is_published(arrays):
             native, state = published_checkpoint(arrays, open_tensorflow(checkpoint.weights, integers=True))
-            facts = {"task": native.task, "precision": "float16"}
+            description = {"task": native.task, "precision": "float16"}
             activation = {"hidden_act": ACTIVATION}
             if native.task == SQUAD:
                 order = "was trained with the context before the question, and here the question comes first"
                 logger.warning("%s %s; fine-tune it again before it answers", checkpoint.weights, order)
         else:
             native = open_native(checkpoint.weights, key)
-            facts, activation = {"task": native.task}, {}
+            description, activation = {"task": native.task}, {}
         sizes = native.sizes()
         architecture = {**activation, **_stated_beside(folder, sizes, key), **sizes}
         vocabulary = find_vocabulary(folder)
         lower_case = read_tokenizer_files(vocabulary or folder / VOCABULARY_NAME, f"{key}: ").lower_case
     return Pretrained(
-        origin=str(folder if checkpoint.facts else checkpoint.weights),
+        origin=str(folder if checkpoint.description else checkpoint.weights),
         weights=native.weights,
         architecture=architecture,
         vocabulary=vocabulary,
         lower_case=lower_case,
-        trained_positions=facts.get("trained_positions"),
+        trained_positions=description.get("trained_positions"),
         neutral_weights=neutral_weights(
             native.weights,
             architecture.get("layer_norm_eps", 0.0),
@@ -166,7 +166,7 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
             architecture.get("hidden_act", "gelu"),
         ),
         unknown=native.unknown,
-        settings=facts,
+        settings=description,
         native=True,
         folder=folder,
         state=state,

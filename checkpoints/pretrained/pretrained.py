@@ -93,7 +93,7 @@ class Pretrained:
         longest_text: tokens of a text at most, as the tokenizer's files say; None if they do not.
         neutral_weights: weights that the model was trained without, with values that change nothing.
         unknown: other names in the file.
-        settings: Hugging Face's or Google's config, or the facts of a checkpoint of this project.
+        settings: Hugging Face's or Google's config, or the description of a checkpoint of this project.
         state: the optimizer's state, of a checkpoint of Graphcore's published program; None: not known.
         allow_missing: let encoder weights that are missing start from random numbers.
         changes: log lines about changes of the weights since.
@@ -219,7 +219,7 @@ def _chosen_rows(weight: Weight, rows: Sequence[Optional[int]], initial: np.ndar
 
 def without_other_head(start: Pretrained, task: str) -> Pretrained:
     """Return weights without the classifier of another task, which would pass for that of ``task`` by its name."""
-    names = [name for name, facts in TASKS.items() if facts.hugging_face in start.classes]
+    names = [name for name, entry in TASKS.items() if entry.hugging_face in start.classes]
     if not names or task in names:
         return start
     other = {name: weight for name, weight in start.weights.items() if name.startswith(HEAD)}

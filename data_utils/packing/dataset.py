@@ -265,7 +265,7 @@ def _write(
 def _write_file(
     source: UnpackedRecords, output: Path, sizes: Sizes, digits: int, shard: Shard
 ) -> Tuple[List[str], Dict[str, Any]]:
-    """Write a file of packs; the facts about it are its entry in the manifest."""
+    """Write a file of packs; it is described by its entry in the manifest."""
     path = output / f"packed_{shard.number:0{digits}d}.tfrecord"
     entry = write_record_file(path, _messages(source, sizes, *shard.content))
     return [path.name, index_path(path).name], entry

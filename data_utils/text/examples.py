@@ -142,11 +142,11 @@ def write_examples(
     totals = dict.fromkeys(("records", *COUNTS, RANDOM_NEXT), 0)
     step, shards = Step(output, "examples"), corpus_shards(corpus.files, shard_bytes)
     with progress_bar(text_bytes, "examples") as progress:
-        for number, facts in run_shards(workers, step, functools.partial(_write_shard, job), shards, progress):
-            entries[number] = facts["entry"]
+        for number, result in run_shards(workers, step, functools.partial(_write_shard, job), shards, progress):
+            entries[number] = result["entry"]
             pieces += np.fromfile(job.pieces(number), np.int64)
             for name in totals:
-                totals[name] += facts[name]
+                totals[name] += result[name]
             progress.set_postfix_str(f"{totals['documents']:,} documents, {totals['records']:,} records", refresh=False)
     if not totals["records"]:
         clear_work(output)  # the folder can be used with other settings

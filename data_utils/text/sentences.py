@@ -155,9 +155,11 @@ def write_sentences(
     made: dict[int, dict[str, Any]] = {}
     counts: Counter[str] = Counter()
     with progress_bar(source.total_bytes, "sentences") as progress:
-        for number, facts in run_shards(workers, step, make, source.shards(), progress):
-            made[number] = facts
-            counts.update({name: facts[name] for name in COUNTS}, rejected=len(facts["rejected"]), short=facts["short"])
+        for number, result in run_shards(workers, step, make, source.shards(), progress):
+            made[number] = result
+            counts.update(
+                {name: result[name] for name in COUNTS}, rejected=len(result["rejected"]), short=result["short"]
+            )
             bad = f", {counts['rejected']:,} rejected" if counts["rejected"] else ""
             note = f"{counts['documents']:,} documents, {counts['words']:,} words{bad}"
             progress.set_postfix_str(note, refresh=False)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from data_utils.text.held_out import SMALLEST_BLOCK
-from tasks.from_text.facts import UNSPACED, MachineFacts, TextFacts
+from tasks.from_text.inputs import UNSPACED, Machine, Text
 from tasks.from_text.reasons import advice, choices
 from tasks.from_text.recipe import (
     CONTINUED_RATE,
@@ -51,7 +51,7 @@ DECIDED_BY = {
 SIZES = ("bert_config.num_hidden_layers", "bert_config.hidden_size")
 
 
-def text_tokens(text: TextFacts, vocabulary: int) -> float:
+def text_tokens(text: Text, vocabulary: int) -> float:
     """Return the word pieces of a text, estimated."""
     if text.script in UNSPACED:
         return float(text.words)
@@ -60,15 +60,15 @@ def text_tokens(text: TextFacts, vocabulary: int) -> float:
     return text.words * PIECES_OF_A_WORD * (VOCABULARIES[1] / max(vocabulary, VOCABULARIES[0])) ** VOCABULARY_POWER
 
 
-def preparation_seconds(text: TextFacts, machine: MachineFacts, passes: float, share: float = 1.0) -> float:
+def preparation_seconds(text: Text, machine: Machine, passes: float, share: float = 1.0) -> float:
     """Return the seconds in which rows are made of a share of a text; measured with 153 MB on two cores of a Zen 4."""
     read, prepared = text.megabytes * 0.01, share * text.megabytes * (0.13 + 0.13 * passes) * 2 / machine.cores
     return 6 + (read + prepared) / machine.core_speed
 
 
 def choose(
-    text: TextFacts,
-    machine: MachineFacts,
+    text: Text,
+    machine: Machine,
     hours: float,
     lengths: Sequence[int] = LENGTHS,
     start_from: Optional[str] = None,
@@ -104,7 +104,7 @@ def choose(
             f"--hours {hours:g}: preparation, start, evaluation and export take about"
             f" {hours * 3600 - seconds:,.0f} s; give at least {math.ceil(1.2 * least * 1000) / 1000:g}"
         )
-    units = updates / updates_in(1.0, place)
+    minutes = updates / updates_in(1.0, place)
     layers = round(interpolated(place, lambda row: row.layers))
     hidden = HEAD_SIZE * round(interpolated(place, lambda row: row.hidden) / HEAD_SIZE)
     given_layers, given_hidden = (given.get(f"bert_config.{name}") for name in ("num_hidden_layers", "hidden_size"))
@@ -118,16 +118,16 @@ def choose(
         initializer_range=round(interpolated(place, lambda row: row.initializer_range), 3),
         vocabulary=vocabulary,
         lengths=tuple(lengths),
-        first_share=interpolated(units, lambda row: row.short_updates / row.updates) if len(lengths) > 1 else 1.0,
-        masked=0.25 if units >= MASKED_MINUTES or updates >= MASKED_PASSES * pass_updates else 0.15,
+        first_share=interpolated(minutes, lambda row: row.short_updates / row.updates) if len(lengths) > 1 else 1.0,
+        masked=0.25 if minutes >= MASKED_MINUTES or updates >= MASKED_PASSES * pass_updates else 0.15,
         documents_share=share,
         held_out=_held_out(text.part(share)),
         updates=max(1, round(updates)),
         pass_updates=pass_updates,
         is_measured=_is_measured(text, lengths, given),
         preparation=0.0,  # depends on the passes
-        training=units / machine.speed * 60,
-        units=units,
+        training=minutes / machine.speed * 60,
+        minutes=minutes,
         choices=(),
         advice=(),
     )
@@ -138,7 +138,7 @@ def choose(
     return replace(recipe, choices=(*reasons, *given_choices), advice=tuple(advice(recipe, text)))
 
 
-def _is_measured(text: TextFacts, lengths: Sequence[int], given: Mapping[str, Any]) -> bool:
+def _is_measured(text: Text, lengths: Sequence[int], given: Mapping[str, Any]) -> bool:
     """Return whether the losses of the table are those of such a text, and of all that is chosen."""
     decisive = (*SIZES, *(field for fields in DECIDED_BY.values() for field in fields))
     is_prose = text.script == "LATIN" and not text.is_code
@@ -161,8 +161,8 @@ class Fit(NamedTuple):
 
 
 def _fit(
-    text: TextFacts,
-    machine: MachineFacts,
+    text: Text,
+    machine: Machine,
     hours: float,
     parts: int,
     start_from: Optional[str],
@@ -185,7 +185,7 @@ def _fit(
     return Fit(vocabulary, pass_updates, left, place, updates)
 
 
-def _vocabulary(text: TextFacts) -> int:
+def _vocabulary(text: Text) -> int:
     """Return the pieces for a text: 3,072 for 1 MB, 8,192 from 10 MB on."""
     if text.script in UNSPACED:
         return VOCABULARIES[1]
@@ -193,6 +193,6 @@ def _vocabulary(text: TextFacts) -> int:
     return int(min(max(round(pieces / ROUNDED_TO) * ROUNDED_TO, VOCABULARIES[0]), VOCABULARIES[1]))
 
 
-def _held_out(text: TextFacts) -> float:
+def _held_out(text: Text) -> float:
     """Return the share to hold out: a tenth of 2.5 MB, a hundredth of 150 MB; of few documents, parts are held out."""
     return round(min(max(0.1 * (text.megabytes / 2.5) ** -0.56, 0.002), 0.2), 3)

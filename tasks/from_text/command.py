@@ -27,8 +27,8 @@ from settings.flags import parse_flags
 from settings.loading import check_values
 from tasks import task_class
 from tasks.from_text.choice import LENGTHS, choose
-from tasks.from_text.facts import MachineFacts, TextFacts, look_at_machine, look_at_text
 from tasks.from_text.folder import UPDATES, Folder
+from tasks.from_text.inputs import Machine, Text, look_at_machine, look_at_text
 from tasks.from_text.judgement import judge
 from tasks.from_text.pace import Pace, measure
 from tasks.from_text.parts import check_parts, has_masked_lm_head
@@ -154,7 +154,7 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
     decision = decide(options, others, started)
     folder = decision.folder
     notes = [*decision.notes, f"folder:  {folder.path}"]
-    print("\n".join([*plan_lines(decision.recipe, decision.facts), *notes]), flush=True)
+    print("\n".join([*plan_lines(decision.recipe, decision.inputs), *notes]), flush=True)
     if options.plan:
         return
     folder.lap("plan")
@@ -172,7 +172,7 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
     runs = [train_part(folder, part, pace) for part in purpose.parts(folder, recipe, decision.given, data.pieces)]
     purpose.export(folder, recipe, runs[-1])
     recipe = recipe.with_updates(sum(pace.updates.values()))
-    judge(folder, recipe, pace, options.hours, decision.facts, purpose.read_result, purpose.commands)
+    judge(folder, recipe, pace, options.hours, decision.inputs, purpose.read_result, purpose.commands)
 
 
 class Decision(NamedTuple):
@@ -182,9 +182,9 @@ class Decision(NamedTuple):
     identity: Dict[str, Any]
     recipe: Recipe
     given: Dict[str, Any]
-    text: TextFacts
-    machine: MachineFacts
-    facts: Dict[str, str]
+    text: Text
+    machine: Machine
+    inputs: Dict[str, str]
     notes: Tuple[str, ...]
 
     def measured(self, options: argparse.Namespace) -> Decision:
@@ -200,7 +200,7 @@ class Decision(NamedTuple):
             machine = measure(self.machine, self.recipe, part, self.folder)
         recipe = with_changes(self.recipe, _recipe(options, self.text, machine, self.given))
         print("\n".join(changed_lines(self.recipe, recipe)), flush=True)
-        self.folder.begin(self.identity, recipe, self.facts, machine.measured)
+        self.folder.begin(self.identity, recipe, self.inputs, machine.measured)
         return self._replace(recipe=recipe, machine=machine)
 
 
@@ -236,9 +236,9 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     source = source_from_options(argparse.Namespace(**{**vars(options), "output": data}), data)
     strips_marks = not (options.cased or options.keep_accents or options.start_from)
     text, machine = look_at_text(source, options.min_characters, strips_marks), look_at_machine()
-    facts = {"text": text.described(), "machine": machine.described()}
+    inputs = {"text": text.described(), "machine": machine.described()}
     identity = _identity(options, source, given)
-    planned = None if options.plan else folder.planned(identity, facts)
+    planned = None if options.plan else folder.planned(identity, inputs)
     if planned is not None:
         machine, recipe = machine._replace(measured=planned.measured), planned.recipe
     if planned is None or (planned.has_more_hours and not (folder.path / UPDATES).exists()):
@@ -247,12 +247,12 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
             recipe = recipe.with_data_of(planned.recipe)
         check_parts(purpose.parts(folder, recipe, given, recipe.vocabulary), recipe, given)
     if not options.plan and (planned is None or planned.has_more_hours):
-        folder.begin(identity, recipe, facts, machine.measured)
+        folder.begin(identity, recipe, inputs, machine.measured)
     notes = (*text.notes, *filter(None, [machine.note]))
-    return Decision(folder, identity, recipe, given, text, machine, facts, notes)
+    return Decision(folder, identity, recipe, given, text, machine, inputs, notes)
 
 
-def _recipe(options: argparse.Namespace, text: TextFacts, machine: MachineFacts, given: Mapping[str, Any]) -> Recipe:
+def _recipe(options: argparse.Namespace, text: Text, machine: Machine, given: Mapping[str, Any]) -> Recipe:
     """Return the recipe for the purpose."""
     has_head = options.start_from is None or has_masked_lm_head(options.start_from)
     recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given, has_head)
@@ -328,8 +328,8 @@ def _source_words(options: argparse.Namespace) -> List[str]:
     return words
 
 
-def plan_lines(recipe: Recipe, facts: Dict[str, str]) -> List[str]:
+def plan_lines(recipe: Recipe, inputs: Dict[str, str]) -> List[str]:
     """Return what was found and chosen, with reasons, and what to expect."""
     rows: List[Tuple[str, str, str]] = [(choice.name, str(choice.value), choice.reason) for choice in recipe.choices]
-    lines = [f"text:    {facts['text']}", f"machine: {facts['machine']}", "", *aligned(rows)]
+    lines = [f"text:    {inputs['text']}", f"machine: {inputs['machine']}", "", *aligned(rows)]
     return [*lines, "", *recipe.expectation, *recipe.warning, *recipe.advice]

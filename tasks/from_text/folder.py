@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 from reports.run_files import is_number
-from tasks.from_text.facts import Measured
+from tasks.from_text.inputs import Measured
 from tasks.from_text.recipe import Choice, Recipe
 from utilities import text_folder
 from utilities.errors import UserError
@@ -41,7 +41,7 @@ class Folder:
         self.path = path
         self._lap = started
 
-    def planned(self, command: Mapping[str, Any], facts: Mapping[str, str]) -> Optional[Planned]:
+    def planned(self, command: Mapping[str, Any], inputs: Mapping[str, str]) -> Optional[Planned]:
         """Return what an earlier start of the same command, with as many hours or fewer, decided; else None."""
         path = self.path / PLAN
         if not path.exists():
@@ -55,8 +55,8 @@ class Folder:
         if changed and not has_more:
             what = "the text has changed" if changed == ["text"] else f"{', '.join(changed)} changed"
             raise UserError(f"{self.path}: was begun with another command ({what}); {AGAIN}")
-        machine = _mapping(plan, "facts").get("machine")
-        if machine != facts["machine"]:
+        machine = _mapping(plan, "inputs").get("machine")
+        if machine != inputs["machine"]:
             print(f"The plan was made on another machine ({machine}), for whose speed its time is.")
         with damage_in(path, "give another --name"):
             found = plan.get("measured")
@@ -67,13 +67,13 @@ class Folder:
         self,
         command: Mapping[str, Any],
         recipe: Recipe,
-        facts: Mapping[str, str],
+        inputs: Mapping[str, str],
         measured: Optional[Measured] = None,
     ) -> None:
         """Write down what is decided; arguments as for ``planned``, the choice, and what it is based on."""
         self.path.mkdir(parents=True, exist_ok=True)
         found = None if measured is None else measured._asdict()
-        self.write(PLAN, {"command": command, "facts": facts, "recipe": asdict(recipe), "measured": found})
+        self.write(PLAN, {"command": command, "inputs": inputs, "recipe": asdict(recipe), "measured": found})
 
     def lap(self, step: str, seconds: Optional[float] = None) -> float:
         """Write down that a step has ended, and the seconds since the one before; return them."""

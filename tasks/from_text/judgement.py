@@ -20,7 +20,7 @@ from tasks.from_text.blanks import fillings
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
 from tasks.from_text.recipe import Recipe
-from tasks.from_text.table import FITTED_PASSES, FITTED_UNITS, expected_bits
+from tasks.from_text.table import FITTED_MINUTES, FITTED_PASSES, expected_bits
 from utilities.commands import start_command
 from utilities.errors import UserError
 from utilities.metric_names import MLM_LOSS
@@ -36,7 +36,7 @@ def judge(
     recipe: Recipe,
     pace: Pace,
     hours: float,
-    facts: Mapping[str, str],
+    inputs: Mapping[str, str],
     read: Callable[[Folder, Recipe, Pace], Dict[str, Any]],
     next_commands: Callable[[Path], List[Tuple[str, str]]],
 ) -> None:
@@ -44,7 +44,7 @@ def judge(
     result = folder.read(RESULT)
     if result is None:
         with folder.step("page"):
-            result = {**_done(folder, recipe, pace, hours, facts), **read(folder, recipe, pace)}
+            result = {**_done(folder, recipe, pace, hours, inputs), **read(folder, recipe, pace)}
         result["seconds"] = folder.seconds()
         folder.write(RESULT, result)
     with damage_in(folder.path / RESULT):
@@ -57,12 +57,12 @@ def judge(
         print(f"no page: {error}; repeat the command", file=sys.stderr)
 
 
-def _done(folder: Folder, recipe: Recipe, pace: Pace, hours: float, facts: Mapping[str, str]) -> Dict[str, Any]:
+def _done(folder: Folder, recipe: Recipe, pace: Pace, hours: float, inputs: Mapping[str, str]) -> Dict[str, Any]:
     """Return what was done, whatever the model is for."""
     rates = {name: steady_throughput(read_run_folder(folder.path / name))[1] for name in pace.updates}
     return {
         "name": folder.path.name,
-        "facts": dict(facts),
+        "inputs": dict(inputs),
         "hours": hours,
         "choices": [[choice.name, str(choice.value), choice.reason] for choice in recipe.choices],
         "changes": [[f"rows of {each.part}", f"{each.updates:,} updates", each.described] for each in pace.changes],
@@ -152,7 +152,7 @@ def _bits_of_a_nat(held_out: Path) -> Optional[float]:
 def _expected(recipe: Recipe, held_out: Path) -> Optional[Dict[str, float]]:
     """Return the loss of the held-out text that was to be expected of these updates; None where none was measured."""
     bits, scale = recipe.expected_bits, _bits_of_a_nat(held_out)
-    if bits is None or scale is None or recipe.units > FITTED_UNITS[1]:
+    if bits is None or scale is None or recipe.minutes > FITTED_MINUTES[1]:
         return None
     return {"bits": bits, "nats": round(bits / scale, 3)}
 
@@ -162,14 +162,14 @@ def forecasts(recipe: Recipe, loss: Optional[float]) -> List[Tuple[str, float, s
 
     The recipe has the updates that were made, the loss is that on held-out text.
     """
-    now, units, once = recipe.expected_bits, recipe.units, recipe.pass_updates
+    now, minutes, once = recipe.expected_bits, recipe.minutes, recipe.pass_updates
     if loss is None or now is None:
         return []
     then = {}
-    if not recipe.is_limited_by_text and 2 * units <= FITTED_UNITS[1]:
-        then["twice the time"] = expected_bits(2 * units, once)
-    if recipe.documents_share == 1 and units <= FITTED_UNITS[1] and 2 * once <= FITTED_PASSES[1]:
-        then["twice the text"] = expected_bits(units, 2 * once)
+    if not recipe.is_limited_by_text and 2 * minutes <= FITTED_MINUTES[1]:
+        then["twice the time"] = expected_bits(2 * minutes, once)
+    if recipe.documents_share == 1 and minutes <= FITTED_MINUTES[1] and 2 * once <= FITTED_PASSES[1]:
+        then["twice the text"] = expected_bits(minutes, 2 * once)
     return [(what, round(loss * bits / now, 3), FORECAST) for what, bits in then.items() if bits is not None]
 
 

@@ -17,8 +17,8 @@ from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.word_vectors import TOKENS
 from reports.run_files import read_run_folder
 from tasks import train
-from tasks.from_text.facts import MachineFacts, Measured
 from tasks.from_text.folder import UPDATES, Folder, damage_in
+from tasks.from_text.inputs import Machine, Measured
 from tasks.from_text.parts import Part, write_config
 from tasks.from_text.recipe import TOKENS_PER_UPDATE, Recipe
 from utilities.errors import UserError
@@ -77,7 +77,7 @@ def time_updates(folder: Folder, part: Part, recipe: Recipe) -> Timing:
     return Timing(update, max(0.0, time.monotonic() - begun - 3 * period * update))
 
 
-def measure(machine: MachineFacts, recipe: Recipe, part: Part, folder: Folder) -> MachineFacts:
+def measure(machine: Machine, recipe: Recipe, part: Part, folder: Folder) -> Machine:
     """Return a machine with what the timing of updates of a recipe's last part shows."""
     timing = time_updates(folder, part, recipe)
     speed = machine.speed * recipe.training / recipe.updates / timing.update / _mean_update(recipe)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from model.tasks import PRETRAINING
-from tasks.from_text.facts import TextFacts
 from tasks.from_text.folder import Folder
+from tasks.from_text.inputs import Text
 from tasks.from_text.judgement import commands, read_result
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, parts
@@ -31,7 +31,7 @@ class Purpose(NamedTuple):
     what: str
     task: str
     check: Callable[[Sequence[int], Optional[str]], None]
-    adapt: Callable[[Recipe, TextFacts], Recipe]
+    adapt: Callable[[Recipe, Text], Recipe]
     parts: Callable[[Folder, Recipe, Mapping[str, Any], int], List[Part]]
     prepare: Callable[[Folder, Recipe, Sequence[str], Sequence[Part]], Prepared]
     export: Callable[[Folder, Recipe, Path], Path]

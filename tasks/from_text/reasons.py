@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List
 
-from tasks.from_text.facts import IDEOGRAPHS, UNSPACED, MachineFacts, TextFacts
+from tasks.from_text.inputs import IDEOGRAPHS, UNSPACED, Machine, Text
 from tasks.from_text.recipe import (
     LARGER_MODEL_PASSES,
     MASKED_MINUTES,
@@ -22,8 +22,8 @@ SHORT_TEXT = 20.0  # MB below which released weights are recommended
 
 def choices(
     recipe: Recipe,
-    text: TextFacts,
-    machine: MachineFacts,
+    text: Text,
+    machine: Machine,
     hours: float,
     place: float,
     is_given: bool,
@@ -33,10 +33,10 @@ def choices(
     above = [row.name for row in ROWS if row.minutes > place]
     ends = [*below[-1:], *above[:1]]
     between = f"between the recipes {' and '.join(ends)}" if len(ends) == 2 else f"as in the recipe {ends[0]}"
-    if place > 1.001 * recipe.units:
-        why = f"the model for {recipe.units:.1f} minutes would read the text more than {LARGER_MODEL_PASSES} times"
+    if place > 1.001 * recipe.minutes:
+        why = f"the model for {recipe.minutes:.1f} minutes would read the text more than {LARGER_MODEL_PASSES} times"
     else:
-        why = f"for {recipe.units:.1f} of its minutes"
+        why = f"for {recipe.minutes:.1f} of its minutes"
     model_reason = "given on the command line" if is_given else f"{between}; {why}"
     is_guess = machine.measured is None and (machine.gpu or machine.cores != 2)
     guess = "; the speed is a guess" if is_guess else ""
@@ -92,7 +92,7 @@ def _rate_reason(recipe: Recipe) -> str:
     return "a low rate keeps what was learned; Muon would harm such weights"
 
 
-def _vocabulary_reason(text: TextFacts) -> str:
+def _vocabulary_reason(text: Text) -> str:
     if text.script == IDEOGRAPHS:
         return "each character is a word of its own"
     if text.script in UNSPACED:
@@ -100,7 +100,7 @@ def _vocabulary_reason(text: TextFacts) -> str:
     return "3,072 for 1 MB, 8,192 from 10 MB on, where they lowered the loss of a byte"
 
 
-def advice(recipe: Recipe, text: TextFacts) -> List[str]:
+def advice(recipe: Recipe, text: Text) -> List[str]:
     """Return sentences on what would help more."""
     lines = []
     if recipe.is_limited_by_text:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Optional, Tuple
 
-from tasks.from_text.table import FITTED_PASSES, FITTED_UNITS, expected_bits
+from tasks.from_text.table import FITTED_MINUTES, FITTED_PASSES, expected_bits
 
 TOKENS_PER_UPDATE = 4_096
 REAL_TOKENS = 0.85  # share of a row's tokens that is text, over both parts
@@ -52,7 +52,7 @@ class Recipe:
         pass_updates: Updates in which the text is read once, without what is held out.
         is_measured: Whether text and model are like those of which the loss to expect was measured.
         preparation, training: Seconds that are expected.
-        units: Minutes of the training that is expected, on two cores of a Zen 4.
+        minutes: Minutes of the training that is expected, on two cores of a Zen 4.
         choices: All of this for people, with reasons.
         advice: Sentences on what would help more.
     """
@@ -75,7 +75,7 @@ class Recipe:
     is_measured: bool
     preparation: float
     training: float
-    units: float
+    minutes: float
     choices: Tuple[Choice, ...]
     advice: Tuple[str, ...]
 
@@ -100,8 +100,8 @@ class Recipe:
         return self.updates + 1 >= self.most_updates  # those of the parts are rounded
 
     def with_updates(self, updates: int) -> Recipe:
-        """Return this recipe with another number of updates, and the units that they take."""
-        return replace(self, updates=updates, units=self.units * updates / self.updates)
+        """Return this recipe with another number of updates, and the minutes that they take."""
+        return replace(self, updates=updates, minutes=self.minutes * updates / self.updates)
 
     def with_training_tokens(self, tokens: int) -> Recipe:
         """Return this recipe with the tokens of the prepared text, without what is held out."""
@@ -116,7 +116,7 @@ class Recipe:
     def expected_bits(self) -> Optional[float]:
         """Return the held-out loss to expect of a text like Wikipedia, in bits a byte; None if nothing is known."""
         known = self.is_measured and not self.start_from
-        bits = expected_bits(self.units, self.pass_updates) if known else None
+        bits = expected_bits(self.minutes, self.pass_updates) if known else None
         return None if bits is None else round(bits, 3)
 
     @property
@@ -126,7 +126,7 @@ class Recipe:
             return ()
         bits = self.expected_bits
         if bits is not None:
-            forecast = ", a forecast: no training as long was measured" if self.units > FITTED_UNITS[1] else ""
+            forecast = ", a forecast: no training as long was measured" if self.minutes > FITTED_MINUTES[1] else ""
             return (
                 f"expect: a held-out masked-LM loss of about {bits:.2f} bits a byte, if the text is like"
                 f" Wikipedia{forecast}",

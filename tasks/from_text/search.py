@@ -19,8 +19,8 @@ from data_utils.text.held_out import choose_held_out, select, split_documents
 from model.tasks import SENTENCE_EMBEDDING
 from reports.run_files import RunData, read_run_folder
 from tasks import train
-from tasks.from_text.facts import TextFacts
 from tasks.from_text.folder import Folder
+from tasks.from_text.inputs import Text
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, merged, write_config
 from tasks.from_text.purpose import Purpose
@@ -62,7 +62,7 @@ def check(lengths: Sequence[int], start_from: Optional[str]) -> None:
         raise UserError(f"--start-from {start_from}: {what}")
 
 
-def adapt(recipe: Recipe, text: TextFacts) -> Recipe:
+def adapt(recipe: Recipe, text: Text) -> Recipe:
     """Return the recipe with more text held out, and without what only masked words need."""
     passages = min(MOST_PASSAGES, PASSAGES_OF_UPDATE * recipe.updates)
     size = 2 * 1.3 * HALF_BYTES * recipe.lengths[-1] * passages / 1e6  # megabytes; sentences make halves longer

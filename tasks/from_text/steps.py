@@ -28,7 +28,7 @@ OWN_STOP = 128 + signal.SIGTERM  # the status with which a training stops that i
 
 
 def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
-    """Make rows of each length from one text, with one vocabulary; what is there already is kept. Return its facts.
+    """Make rows of each length from one text, with one vocabulary; what is there already is kept.
 
     The options ``source`` name and read the text.
     """
@@ -69,7 +69,7 @@ class Prepared(NamedTuple):
 
 
 def prepared(folder: Folder, recipe: Recipe) -> Prepared:
-    """Return the facts of the data that is there, whose text is counted once."""
+    """Return what is known of the data that is there, whose text is counted once."""
     manifest = load_manifest(folder.path / "data" / str(recipe.lengths[-1]))
     assert manifest is not None, "the data is prepared"
     return Prepared(manifest.vocabulary["size"], manifest.totals["tokens"])

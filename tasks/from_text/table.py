@@ -1,7 +1,7 @@
 """The table of measured recipes, and the rule between its rows.
 
-Time is measured in minutes of training on two cores of a Zen 4 (*units*): minutes times the machine's speed. Between
-two rows every number is interpolated geometrically over the units, so that a longer time never gives a smaller model.
+All minutes here are those of training on two cores of a Zen 4: on another machine, its minutes times its speed. Between
+two rows every number is interpolated geometrically over them, so that a longer time never gives a smaller model.
 """
 
 from __future__ import annotations
@@ -44,55 +44,55 @@ ROWS = (
     # Planned, never trained to its end; its minutes are those of two hours for its operations.
     Row("small", 1_700.0, 4, 512, 0.03, 4_000, 60_000),
 )
-# Held-out losses on 153 MB of English Wikipedia with 8,192 pieces, in bits for each byte, after this many units; the
+# Held-out losses on 153 MB of English Wikipedia with 8,192 pieces, in bits for each byte, after this many minutes; the
 # last one is a forecast.
 LOSSES = ((1.10, 1.729), (1.44, 1.652), (2.0, 1.568), (6.4, 1.279), (32.7, 1.090), (113.0, 1.006), (1_700.0, 0.844))
 # A short text keeps the loss from falling as in this table: TEXT_FACTOR × updates^-TEXT_POWER bits above the floor are
 # left however long the training is, with the updates in which the text is read once. Fitted to 1, 10 and 153 MB; the
 # floor and the power are guesses.
 LOSS_FLOOR, TEXT_FACTOR, TEXT_POWER = 0.668, 4.9, 0.5
-# Where the formula was fitted: units, and updates in which the text is read once (1 to 153 MB, less what is held out).
+# Where the formula was fitted: minutes, and updates in which the text is read once (1 to 153 MB, less a part).
 # A longer text is no longer for a training that reads less than one pass, and is expected to be no better for others.
-FITTED_UNITS, FITTED_PASSES = (LOSSES[0][0], 118.0), (60.0, 11_500.0)
+FITTED_MINUTES, FITTED_PASSES = (LOSSES[0][0], 118.0), (60.0, 11_500.0)
 
 
-def interpolated(units: float, value: Callable[[Row], float]) -> float:
+def interpolated(minutes: float, value: Callable[[Row], float]) -> float:
     """Return a number of the table between its rows, geometrically; beyond its ends, that of the end."""
-    if units <= ROWS[0].minutes:
+    if minutes <= ROWS[0].minutes:
         return float(value(ROWS[0]))
     for low, high in zip(ROWS, ROWS[1:]):
-        if units <= high.minutes:
-            place = math.log(units / low.minutes) / math.log(high.minutes / low.minutes)
+        if minutes <= high.minutes:
+            place = math.log(minutes / low.minutes) / math.log(high.minutes / low.minutes)
             return float(value(low) * (value(high) / value(low)) ** place)
     return float(value(ROWS[-1]))
 
 
-def updates_in(units: float, place: Optional[float] = None) -> float:
-    """Return the updates of both parts in these units by the model for them, or by that of another place."""
-    return units / interpolated(place or units, lambda row: row.minutes / row.updates)
+def updates_in(minutes: float, place: Optional[float] = None) -> float:
+    """Return the updates of both parts in these minutes by the model for them, or by that of another place."""
+    return minutes / interpolated(place or minutes, lambda row: row.minutes / row.updates)
 
 
-def place_for(units: float, most_updates: float) -> float:
+def place_for(minutes: float, most_updates: float) -> float:
     """Return the place in the table of the model to train for this time: its own, or that of a larger model.
 
     A larger model makes fewer updates in the same time. It is chosen if the model for this time would make more than
     ``most_updates``; if even the largest would, the place is its.
     """
-    if updates_in(units) <= most_updates:
-        return units
-    update, minutes = zip(*((row.minutes / row.updates, row.minutes) for row in ROWS))
-    return float(np.exp(np.interp(math.log(units / most_updates), np.log(update), np.log(minutes))))
+    if updates_in(minutes) <= most_updates:
+        return minutes
+    of_an_update, places = zip(*((row.minutes / row.updates, row.minutes) for row in ROWS))
+    return float(np.exp(np.interp(math.log(minutes / most_updates), np.log(of_an_update), np.log(places))))
 
 
-def expected_bits(units: float, pass_updates: float) -> Optional[float]:
+def expected_bits(minutes: float, pass_updates: float) -> Optional[float]:
     """Return the held-out masked-LM loss to expect, in bits for each byte of a text like English Wikipedia.
 
     Beyond the longest measured training, the last row of ``LOSSES`` makes it a forecast.
 
     None stands for a shorter training, or a shorter text, than any that was measured.
     """
-    if units < FITTED_UNITS[0] or pass_updates < FITTED_PASSES[0]:
+    if minutes < FITTED_MINUTES[0] or pass_updates < FITTED_PASSES[0]:
         return None
     times, losses = np.log(LOSSES).T
-    of_time = float(np.exp(np.interp(math.log(units), times, losses))) - LOSS_FLOOR
+    of_time = float(np.exp(np.interp(math.log(minutes), times, losses))) - LOSS_FLOOR
     return LOSS_FLOOR + math.hypot(of_time, TEXT_FACTOR * min(pass_updates, FITTED_PASSES[1]) ** -TEXT_POWER)

@@ -18,9 +18,9 @@ from transformers import AutoTokenizer, BertConfig, BertTokenizerFast
 
 from checkpoints.export.__main__ import main
 from checkpoints.export.hf_folder import export
-from checkpoints.folder import read_facts
+from checkpoints.folder import read_description
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.writer import rewrite_facts
+from checkpoints.writer import rewrite_description
 from model.tasks import CLASSIFICATION, PRETRAINING
 from tests.support.bert_pairs import architecture, batch
 from tests.support.checkpoint_writers import google, hdf5, safetensors
@@ -144,8 +144,8 @@ def test_an_export_with_another_vocabulary_is_refused(published, tmp_path):
 def test_a_description_of_other_sizes_is_refused(root, published, tmp_path):
     run = shutil.copytree(root / PRETRAINING, tmp_path / "run")
     step = run / "checkpoints" / "step-00000003"
-    facts = read_facts(step)
-    rewrite_facts(step, {"architecture": {**facts["architecture"], "hidden_size": 16}})
+    description = read_description(step)
+    rewrite_description(step, {"architecture": {**description["architecture"], "hidden_size": 16}})
     with pytest.raises(UserError, match=r"checkpoint\.json: hidden_size is 16, but the weights have"):
         export(str(run), tmp_path / "out")
 

@@ -166,9 +166,9 @@ def test_from_pytorch_through_our_checkpoint_and_back_every_bit_is_the_same(task
     source = build_hf_model(task, a, seed=1)
     start.set_initial_weights(source)
     _, blocks = built(task, source, a)
-    facts = {"task": task, "architecture": dataclasses.asdict(a)}
+    description = {"task": task, "architecture": dataclasses.asdict(a)}
     state = TrainingState(blocks, keras.optimizers.SGD(0.1))
-    write_checkpoint(state.copy(), tmp_path / "ours", 1, facts)
+    write_checkpoint(state.copy(), tmp_path / "ours", 1, description)
     export(str(tmp_path / "ours"), tmp_path / "back", write_vocabulary(tmp_path, 120))
     before, after = load_file(folder / "model.safetensors"), load_file(tmp_path / "back" / "model.safetensors")
     assert before.keys() == after.keys()

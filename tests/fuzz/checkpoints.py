@@ -43,9 +43,14 @@ class Checkpoints:
         self._saved: dict[int, list[np.ndarray]] = {}
         for step in STEPS:
             self._optimizer.apply_gradients([(tf.ones_like(v) * step, v) for v in self._variables])
-            facts = {**Position().facts(step, 1.0, 8, "data"), "task": "pretraining", "run": run.identity, "seed": 1}
+            description = {
+                **Position().description(step, 1.0, 8, "data"),
+                "task": "pretraining",
+                "run": run.identity,
+                "seed": 1,
+            }
             path = write_checkpoint(
-                self._state.copy(), run.checkpoints(), step, {**facts, "architecture": {"hidden_size": 3}}
+                self._state.copy(), run.checkpoints(), step, {**description, "architecture": {"hidden_size": 3}}
             )
             self._saved[step] = self._values()
         self._files = sorted(file.name for file in path.iterdir())
@@ -91,7 +96,7 @@ class Checkpoints:
             result = self._resumed() if ask == "resume" else find_checkpoint(self._asked(ask))
             if result is None:
                 return REFUSED  # no checkpoint is used: the run begins again, and says so
-            if result.facts is None:
+            if result.description is None:
                 load_weights(result, self._blocks)
             else:
                 self._state.restore(result)
@@ -124,8 +129,8 @@ class Checkpoints:
             apply(self._folder, mutation, self._others)
 
     def _check(self, result: Checkpoint) -> None:
-        values = self._values()[: len(self._variables)] if result.facts is None else self._values()
-        steps = STEPS if result.facts is None else (result.facts["step"],)
+        values = self._values()[: len(self._variables)] if result.description is None else self._values()
+        steps = STEPS if result.description is None else (result.description["step"],)
         for step in steps:
             saved: list[Any] = self._saved.get(step, [])
             if saved and all(np.array_equal(a, b) for a, b in zip(values, saved)):

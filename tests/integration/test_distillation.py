@@ -97,8 +97,8 @@ def test_the_teacher_answers_as_pytorch_does(answers: Path, name: str, packed: l
     given = {"number": logits, "labels": expit(logits)}.get(name, softmax(logits, axis=-1))
     order = [TEACHERS_CLASSES[name].index(each) for each in classes] if classes else [0]
     np.testing.assert_allclose(given, wanted[:, order], atol=1e-5)
-    facts = read_json(folder / student / "dataset.json")
-    assert (facts["records"], facts["records_without_label"]) == (SAMPLES, SAMPLES - LABELLED)
+    description = read_json(folder / student / "dataset.json")
+    assert (description["records"], description["records_without_label"]) == (SAMPLES, SAMPLES - LABELLED)
     wanted = given.astype(np.float64)
     ours = student_answers(folder / student, texts, classes)
     if name == "number":

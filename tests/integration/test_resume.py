@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints.writer import rewrite_facts
+from checkpoints.writer import rewrite_description
 from tasks import train as train_in_python
 from tests.support.runs import (
     Killed,
@@ -149,12 +149,12 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused(stopped, config, roo
         assert "no checkpoint of" in outcome.error and "damaged-step-00000010" in outcome.error
 
 
-def edit_facts(**changes: Any) -> Callable[[Path], None]:
+def edit_description(**changes: Any) -> Callable[[Path], None]:
     """Change what all checkpoints say about themselves, with the right checksum."""
 
     def change(run: Path) -> None:
         for folder in (run / "checkpoints").iterdir():
-            rewrite_facts(folder, changes)
+            rewrite_description(folder, changes)
 
     return change
 
@@ -171,8 +171,8 @@ def replace(name: str) -> Callable[[Path], None]:
 
 BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "no checkpoint is left": (replace("checkpoints"), ("checkpoints.json", "--save-ckpt-path")),
-    "checkpoints of another run": (edit_facts(run="other"), ("are of another run",)),
-    "checkpoints of a newer version": (edit_facts(version=3), ("checkpoint.json", "update")),
+    "checkpoints of another run": (edit_description(run="other"), ("are of another run",)),
+    "checkpoints of a newer version": (edit_description(version=3), ("checkpoint.json", "update")),
     "no config": (lambda run: (run / "resolved_config.json").unlink(), ("resolved_config.json", "No such file")),
     "a batch that is a text": (
         lambda run: write_json(run / "resolved_config.json", {"config": {"global_batch": {"replicas": "two"}}}),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from checkpoints.export.__main__ import main as export
-from checkpoints.writer import rewrite_facts
+from checkpoints.writer import rewrite_description
 from data_utils.tokenizer import SPECIAL_TOKENS
 from tasks.classify import main as classify
 from tests import ROOT
@@ -168,7 +168,7 @@ def test_a_sentence_from_the_command_line(root: Path, printed: str, capsys: pyte
     assert classify([*checkpoint, "one", "two"]) == 2
     assert "sst2 takes 1 text, not 2" in capsys.readouterr().err
     unknown = Path(shutil.copytree(last_checkpoint(Path(checkpoint[1])), root / "unknown"))
-    rewrite_facts(unknown, {"task": "jokes"})
+    rewrite_description(unknown, {"task": "jokes"})
     assert classify(["--checkpoint", str(unknown), "one"]) == 2
     assert "was trained for jokes, which is not a task of this program" in capsys.readouterr().err
 

@@ -148,13 +148,13 @@ def test_the_scores_are_those_of_the_predictions(
 
 def test_the_report_knows_the_data(trained: tuple[Path, str]) -> None:
     folder, output = trained
-    facts = read_json(folder / "dataset.json")
-    assert facts["questions"] == 240
-    assert facts["contexts"] == 120
-    assert facts["questions_left_out"] == 0
-    assert facts["windows"] > 240  # long contexts have several
-    assert facts["records"] < facts["windows"] / 1.1  # packs
-    assert facts["lower_case"] is True
+    description = read_json(folder / "dataset.json")
+    assert description["questions"] == 240
+    assert description["contexts"] == 120
+    assert description["questions_left_out"] == 0
+    assert description["windows"] > 240  # long contexts have several
+    assert description["records"] < description["windows"] / 1.1  # packs
+    assert description["lower_case"] is True
     assert "uniform baseline, ln(80 tokens)" in output
 
 

@@ -45,8 +45,8 @@ def test_a_run_scores_entities_and_writes_predictions(root: Path, trained: Path)
     rows = (trained / "test_predictions.txt").read_text(encoding="utf-8").splitlines()
     test = (root / "test.txt").read_text(encoding="utf-8").splitlines()
     assert [" ".join(row.split()[:2]) for row in rows] == test
-    facts = read_json(trained / "dataset.json")
-    assert facts["entities"] == {"PER": 200, "LOC": 200} and facts["words_cut"] == 0
+    description = read_json(trained / "dataset.json")
+    assert description["entities"] == {"PER": 200, "LOC": 200} and description["words_cut"] == 0
 
 
 def test_an_evaluation_without_packs_says_the_same_and_one_text_has_its_entities(

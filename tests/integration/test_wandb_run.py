@@ -68,7 +68,7 @@ def test_an_interrupted_and_resumed_training_is_one_run_of_wandb(tmp_path: Path)
 
 def test_the_sweep_of_the_guide_has_valid_flags() -> None:
     sweep = yaml.safe_load(guide_block("yaml"))
-    task = {facts.program: name for name, facts in TASKS.items()}[sweep["program"]]
+    task = {entry.program: name for name, entry in TASKS.items()}[sweep["program"]]
     before, script, *arguments = sweep["command"][1:]
     assert (before, script, arguments.pop()) == ("python", "${program}", "${args}")
     for name, values in sweep["parameters"].items():

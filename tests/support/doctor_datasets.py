@@ -70,11 +70,11 @@ def write(
     for number, rows in enumerate(np.array_split(np.arange(len(batch["input_ids"])), files)):
         messages = encode_examples({name: values[rows] for name, values in batch.items()})
         entries.append(write_record_file(folder / f"part_{number}.tfrecord", messages))
-    facts: dict[str, Any] = {}
+    described: dict[str, Any] = {}
     if vocabulary:
         pieces = [*SPECIAL_TOKENS, *(f"word{number}" for number in range(WORDS))]
         (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-        facts = {"file": "vocab.txt", "sha256": read_vocabulary(folder / "vocab.txt").sha256, "size": len(pieces)}
+        described = {"file": "vocab.txt", "sha256": read_vocabulary(folder / "vocab.txt").sha256, "size": len(pieces)}
     if manifest:
         is_packed = "position_ids" in batch
         sizes: dict[str, Any] = {"max_seq_length": batch["input_ids"].shape[1], "vocab_size": 5 + WORDS}
@@ -83,5 +83,5 @@ def write(
         else:
             sizes.update(max_predictions_per_seq=PREDICTIONS, masked_lm_prob=0.15)
         totals = {"records": len(batch["input_ids"])}
-        write_manifest(folder, sizes, facts, entries, totals, 4.0, PACKS_FORMAT if is_packed else SEQUENCES_FORMAT)
+        write_manifest(folder, sizes, described, entries, totals, 4.0, PACKS_FORMAT if is_packed else SEQUENCES_FORMAT)
     return folder

@@ -34,11 +34,11 @@ def make_run(folder: Path, periods: list[dict[str, Any]], **files: Any) -> Path:
     return folder
 
 
-def write_step(folder: Path, step: int, facts: dict[str, Any]) -> Path:
+def write_step(folder: Path, step: int, description: dict[str, Any]) -> Path:
     """Write a checkpoint whose weights are a text."""
 
     def write_files(temporary: Path) -> None:
         for name in ("weights.index", "weights.data-00000-of-00001"):
             (temporary / name).write_text(f"weights {step}")
 
-    return write_checkpoint(SimpleNamespace(facts={}, write_files=write_files), folder, step, facts)
+    return write_checkpoint(SimpleNamespace(description={}, write_files=write_files), folder, step, description)

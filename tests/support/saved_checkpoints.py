@@ -47,14 +47,18 @@ def save(
     a = architecture(**options)
     source = source_with_random_weights(a, task, labels_of(task) if classes is None else classes)
     model, blocks = built(task, source, a, replace)
-    facts = {"task": task, "architecture": dataclasses.asdict(a), "lower_case": True}
+    description = {"task": task, "architecture": dataclasses.asdict(a), "lower_case": True}
     if task == CLASSIFICATION or config:
-        facts["config"] = config or {"glue_task": "mnli"}
+        description["config"] = config or {"glue_task": "mnli"}
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = None if pieces is None else write_vocabulary(folder, pieces)
     state = TrainingState(blocks, keras.optimizers.SGD(0.1))
     write_checkpoint(
-        state.copy(), folder, STEP, facts, {} if vocabulary is None else {vocabulary.name: vocabulary.read_bytes()}
+        state.copy(),
+        folder,
+        STEP,
+        description,
+        {} if vocabulary is None else {vocabulary.name: vocabulary.read_bytes()},
     )
     return Saved(source, model)
 

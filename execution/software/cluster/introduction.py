@@ -3,7 +3,7 @@
 TensorFlow only needs that somebody listens at an address, not who: with wrong addresses or numbers it waits forever,
 and a process that is connected with itself takes all memory. Therefore every process first listens on its own port and
 asks each address, its own included, who is there. A question and an answer are one line of JSON each, with the number
-of the process, all addresses, and the facts that all processes must share. Both sides judge the same two lines, and
+of the process, all addresses, and the settings that all processes must share. Both sides judge the same two lines, and
 therefore end with the same message. A process that ends in the meantime tells all others why.
 
 There are two rounds. At the end of the first, a process knows all others; at the end of the second it knows that all
@@ -26,7 +26,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 
 from execution.software.cluster.membership import TF_CONFIG, Membership
 from utilities.errors import UserError
-from utilities.validation import different_fact
+from utilities.validation import different_setting
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +55,12 @@ class Times(NamedTuple):
     answer: float = 2.0
 
 
-def introduce(membership: Membership, facts: Mapping[str, Any], times: Optional[Times] = None) -> None:
+def introduce(membership: Membership, settings: Mapping[str, Any], times: Optional[Times] = None) -> None:
     """Wait until all processes of the run know that they belong together.
 
-    The ``facts``, by name, must be values that JSON can represent; the ``times`` are for tests.
+    The ``settings``, by name, must be values that JSON can represent; the ``times`` are for tests.
     """
-    _Introduction(membership, facts, times or Times()).run()
+    _Introduction(membership, settings, times or Times()).run()
 
 
 def contradiction(asking: Mapping[str, Any], answering: Mapping[str, Any], number: int) -> Optional[str]:
@@ -89,20 +89,20 @@ def contradiction(asking: Mapping[str, Any], answering: Mapping[str, Any], numbe
             f"{TF_CONFIG}: process {answering['index']} ({answering['place']}) listens at the address of process"
             f" {number} ({asking['addresses'][number]}); give it that index, or exchange the addresses"
         )
-    return different_fact(first["facts"], second["facts"], second["index"], first["index"])
+    return different_setting(first["settings"], second["settings"], second["index"], first["index"])
 
 
 class _Introduction:
     """See :func:`introduce`; the threads for questions and answers end with it."""
 
-    def __init__(self, membership: Membership, facts: Mapping[str, Any], times: Times) -> None:
+    def __init__(self, membership: Membership, settings: Mapping[str, Any], times: Times) -> None:
         self._membership, self._times = membership, times
         self._own = {
             "token": uuid.uuid4().hex,
             "place": f"{socket.gethostname()}, process id {os.getpid()}",
             "index": membership.index,
             "addresses": list(membership.addresses),
-            "facts": json.loads(json.dumps(dict(facts))),
+            "settings": json.loads(json.dumps(dict(settings))),
         }
         self._others = [number for number in range(membership.count) if number != membership.index]
         self._changed = threading.Condition()  # guards all that follows
@@ -279,7 +279,7 @@ class _Introduction:
     def _tell(self, number: int) -> None:
         """Tell another process, if it listens, why this one ends."""
         with contextlib.suppress(OSError, UnicodeError), self._connected(number) as connection:
-            connection.sendall(_line({**self._own, "facts": {}, "ended": self._message}))
+            connection.sendall(_line({**self._own, "settings": {}, "ended": self._message}))
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
@@ -298,7 +298,7 @@ def _read_line(connection: socket.socket) -> Any:
 
 def _is_introduction(value: Any) -> bool:
     """Return whether a value has the form of a question, an answer, or the message of a process that has ended."""
-    form = {"token": str, "place": str, "index": int, "addresses": list, "facts": dict}
+    form = {"token": str, "place": str, "index": int, "addresses": list, "settings": dict}
     if not isinstance(value, dict) or not all(isinstance(value.get(name), kind) for name, kind in form.items()):
         return False
     addresses, numbers = value["addresses"], (value["index"], value.get("asks", 0))

@@ -39,7 +39,7 @@ class ClusterProcesses(Processes):
         """
         if self.is_single or self.collectives is not None:
             return
-        introduce(self._membership, self.facts)
+        introduce(self._membership, self.settings)
         start_server(self._membership)
         wait_for_servers(self._membership)
         self._heartbeat = Heartbeat(self._membership)

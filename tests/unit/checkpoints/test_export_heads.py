@@ -18,7 +18,7 @@ HEADS = [
     EMBEDDING,
     MASKED_LM,
     NEXT_SENTENCE_ALONE,
-    *(Head(facts.hugging_face, facts.pipeline) for facts in TASKS.values()),
+    *(Head(entry.hugging_face, entry.pipeline) for entry in TASKS.values()),
 ]
 
 

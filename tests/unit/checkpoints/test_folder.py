@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints.folder import Checkpoint, NewerVersionError, damage, find_checkpoint, read_facts
+from checkpoints.folder import Checkpoint, NewerVersionError, damage, find_checkpoint, read_description
 from tests.support.run_folders import write_step
 from utilities.errors import UserError
 
@@ -19,7 +19,7 @@ def test_the_newest_is_taken(tmp_path):
         write_step(tmp_path / "checkpoints", step, {})
     checkpoint = find_checkpoint(tmp_path)
     assert checkpoint.weights == tmp_path / "checkpoints" / "step-00000100" / "weights"
-    assert checkpoint.facts["step"] == 100
+    assert checkpoint.description["step"] == 100
 
 
 def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
@@ -27,7 +27,7 @@ def test_a_damaged_checkpoint_is_reported_and_skipped(tmp_path, caplog):
     bad = write_step(tmp_path, 2, {})
     (bad / "weights.index").write_text("other")
     with caplog.at_level(logging.WARNING):
-        assert find_checkpoint(tmp_path).facts["step"] == 1
+        assert find_checkpoint(tmp_path).description["step"] == 1
     assert str(bad) in caplog.text and "SHA-256" in caplog.text
     assert bad.exists()
 
@@ -52,8 +52,8 @@ def test_a_renamed_checkpoint_is_damaged(tmp_path):
 def test_a_newer_version_is_refused_rather_than_damaged(tmp_path):
     """An older checkpoint must not be taken instead, and the newer one must keep its name."""
     write_step(tmp_path, 1, {})
-    facts = read_facts(write_step(tmp_path, 2, {}))
-    (tmp_path / "step-00000002" / "checkpoint.json").write_text(json.dumps({**facts, "version": 3}))
+    description = read_description(write_step(tmp_path, 2, {}))
+    (tmp_path / "step-00000002" / "checkpoint.json").write_text(json.dumps({**description, "version": 3}))
     for read in (damage, find_checkpoint):
         with pytest.raises(NewerVersionError, match="newer version of this program; update"):
             read(tmp_path / "step-00000002")
@@ -64,7 +64,7 @@ def test_a_newer_version_is_refused_rather_than_damaged(tmp_path):
 def test_a_missing_best_checkpoint_is_reported(tmp_path, caplog):
     write_step(tmp_path, 2, {})
     (tmp_path / "best.json").write_text('{"step": 1}')
-    assert find_checkpoint(tmp_path).facts["step"] == 2
+    assert find_checkpoint(tmp_path).description["step"] == 2
     assert "step-00000001, is missing" in caplog.text
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints.folder import clear_unfinished, damage, folder_name, read_facts, set_aside, step_folders
-from checkpoints.writer import NICENESS, CheckpointWriter, Rotation, rewrite_facts, rotate, write_checkpoint
+from checkpoints.folder import clear_unfinished, damage, folder_name, read_description, set_aside, step_folders
+from checkpoints.writer import NICENESS, CheckpointWriter, Rotation, rewrite_description, rotate, write_checkpoint
 from utilities.errors import UserError
 
 
@@ -22,7 +22,7 @@ def write(folder: Path, step: int, run: str = "mine") -> Path:
 
 
 def steps(folder: Path):
-    return [read_facts(path)["step"] for path in step_folders(folder)]
+    return [read_description(path)["step"] for path in step_folders(folder)]
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_temporary_files_of_a_killed_writer_are_removed(tmp_path):
 
 def test_rewritten_facts_stay_verified(tmp_path):
     folder = write(tmp_path, 10)
-    rewrite_facts(folder, {"skipped": [3]})
-    facts = read_facts(folder)
-    assert facts["skipped"] == [3] and facts["run"] == "mine" and facts["step"] == 10
+    rewrite_description(folder, {"skipped": [3]})
+    description = read_description(folder)
+    assert description["skipped"] == [3] and description["run"] == "mine" and description["step"] == 10
     assert damage(folder) is None
     text = (folder / "checkpoint.json").read_text()
     (folder / "checkpoint.json").write_text(text.replace('"step": 10', '"step": 11'))
@@ -97,7 +97,7 @@ class SlowCopy:
     """Replaces a copy, and writes only after ``go`` is set."""
 
     def __init__(self, error=None, text="weights"):
-        self.go, self.error, self.text, self.facts = threading.Event(), error, text, {}
+        self.go, self.error, self.text, self.description = threading.Event(), error, text, {}
 
     def write_files(self, folder):
         assert self.go.wait(20)

@@ -78,7 +78,7 @@ def test_unsuitable_machines_are_refused(scheduler: str, tmp_path: Path, monkeyp
         patch.setattr(dask_workers, "_code_fingerprint", lambda: "another")
         with pytest.raises(UserError, match="another version"), open_dask_workers(scheduler, tmp_path):
             pass
-    monkeypatch.setattr(dask_workers, "_worker_facts", functools.partial(_worker_elsewhere))
+    monkeypatch.setattr(dask_workers, "_worker_answer", functools.partial(_worker_elsewhere))
     with pytest.raises(UserError, match="does not see"), open_dask_workers(scheduler, tmp_path):
         pass
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)

@@ -54,7 +54,7 @@ def run(workers: Workers, folder: Path, make: Any, items: Iterator[Shard]) -> It
 
 def squares(workers: Workers, folder: Path, count: int) -> dict[int, int]:
     make = functools.partial(square, Step(folder, "step"))
-    return {number: facts["square"] for number, facts in run(workers, folder, make, numbers(count))}
+    return {number: result["square"] for number, result in run(workers, folder, make, numbers(count))}
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +69,8 @@ def test_two_workers_take_shards_as_needed(pair: Workers, tmp_path: Path) -> Non
     make = functools.partial(square, Step(tmp_path / "b", "step"))
     (tmp_path / "b").mkdir()
     results = run(pair, tmp_path / "b", make, numbers(1000, taken))
-    _, facts = next(results)
-    assert facts["process"] != os.getpid()
+    _, result = next(results)
+    assert result["process"] != os.getpid()
     assert len(taken) <= 10
     results.close()
 
@@ -78,13 +78,13 @@ def test_two_workers_take_shards_as_needed(pair: Workers, tmp_path: Path) -> Non
 def test_one_worker_is_this_process(tmp_path: Path) -> None:
     make = functools.partial(square, Step(tmp_path, "step"))
     with open_workers(1) as workers:
-        results = [facts for _, facts in run(workers, tmp_path, make, numbers(3))]
-    assert {facts["process"] for facts in results} == {os.getpid()}
+        results = [result for _, result in run(workers, tmp_path, make, numbers(3))]
+    assert {result["process"] for result in results} == {os.getpid()}
 
 
 def test_shards_that_are_done_are_not_made_again(tmp_path: Path) -> None:
     assert squares(ALONE, tmp_path, 4) == {0: 0, 1: 1, 2: 4, 3: 9}
-    (tmp_path / "1.txt").write_text("longer")  # not the size that the facts say
+    (tmp_path / "1.txt").write_text("longer")  # not the size that stands beside it
     (tmp_path / "2.txt").unlink()
     (tmp_path / ".work" / "step" / "000003.json").write_text("{")
     made: list[int] = []

@@ -15,7 +15,7 @@ from tests.support.html_pages import HOSTILE, Page
 
 RESULT: dict[str, Any] = {
     "name": "mine",
-    "facts": {"text": "2.0 MB", "machine": "2 cores"},
+    "inputs": {"text": "2.0 MB", "machine": "2 cores"},
     "hours": 0.05,
     "held_out": "8 documents, 10.2% of the text",
     "advice": ["More text would help."],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints.folder import DESCRIPTION, WEIGHTS, facts_as_json
+from checkpoints.folder import DESCRIPTION, WEIGHTS, description_as_json
 from tasks.cli import main
 from utilities.files import PROJECT, sha256
 
@@ -50,8 +50,8 @@ def checkpoint(folder: Path, task: str) -> Path:
     step = folder / "checkpoints" / "step-00000004"
     step.mkdir(parents=True)
     (step / f"{WEIGHTS}.index").write_bytes(b"")
-    facts = {"task": task, "step": 4, "files": {f"{WEIGHTS}.index": sha256(step / f"{WEIGHTS}.index")}}
-    (step / DESCRIPTION).write_text(facts_as_json(facts), "utf-8")
+    description = {"task": task, "step": 4, "files": {f"{WEIGHTS}.index": sha256(step / f"{WEIGHTS}.index")}}
+    (step / DESCRIPTION).write_text(description_as_json(description), "utf-8")
     return folder
 
 

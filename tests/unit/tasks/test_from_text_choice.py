@@ -14,8 +14,8 @@ from safetensors.numpy import save_file
 
 from settings.loading import load_config
 from tasks.from_text.choice import FEWEST_DOCUMENTS, FEWEST_PASSES, LONG_TEXT, choose, text_tokens
-from tasks.from_text.facts import MachineFacts, TextFacts
 from tasks.from_text.folder import Folder
+from tasks.from_text.inputs import Machine, Text
 from tasks.from_text.judgement import FORECAST, forecasts
 from tasks.from_text.parts import has_masked_lm_head, parts, write_config
 from tasks.from_text.recipe import (
@@ -29,14 +29,14 @@ from tasks.from_text.recipe import (
 from tasks.from_text.table import ROWS, expected_bits, interpolated, updates_in
 from utilities.errors import UserError
 
-WIKIPEDIA = TextFacts(153.0, 24_000_000, 6_700, 0.0, "LATIN", False, False)
-SHORT = TextFacts(2.0, 300_000, 79, 0.0, "LATIN", False, True)
-ZEN4 = MachineFacts(2, "avx512_bf16", 24.0, "", "")
-ZEN3 = MachineFacts(2, "", 24.0, "", "")
+WIKIPEDIA = Text(153.0, 24_000_000, 6_700, 0.0, "LATIN", False, False)
+SHORT = Text(2.0, 300_000, 79, 0.0, "LATIN", False, True)
+ZEN4 = Machine(2, "avx512_bf16", 24.0, "", "")
+ZEN3 = Machine(2, "", 24.0, "", "")
 BUDGETS = [0.04, 0.06, 0.1, 0.2, 0.4, 0.6, 1, 2, 4, 8, 16, 40, 200]
 
 
-def recipes(text: TextFacts, machine: MachineFacts = ZEN4, **settings: Any) -> list[Recipe]:
+def recipes(text: Text, machine: Machine = ZEN4, **settings: Any) -> list[Recipe]:
     found = []
     for hours in BUDGETS:
         try:
@@ -47,9 +47,9 @@ def recipes(text: TextFacts, machine: MachineFacts = ZEN4, **settings: Any) -> l
     return found
 
 
-@pytest.mark.parametrize("machine", [ZEN4, ZEN3, MachineFacts(16, "amx_bf16", 64.0, "", "")])
+@pytest.mark.parametrize("machine", [ZEN4, ZEN3, Machine(16, "amx_bf16", 64.0, "", "")])
 @pytest.mark.parametrize("text", [WIKIPEDIA, SHORT])
-def test_more_time_never_gives_a_smaller_model(text: TextFacts, machine: MachineFacts) -> None:
+def test_more_time_never_gives_a_smaller_model(text: Text, machine: Machine) -> None:
     for less, more in itertools.pairwise(recipes(text, machine)):
         assert more.layers >= less.layers and more.hidden >= less.hidden
         assert more.training >= 0.999 * less.training and more.masked >= less.masked
@@ -88,7 +88,7 @@ def test_the_table_has_the_figures_of_the_configs(row: Any) -> None:
     assert updates_in(row.minutes) == pytest.approx(row.updates)
 
 
-# Trainings on English Wikipedia: units of their updates, the files' megabytes, the updates in which the training
+# Trainings on English Wikipedia: minutes of their updates, the files' megabytes, the updates in which the training
 # documents are read once (their tokens, of which an update reads 3,482), the held-out loss in nats, and bits of a byte
 # for a nat: tokens of the held-out documents, divided by their bytes and ln 2 (test_from_text_figures.py computes it).
 TRAININGS = [
@@ -108,34 +108,34 @@ TRAININGS = [
 ]
 
 
-def expected(units: float, updates: float) -> float:
-    bits = expected_bits(units, updates)
+def expected(minutes: float, updates: float) -> float:
+    bits = expected_bits(minutes, updates)
     assert bits is not None
     return bits
 
 
-@pytest.mark.parametrize(("units", "_", "updates", "nats", "bits_of_a_nat"), TRAININGS)
+@pytest.mark.parametrize(("minutes", "_", "updates", "nats", "bits_of_a_nat"), TRAININGS)
 def test_the_expected_loss_is_near_the_measured_one(
-    units: float, _: int, updates: float, nats: float, bits_of_a_nat: float
+    minutes: float, _: int, updates: float, nats: float, bits_of_a_nat: float
 ) -> None:
-    assert expected(units, updates) == pytest.approx(nats * bits_of_a_nat, rel=0.03)
+    assert expected(minutes, updates) == pytest.approx(nats * bits_of_a_nat, rel=0.03)
 
 
 def test_forecasts_among_the_measured_trainings_are_as_wrong_as_is_said() -> None:
     errors = [
-        nats * scale * expected(*then) / expected(units, updates) / (later * other_scale) - 1
-        for units, text, updates, nats, scale in TRAININGS
+        nats * scale * expected(*then) / expected(minutes, updates) / (later * other_scale) - 1
+        for minutes, text, updates, nats, scale in TRAININGS
         for *then, later, other_scale in (
-            (u, p, n, b) for u, other, p, n, b in TRAININGS if is_pair(units, text, u, other)
+            (u, p, n, b) for u, other, p, n, b in TRAININGS if is_pair(minutes, text, u, other)
         )
     ]
     assert len(errors) > 20 and 0.04 < max(map(abs, errors)) < 0.05
     assert "up to 5 % too low or too high" in FORECAST
 
 
-def is_pair(units: float, text: int, later: float, other: int) -> bool:
+def is_pair(minutes: float, text: int, later: float, other: int) -> bool:
     """Return whether two trainings differ in time alone, by at most 18 times, or in their texts alone."""
-    return 1.7 < later / units < 18.6 if text == other else other > text and 1 / 1.3 < later / units < 1.3
+    return 1.7 < later / minutes < 18.6 if text == other else other > text and 1 / 1.3 < later / minutes < 1.3
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_forecasts_of_a_text_that_is_read_often_enough_are_of_more_text_only() -
     half, once = choose(SHORT, ZEN4, 0.5), choose(WIKIPEDIA, ZEN4, 1)
     assert [what for what, _, _ in forecasts(half, 4.0)] == ["twice the time", "twice the text"]
     often = half.with_updates(half.most_updates)
-    assert often.units < 118 and not forecasts(choose(SHORT, ZEN4, 16), 4.0), "no training as long was measured"
+    assert often.minutes < 118 and not forecasts(choose(SHORT, ZEN4, 16), 4.0), "no training as long was measured"
     ((what, loss, _),) = forecasts(often, 4.0)
     assert what == "twice the text" and 3.5 < loss < 4.0
     ((time, shorter, _),) = forecasts(once, 3.0)  # a longer text than Wikipedia's 153 MB was not measured
@@ -210,7 +210,7 @@ def test_forecasts_of_a_text_that_is_read_often_enough_are_of_more_text_only() -
 
 def test_a_slower_machine_gets_a_smaller_model_for_the_same_time() -> None:
     fast, slow = choose(WIKIPEDIA, ZEN4, 2), choose(WIKIPEDIA, ZEN3, 2)
-    assert (slow.layers * slow.hidden, slow.units) < (fast.layers * fast.hidden, fast.units)
+    assert (slow.layers * slow.hidden, slow.minutes) < (fast.layers * fast.hidden, fast.minutes)
     assert (fast.precision, slow.precision) == ("mixed_bfloat16", "float32")
 
 
@@ -265,9 +265,9 @@ def test_of_a_text_that_is_too_long_for_the_time_a_part_is_prepared(megabytes: f
         assert recipe.preparation < 0.3 * hours * 3600
 
 
-@pytest.mark.parametrize("machine", [ZEN4, ZEN3, MachineFacts(16, "amx_bf16", 64.0, "", "")])
+@pytest.mark.parametrize("machine", [ZEN4, ZEN3, Machine(16, "amx_bf16", 64.0, "", "")])
 @pytest.mark.parametrize("text", [WIKIPEDIA, WIKIPEDIA.part(1 / 15), WIKIPEDIA.part(1 / 150), SHORT])
-def test_the_plan_is_as_long_as_the_time(text: TextFacts, machine: MachineFacts) -> None:
+def test_the_plan_is_as_long_as_the_time(text: Text, machine: Machine) -> None:
     for hours in BUDGETS[2:]:
         recipe = choose(text, machine, hours)
         planned = recipe.preparation + recipe.training + machine.start_seconds
@@ -299,7 +299,7 @@ def test_the_share_held_out_is_that_of_the_size_however_few_the_documents() -> N
 
 
 @pytest.mark.parametrize("text", [WIKIPEDIA, SHORT])
-def test_a_budget_shorter_than_the_start_is_refused_with_one_that_is_long_enough(text: TextFacts) -> None:
+def test_a_budget_shorter_than_the_start_is_refused_with_one_that_is_long_enough(text: Text) -> None:
     with pytest.raises(UserError, match="give at least") as refusal:
         choose(text, ZEN4, 0.001)
     choose(text, ZEN4, float(str(refusal.value).split()[-1]))

@@ -18,7 +18,7 @@ from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.sources import source_from_options
 from tasks.from_text.blanks import Blank, held_out_blanks, whole_words
 from tasks.from_text.command import Decision, decide, main, split
-from tasks.from_text.facts import TextFacts, look_at_text
+from tasks.from_text.inputs import Text, look_at_text
 from tasks.from_text.judgement import commands, judge, read_result
 from tasks.from_text.pace import Pace
 from tasks.from_text.parts import Part, parts
@@ -162,7 +162,7 @@ def test_another_machine_keeps_the_plan_and_says_so(text: Path, capsys: pytest.C
     first = begin(text)
     path = first.folder.path / "plan.json"
     plan = json.loads(path.read_text(encoding="utf-8"))
-    plan["facts"]["machine"] = "64 cores"
+    plan["inputs"]["machine"] = "64 cores"
     plan["recipe"]["precision"], plan["recipe"]["hidden"] = "float32", 320
     path.write_text(json.dumps(plan), encoding="utf-8")
     second = begin(text)
@@ -190,8 +190,8 @@ def test_a_result_is_shown_although_its_page_cannot_be_written(
         name: [] for name in ("baselines", "forecasts", "blanks", "advice", "choices", "commands")
     }
     maps: dict[str, object] = {name: {} for name in ("samples_per_second", "curves", "reports")}
-    facts = {"facts": {"text": "", "machine": ""}, "seconds": {"a": 9.0}, "hours": 1.0, "name": "mine"}
-    folder.write("result.json", {**nothing, **lists, **maps, **facts})
+    inputs = {"inputs": {"text": "", "machine": ""}, "seconds": {"a": 9.0}, "hours": 1.0, "name": "mine"}
+    folder.write("result.json", {**nothing, **lists, **maps, **inputs})
     (folder.path / "index.html").mkdir()  # nothing can be written there
     judge(folder, recipe, pace_of(decision), 1.0, {}, read_result, commands)
     printed = capsys.readouterr()
@@ -291,7 +291,7 @@ def test_damaged_files_of_the_folder_are_refused(text: Path, name: str, content:
     with pytest.raises(UserError, match=rf"{name}.*; delete it and repeat the command"):
         if name == "updates.json":
             Pace(folder, recipe, [Part(str(length), {}) for length in recipe.lengths], 5.0, 1.0)
-        judge(folder, recipe, pace, 1.0, decision.facts, read_result, commands)
+        judge(folder, recipe, pace, 1.0, decision.inputs, read_result, commands)
 
 
 def test_what_was_worked_is_added_up(text: Path) -> None:
@@ -317,7 +317,7 @@ def test_of_a_part_of_the_text_rows_of_both_lengths_are_made(text: Path) -> None
         assert sum(sentences) == corpus["sentences"] and sentences[1] == pytest.approx(0.2 * sum(sentences), rel=0.2)
 
 
-def facts_of(text: Path) -> TextFacts:
+def text_of(text: Path) -> Text:
     options = split(["--text", str(text), "--hours", "1"])[0]
     options.output = text.parent / "runs"
     return look_at_text(source_from_options(options, options.output), min_characters=1)
@@ -325,7 +325,7 @@ def facts_of(text: Path) -> TextFacts:
 
 def test_facts_of_a_text(text: Path) -> None:
     content = prose(40)
-    found = facts_of(text)
+    found = text_of(text)
     assert found.megabytes == pytest.approx(len(content.encode()) / 1e6, rel=0.01)
     assert (found.words, found.documents, found.script) == (len(content.split()), 40, "LATIN")
     assert found.is_whole and not found.is_code and found.repeated == 0
@@ -333,23 +333,23 @@ def test_facts_of_a_text(text: Path) -> None:
 
 def test_repeated_documents_are_counted(text: Path) -> None:
     text.write_text(prose(30) + "\n" + prose(10), encoding="utf-8")
-    assert facts_of(text).repeated == pytest.approx(10 / 40)
+    assert text_of(text).repeated == pytest.approx(10 / 40)
 
 
 def test_a_long_or_compressed_text_is_estimated_from_its_beginning(text: Path) -> None:
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghijklmnop", k=6)) for _ in range(500_000)]
     text.write_text("\n\n".join(" ".join(words[at : at + 100]) for at in range(0, len(words), 100)), encoding="utf-8")
-    found, size = facts_of(text), text.stat().st_size
+    found, size = text_of(text), text.stat().st_size
     assert not found.is_whole and found.megabytes == pytest.approx(size / 1e6, rel=0.05)
     packed = text.with_suffix(".txt.gz")
     packed.write_bytes(gzip.compress(text.read_bytes()))
-    assert facts_of(packed).megabytes == pytest.approx(size / 1e6, rel=0.3)
+    assert text_of(packed).megabytes == pytest.approx(size / 1e6, rel=0.3)
 
 
 def test_scripts_and_code_are_told_apart(text: Path) -> None:
     text.write_text("猫坐在垫子上。\n\n狗在花园里。\n", encoding="utf-8")
-    found = facts_of(text)
+    found = text_of(text)
     assert (found.script, found.words) == ("CJK", 13)
     text.write_text("\n\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tasks").glob("*.py")), "utf-8")
-    assert facts_of(text).is_code
+    assert text_of(text).is_code

@@ -95,7 +95,7 @@ def bits_by_hand(minutes: float, updates_of_a_pass: float) -> float:
 
 
 def trained(minutes: float, updates_of_a_pass: float) -> Recipe:
-    return dataclasses.replace(choose(SHORT, ZEN4, 0.5), units=minutes, pass_updates=updates_of_a_pass)
+    return dataclasses.replace(choose(SHORT, ZEN4, 0.5), minutes=minutes, pass_updates=updates_of_a_pass)
 
 
 @pytest.mark.parametrize(("minutes", "updates"), [(1.2, 75.0), (5.0, 700.0), (40.0, 11_000.0), (118.0, 3_000.0)])

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from tasks.from_text.choice import choose
-from tasks.from_text.facts import MachineFacts, Measured, TextFacts
 from tasks.from_text.folder import Folder
+from tasks.from_text.inputs import Machine, Measured, Text
 from tasks.from_text.pace import Pace, measure
 from tasks.from_text.parts import Part
 from utilities.errors import UserError
 
-TEXT = TextFacts(150.0, 25_000_000, 40_000, 0.0, "LATIN", False, False)
+TEXT = Text(150.0, 25_000_000, 40_000, 0.0, "LATIN", False, False)
 HOURS = 0.5
 START = 5.0
 SHORT_ROWS = 0.94  # an update of rows of 32 tokens takes as much less
 
 
-def machine(speed: float) -> MachineFacts:
-    return MachineFacts(2, "avx512_bf16", 8.0, "", "", Measured(speed, START, 60.0))
+def machine(speed: float) -> Machine:
+    return Machine(2, "avx512_bf16", 8.0, "", "", Measured(speed, START, 60.0))
 
 
 class Clock(Folder):

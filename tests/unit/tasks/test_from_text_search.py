@@ -12,8 +12,8 @@ from data_utils.text.held_out import choose_held_out, select
 from tasks.from_text import search
 from tasks.from_text.choice import choose
 from tasks.from_text.command import main
-from tasks.from_text.facts import MachineFacts, TextFacts
 from tasks.from_text.folder import Folder
+from tasks.from_text.inputs import Machine, Text
 from tasks.from_text.parts import Part
 from tasks.from_text.search import HELD_OUT, PAIRS, adapt, passages, prepare_pairs, write_pairs
 from tests.support.runs import read_lines
@@ -73,7 +73,7 @@ def test_a_pass_has_each_pair_once_and_the_released_model_is_judged_before(
     digits = [f"{mark}{digit}" for mark in ("", "##") for digit in range(10)]
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *known.split(), *digits]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    text, machine = TextFacts(0.4, 80_000, 400, 0.0, "LATIN", False, False), MachineFacts(2, "", 8.0, "", "")
+    text, machine = Text(0.4, 80_000, 400, 0.0, "LATIN", False, False), Machine(2, "", 8.0, "", "")
     recipe = adapt(choose(text, machine, 0.5, (128,), str(tmp_path)), text)
     judged: list[str] = []
     monkeypatch.setattr(search, "train", lambda task, path, name: judged.append(f"{task}, {path.name}, {name}"))

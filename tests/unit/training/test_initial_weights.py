@@ -78,8 +78,8 @@ def test_unreplaced_layers_have_all_options(tmp_path):
 def test_factor_that_does_not_divide_the_vocabulary_is_ignored(tmp_path):
     a = resolved(tmp_path, {**TRAINED, "vocab_size": 119547})
     assert (a.vocab_size, a.embedding_serialization_factor) == (119547, 1)
-    facts = {"architecture": dataclasses.asdict(a), "config": {}, "files": {}}
-    saved = ResumedWeights(Checkpoint(tmp_path / "weights", facts))
+    description = {"architecture": dataclasses.asdict(a), "config": {}, "files": {}}
+    saved = ResumedWeights(Checkpoint(tmp_path / "weights", description))
     for factor, used in (("2", 1), ("3", 3)):
         flags = ["--config", str(write(tmp_path, FINE_TUNING)), "--embedding-serialization-factor", factor]
         resumed = resolved_architecture(load_config("squad", flags).config, saved)
@@ -137,7 +137,7 @@ def test_evaluation_of_random_weights_is_refused():
 def test_the_classifier_of_another_task_is_not_taken(settings, task, kept, native):
     if native:
         named = settings.get("architectures", [None])[0]
-        settings = {"task": next((name for name, facts in TASKS.items() if facts.hugging_face == named), None)}
+        settings = {"task": next((name for name, entry in TASKS.items() if entry.hugging_face == named), None)}
     weights = dict.fromkeys(("bert.pooler.dense.bias", "classifier.bias", "classifier.weight"))
     start = without_other_head(Pretrained("it", weights, architecture={}, settings=settings, native=native), task)
     assert ("classifier.weight" in start.weights, "bert.pooler.dense.bias" in start.weights) == (kept, True)

@@ -211,7 +211,9 @@ def test_the_folder_of_an_earlier_config_is_only_read(tmp_path):
         return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags])
 
     def save(step: int, identity: str | None) -> Path:
-        return write_step(tmp_path / "earlier", step, {"run": identity, **Position().facts(step, 0.0, 32, "data")})
+        return write_step(
+            tmp_path / "earlier", step, {"run": identity, **Position().description(step, 0.0, 32, "data")}
+        )
 
     def resume() -> Position:
         with FolderLocks() as locks:

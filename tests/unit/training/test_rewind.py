@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints.folder import WEIGHTS, Checkpoint, read_facts
+from checkpoints.folder import WEIGHTS, Checkpoint, read_description
 from execution.processes import SINGLE_PROCESS
 from keras_extensions.listeners.safeguards import DivergenceError
 from model.architecture import Architecture
@@ -23,7 +23,7 @@ from utilities.errors import UserError
 
 
 def save(folder: Path, step: int, identity: str | None) -> Path:
-    return write_step(folder, step, {"run": identity, **Position().facts(step, 5.0, 24, "data")})
+    return write_step(folder, step, {"run": identity, **Position().description(step, 5.0, 24, "data")})
 
 
 def rewound(tmp_path: Path, run: RunFolder, resumed: Path, error: DivergenceError) -> Position:
@@ -33,7 +33,7 @@ def rewound(tmp_path: Path, run: RunFolder, resumed: Path, error: DivergenceErro
         config=load_config("pretraining", ["--config", str(write(tmp_path, TINY)), *flags]).config,
         task=SimpleNamespace(name="pretraining"), architecture=Architecture(), trained_positions=128, run=run,
         platform=SimpleNamespace(precision="float32"), processes=SINGLE_PROCESS, listeners=[],
-        position=Position.of(Checkpoint(resumed / WEIGHTS, read_facts(resumed))), fits_data=False,
+        position=Position.of(Checkpoint(resumed / WEIGHTS, read_description(resumed))), fits_data=False,
     )  # fmt: skip
     data: Any = SimpleNamespace(reader=None, plan=Plan(100, 1, 1, 1.0), identity="data")
     state: Any = None
@@ -48,9 +48,9 @@ def test_checkpoints_of_another_run_in_an_earlier_folder_are_neither_used_nor_re
     assert (position.step, position.skipped, position.rewinds) == (8, (11, 12), 1)
     assert position.checkpoint is not None and position.checkpoint.folder == own
     assert all(path.is_dir() for path in others) and not diverged.exists()
-    facts = read_facts(own)
-    assert (facts["data"]["skipped_batches"], facts["rewinds"]) == ([11, 12], 1)
-    assert facts["seconds"] == position.seconds == 5.0, "a resumed run counts the same time"
+    description = read_description(own)
+    assert (description["data"]["skipped_batches"], description["rewinds"]) == ([11, 12], 1)
+    assert description["seconds"] == position.seconds == 5.0, "a resumed run counts the same time"
 
 
 def test_without_a_checkpoint_from_before_the_divergence_keep_last_is_named(tmp_path):

@@ -1,4 +1,4 @@
-"""Facts about machine and software."""
+"""The description of machine and software."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ import pytest
 from utilities.environment import (
     VERSION,
     Gpu,
-    environment_facts,
+    describe_environment,
+    describe_start,
     fast_bfloat16,
     git_commit,
     is_graphcore,
     nvidia_gpus,
     prepare_transformers,
     program_version,
-    start_facts,
 )
 
 
 def test_facts_are_true_and_contain_no_secret(monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "hidden-key-1234")
-    facts = environment_facts()
-    assert "hidden-key-1234" not in json.dumps(facts)
-    assert platform.node() not in [value for value in facts.values() if isinstance(value, str)]
-    assert facts["version"] == VERSION and program_version().startswith(VERSION)
-    assert facts["python"] == platform.python_version()
-    assert facts["packages"]["numpy"] == importlib.metadata.version("numpy")
-    assert facts["cpu_cores"] >= facts["cpu_cores_usable"] >= 1
-    assert facts["memory_gib"] > 0.1
+    description = describe_environment()
+    assert "hidden-key-1234" not in json.dumps(description)
+    assert platform.node() not in [value for value in description.values() if isinstance(value, str)]
+    assert description["version"] == VERSION and program_version().startswith(VERSION)
+    assert description["python"] == platform.python_version()
+    assert description["packages"]["numpy"] == importlib.metadata.version("numpy")
+    assert description["cpu_cores"] >= description["cpu_cores_usable"] >= 1
+    assert description["memory_gib"] > 0.1
 
 
 def test_pytorch_is_left_to_a_program_that_has_loaded_it(monkeypatch):
@@ -57,7 +57,7 @@ def test_the_start_has_command_and_variables_without_secrets(monkeypatch):
     monkeypatch.setattr(
         sys, "orig_argv", ["/bin/python3", "run_pretraining.py", "--name", "a b", "--hf-token", "s3cret99"]
     )
-    start = start_facts()
+    start = describe_start()
     assert start["command"] == "python run_pretraining.py --name 'a b' --hf-token ***"
     assert start["variables"]["TF_NUM_INTEROP_THREADS"] == "3" and start["folder"] == str(Path.cwd())
     assert start["variables"]["HF_ENDPOINT"] == "https://me:***@hub.example"

@@ -114,8 +114,8 @@ def test_values_in_the_form_of_a_key_are_masked_in_configs_only(no_secret_variab
         "api_key": MASK, "n": 3, "none": None, "api_keys": 5,
     }  # fmt: skip
     assert mask(f"commit {key}") == f"commit {key}"
-    facts = {"environment": {"git_commit": key, "cpu": key}}
-    assert mask_value(facts) == {"environment": {"git_commit": key, "cpu": MASK}}
+    description = {"environment": {"git_commit": key, "cpu": key}}
+    assert mask_value(description) == {"environment": {"git_commit": key, "cpu": MASK}}
 
 
 def test_message_is_one_printable_line():

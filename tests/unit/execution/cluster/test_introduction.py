@@ -36,13 +36,13 @@ def ports() -> list[int]:
         return found
 
 
-def introduced(members: list[Membership], facts: Any = None, times: Times = QUICK) -> list[str | None]:
+def introduced(members: list[Membership], settings: Any = None, times: Times = QUICK) -> list[str | None]:
     """Return the message with which each process ended, or None for those that may train together."""
     ends: list[str | None] = [None] * len(members)
 
     def one(number: int) -> None:
         try:
-            introduce(members[number], facts[number] if facts else {}, times)
+            introduce(members[number], settings[number] if settings else {}, times)
         except UserError as error:
             ends[number] = str(error)
 

@@ -1,4 +1,4 @@
-"""What is known before anything is decided: facts of the text, from its beginning, and of the machine."""
+"""What is known before anything is decided: the text, from its beginning, and the machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CODE_SHARE = 0.06  # of these signs among the characters that are not white spac
 DUMP_SHARE = 0.5  # of a compressed dump's bytes, the text of its articles
 
 
-class TextFacts(NamedTuple):
+class Text(NamedTuple):
     """A text; counts are estimated from its beginning where it is longer than the sample.
 
     Attributes:
@@ -50,13 +50,13 @@ class TextFacts(NamedTuple):
     left_out: int = 0
     notes: Tuple[str, ...] = ()
 
-    def part(self, share: float) -> TextFacts:
-        """Return the facts of a share of the documents."""
+    def part(self, share: float) -> Text:
+        """Return a share of the documents."""
         counts = {name: round(share * getattr(self, name)) for name in ("words", "documents")}
         return self._replace(megabytes=share * self.megabytes, **counts)
 
     def described(self) -> str:
-        """Return the facts as one line."""
+        """Return it in one line."""
         about = "" if self.is_whole else "about "
         kind = "source code" if self.is_code else self.script.capitalize()
         units = "characters" if self.script in UNSPACED else "words"
@@ -81,7 +81,7 @@ class Measured(NamedTuple):
     around: float
 
 
-class MachineFacts(NamedTuple):
+class Machine(NamedTuple):
     """A machine.
 
     Attributes:
@@ -132,21 +132,21 @@ class MachineFacts(NamedTuple):
         return "auto" if self.gpu else "mixed_bfloat16" if self.bfloat16 else "float32"
 
     def described(self) -> str:
-        """Return the facts as one line."""
+        """Return it in one line."""
         memory = "" if self.memory_gib is None else f", {self.memory_gib:,.0f} GiB of memory"
         cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
         formats = f"bfloat16 ({self.bfloat16})" if self.bfloat16 else "no fast bfloat16"
         return f"{self.gpu}, {cores}{memory}" if self.gpu else f"{cores}, {formats}{memory}, no GPU"
 
 
-def look_at_text(source: Source, min_characters: int, strips_marks: bool = False) -> TextFacts:
+def look_at_text(source: Source, min_characters: int, strips_marks: bool = False) -> Text:
     """Read the beginning of a text.
 
     Documents of less than ``min_characters`` are left out; ``strips_marks``: accents will be stripped.
     """
     if source.kind["kind"] == "dump":  # the articles are extracted later, by another program
         megabytes = DUMP_SHARE * source.files[0].stat().st_size / 1e6
-        return TextFacts(megabytes, int(megabytes * 160_000), int(megabytes * 300), 0.0, "LATIN", False, False)
+        return Text(megabytes, int(megabytes * 160_000), int(megabytes * 300), 0.0, "LATIN", False, False)
     unread = ""
     first: List[str] = []
     texts: List[str] = []
@@ -178,19 +178,19 @@ def look_at_text(source: Source, min_characters: int, strips_marks: bool = False
     scale = 1.0
     if not is_whole and source.total_bytes is not None:
         scale = max(1.0, source.total_bytes / max(position, 1))
-    facts = _facts(texts, scale, is_whole)
-    return facts._replace(files=len(source.files), left_out=int(scale * left_out), notes=tuple(notes))
+    text = _estimated(texts, scale, is_whole)
+    return text._replace(files=len(source.files), left_out=int(scale * left_out), notes=tuple(notes))
 
 
-def _facts(texts: List[str], scale: float, is_whole: bool) -> TextFacts:
-    """Return the facts of a sample, whose counts are multiplied by ``scale``."""
+def _estimated(texts: List[str], scale: float, is_whole: bool) -> Text:
+    """Return the text of a sample, whose counts are multiplied by ``scale``."""
     beginning = "".join(text[: SCRIPT_CHARACTERS // 20] for text in texts[:100])[:SCRIPT_CHARACTERS]
     script = _script(beginning)
     visible = [character for character in beginning if not character.isspace()]
     signs = sum(character in SIGNS_OF_CODE for character in visible)
     counted = sum(len(text) if script in UNSPACED else len(text.split()) for text in texts)
     digests = {hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest() for text in texts}
-    return TextFacts(
+    return Text(
         megabytes=scale * sum(len(text.encode("utf-8", "replace")) for text in texts) / 1e6,
         words=int(scale * counted),
         documents=int(scale * len(texts)),
@@ -207,11 +207,11 @@ def _script(text: str) -> str:
     return scripts.most_common(1)[0][0] if scripts else ""
 
 
-def look_at_machine() -> MachineFacts:
-    """Return the facts of this machine, without TensorFlow."""
+def look_at_machine() -> Machine:
+    """Return this machine, without TensorFlow."""
     memory = memory_bytes()
     gpu, note = _gpu()
-    return MachineFacts(usable_cores(), fast_bfloat16(), None if memory is None else memory / 2**30, gpu, note)
+    return Machine(usable_cores(), fast_bfloat16(), None if memory is None else memory / 2**30, gpu, note)
 
 
 def _gpu() -> Tuple[str, str]:
