@@ -24,7 +24,7 @@ ORDER = "optimizer_order"  # key in the description: names of the weights in the
 BROADCAST_BYTES = 1 << 26  # bytes that the chief broadcasts at a time
 
 
-class Parts(Protocol):
+class Sharded(Protocol):
     """Access to variables of which each process has only a part."""
 
     def whole(self, variable: tf.Variable) -> np.ndarray:
@@ -43,7 +43,7 @@ class TrainingState:
     Args:
         variables: the variables with which the optimizer was built; its moments are saved in their order.
         others: other trackable objects that training changes, by name, such as an adaptive loss scale.
-        parts: access to moments that are sharded over processes, all of which must then copy the state at the same
+        shards: access to moments that are sharded over processes, all of which must then copy the state at the same
             step; None if they are not.
     """
 
@@ -53,16 +53,16 @@ class TrainingState:
         optimizer: keras.optimizers.Optimizer,
         variables: Sequence[tf.Variable] = (),
         others: Optional[Mapping[str, Any]] = None,
-        parts: Optional[Parts] = None,
+        shards: Optional[Sharded] = None,
     ) -> None:
         self._weights = by_name(blocks)
         self._order = variable_names(variables, self._weights)
         self._optimizer = {**(others or {}), "optimizer": optimizer}
-        self.parts = parts
+        self.shards = shards
 
     def copy(self) -> StateCopy:
         """Copy the present values, unsharded, to host memory."""
-        value = None if self.parts is None else self.parts.whole
+        value = None if self.shards is None else self.shards.whole
         return StateCopy(HostCopy(self._weights), HostCopy(self._optimizer, value), {ORDER: list(self._order)})
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -93,15 +93,15 @@ class TrainingState:
             received = processes.broadcast([values[number] for number in group])
             for number, value in zip(group, received):
                 variable = [*weights, *moments][number]
-                variable.assign(value if self.parts is None else self.parts.own(variable, value))
+                variable.assign(value if self.shards is None else self.shards.own(variable, value))
 
     def _whole_moments(
         self, moments: Sequence[tf.Variable], checkpoint: Optional[Checkpoint], processes: Processes
     ) -> List[np.ndarray]:
         """Return the unsharded moments to broadcast; except on the chief, only shapes and dtypes matter."""
         if checkpoint is None:
-            return [_value(variable) if self.parts is None else self.parts.whole(variable) for variable in moments]
-        blank = _value if self.parts is None else self.parts.blank
+            return [_value(variable) if self.shards is None else self.shards.whole(variable) for variable in moments]
+        blank = _value if self.shards is None else self.shards.blank
         if not processes.is_chief:
             return [blank(variable) for variable in moments]
         prefix = checkpoint.folder / OPTIMIZER

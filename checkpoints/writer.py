@@ -222,7 +222,7 @@ class ContributingWriter:
 
     def save(self, step: int) -> None:
         """Send the shards of the present state; the chief must save at the same step."""
-        if self._state.parts is not None:
+        if self._state.shards is not None:
             self._state.copy()
 
     save_now = save

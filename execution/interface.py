@@ -368,8 +368,8 @@ class Platform(abc.ABC):
         """Return the means of the terms of a compiled model's objective over all rows of ``data``."""
         return model.evaluate(data, verbose=0, return_dict=True, callbacks=list(callbacks))
 
-    def parts(self, optimizer: keras.optimizers.Optimizer) -> Any:
-        """Return access to the optimizer's sharded variables (``checkpoints.state.Parts``), or None if it has none."""
+    def shards(self, optimizer: keras.optimizers.Optimizer) -> Any:
+        """Return access to the optimizer's sharded variables (``checkpoints.state.Sharded``), or None."""
         return None
 
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:

@@ -85,7 +85,7 @@ class Muon(AdamW):
 
     def is_orthogonalized(self, variable: tf.Variable) -> bool:
         """Return whether the variable is updated by Muon."""
-        return variable.ref() in self._matrices.parts
+        return variable.ref() in self._matrices.counts
 
     def uses_step(self, variable: tf.Variable) -> bool:
         return not self.is_orthogonalized(variable) and super().uses_step(variable)
@@ -105,7 +105,7 @@ class Muon(AdamW):
         gradient = dense_float32(gradient)
         m = MOMENTUM * m + (1 - MOMENTUM) * gradient
         x = MOMENTUM * m + (1 - MOMENTUM) * gradient
-        parts = tf.split(x, self._matrices.parts[variable.ref()], axis=1)
+        parts = tf.split(x, self._matrices.counts[variable.ref()], axis=1)
         scale = RMS * max(parts[0].shape) ** 0.5 if self.scale is None else self.scale
         dtype = tf.as_dtype(self.product_dtype)
         return scale * tf.concat([orthogonalized(part, dtype) for part in parts], axis=1), m, v
@@ -138,7 +138,7 @@ class _Matrices:
     With sharded state, ``rounds`` are the matrices that the processes own, and ``owners`` these processes.
     """
 
-    def __init__(self, parts: Dict[Any, int]) -> None:
-        self.parts = parts
+    def __init__(self, counts: Dict[Any, int]) -> None:
+        self.counts = counts
         self.rounds: List[List[tf.Variable]] = []
         self.owners: Dict[Any, int] = {}

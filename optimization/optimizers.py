@@ -248,7 +248,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         index = self._index_dict[self._var_key(variable)]
         return self._first_moments[index], self._second_moments[index]
 
-    def parts(self) -> Optional[ShardedMoments]:
+    def sharded_moments(self) -> Optional[ShardedMoments]:
         """Return access to the unsharded moments, for checkpoints; None if they are not sharded."""
         if self.shards is None:
             return None

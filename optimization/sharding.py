@@ -87,7 +87,7 @@ class Shards:
 
 
 class ShardedMoments:
-    """Unsharded values of a sharded optimizer's moments, for checkpoints; see ``checkpoints.state.Parts``.
+    """Unsharded values of a sharded optimizer's moments, for checkpoints; see ``checkpoints.state.Sharded``.
 
     Variables that are not sharded, such as the counter of updates, pass unchanged.
 
@@ -96,15 +96,15 @@ class ShardedMoments:
 
     def __init__(self, shards: Shards, parts: Sequence[Tuple[tf.Variable, tf.TensorShape, Optional[int]]]) -> None:
         self._shards = shards
-        self._parts = {moment.ref(): (shape, owner) for moment, shape, owner in parts}
+        self._places = {moment.ref(): (shape, owner) for moment, shape, owner in parts}
         # One function for each n, because TensorFlow warns of a function that it traces for many shapes.
         self._gathered: Dict[int, Any] = {}
 
     def whole(self, variable: tf.Variable) -> np.ndarray:
         """Return a variable's unsharded value; all processes must call this in the same order."""
-        if variable.ref() not in self._parts:
+        if variable.ref() not in self._places:
             return variable.numpy()
-        shape, owner = self._parts[variable.ref()]
+        shape, owner = self._places[variable.ref()]
         length = variable.shape[0] if owner is None else shape.num_elements()
         own = tf.reshape(variable, [-1]) if owner in (None, self._shards.index) else tf.zeros([length])
         if length not in self._gathered:
@@ -114,14 +114,14 @@ class ShardedMoments:
 
     def blank(self, variable: tf.Variable) -> np.ndarray:
         """Return zeros with the shape and dtype of a variable's unsharded value."""
-        shape, _ = self._parts.get(variable.ref(), (variable.shape, None))
+        shape, _ = self._places.get(variable.ref(), (variable.shape, None))
         return np.zeros(shape, variable.dtype.as_numpy_dtype)
 
     def own(self, variable: tf.Variable, whole: np.ndarray) -> np.ndarray:
         """Return this process' part of a variable's unsharded value."""
-        if variable.ref() not in self._parts:
+        if variable.ref() not in self._places:
             return whole
-        owner = self._parts[variable.ref()][1]
+        owner = self._places[variable.ref()][1]
         if owner is None:
             return self._shards.own(tf.constant(whole)).numpy()
         return whole if owner == self._shards.index else np.zeros([0], whole.dtype)

@@ -19,8 +19,8 @@ _BANDS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 Span = Tuple[int, int]
 
 
-class Part(NamedTuple):
-    """A part of a context, and how it is marked: ``answer``, ``expected``, or not at all."""
+class Excerpt(NamedTuple):
+    """A stretch of a context, and how it is marked: ``answer``, ``expected``, or not at all."""
 
     text: str
     kind: str = ""
@@ -73,7 +73,7 @@ class Answered(NamedTuple):
                 remarks.append("answered: no answer")
         return "; ".join(remarks)
 
-    def excerpt(self) -> List[Part]:
+    def excerpt(self) -> List[Excerpt]:
         """Return the context around the answer and the expected answer, both marked, with the rest elided."""
         marks = [(*self.answer, "answer")] if self.answer[0] < self.answer[1] else []
         other = self.expected_at
@@ -81,18 +81,20 @@ class Answered(NamedTuple):
             marks = sorted([*marks, (*other, "expected")])
         if not marks:  # nothing was answered, or nothing expected
             shown = _word_end(self.context, 2 * _AROUND)
-            return [Part(self.context[:shown]), Part(" …")] if shown < len(self.context) else [Part(self.context)]
-        parts: List[Part] = []
+            return (
+                [Excerpt(self.context[:shown]), Excerpt(" …")] if shown < len(self.context) else [Excerpt(self.context)]
+            )
+        excerpts: List[Excerpt] = []
         shown = 0  # the text before this character has been shown or elided
         for begin, end, kind in marks:
             before = max(shown, _word_start(self.context, begin - _AROUND))
             gap = " … " if before > shown else ""
-            parts.append(Part(gap + self.context[before:begin]))
-            parts.append(Part(self.context[begin:end], kind))
+            excerpts.append(Excerpt(gap + self.context[before:begin]))
+            excerpts.append(Excerpt(self.context[begin:end], kind))
             next_mark = min((mark[0] for mark in marks if mark[0] >= end), default=len(self.context))
             shown = min(_word_end(self.context, end + _AROUND), next_mark)
-            parts.append(Part(self.context[end:shown]))
-        return [*parts, Part(" …")] if shown < len(self.context) else parts
+            excerpts.append(Excerpt(self.context[end:shown]))
+        return [*excerpts, Excerpt(" …")] if shown < len(self.context) else excerpts
 
 
 def answers_page(title: str, answered: Sequence[Answered], scores: Mapping[str, float]) -> str:

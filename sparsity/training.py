@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as np
 
-from checkpoints.state import Parts
+from checkpoints.state import Sharded
 from data_utils.records.order import samples_at, select_batch
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
@@ -117,8 +117,8 @@ def change_patterns(
     if config.sparsity.method == RIGL and due:
         dense = DenseGradients(built.model, context.task.objective, layers)
         gradients = gradient_norms(config, data, dense, position.skipped)
-    parts = context.platform.parts(optimizer)
-    rule = PatternRule(config, updates, optimizer.moments, gradients, context.processes, parts)
+    shards = context.platform.shards(optimizer)
+    rule = PatternRule(config, updates, optimizer.moments, gradients, context.processes, shards)
     return [PatternUpdates(layers, change_steps, rule, context.run.path / PATTERNS)]
 
 
@@ -145,7 +145,7 @@ class PatternRule:
     """Changes patterns. If there are several processes, the chief decides and broadcasts the change.
 
     The processes have bit-equal weights, but different processors may compute different gradient norms. ``moments``
-    returns the optimizer's variables for a weight; ``parts`` gives access to sharded ones.
+    returns the optimizer's variables for a weight; ``shards`` gives access to sharded ones.
     """
 
     def __init__(
@@ -155,13 +155,13 @@ class PatternRule:
         moments: Callable[[tf.Variable], Sequence[tf.Variable]],
         gradients: Optional[Callable[[int], List[np.ndarray]]] = None,
         processes: Processes = SINGLE_PROCESS,
-        parts: Optional[Parts] = None,
+        shards: Optional[Sharded] = None,
     ):
         self._sparsity, self._seed, self._updates = config.sparsity, pattern_seed(config), updates
         self._moments = moments
         self._gradients = gradients
         self._processes = processes
-        self._parts = parts
+        self._shards = shards
 
     def fraction(self, step: int) -> float:
         """Return the share of the blocks to replace after ``step`` updates."""
@@ -173,7 +173,7 @@ class PatternRule:
         shared = self._processes.broadcast([array for change in changes for array in change])
         changes = [Change(*pair) for pair in zip(shared[::2], shared[1::2])]
         for layer, change in zip(layers, changes):
-            change_pattern(layer, change, self._moments(layer.blocks), self._parts)
+            change_pattern(layer, change, self._moments(layer.blocks), self._shards)
         return sum(change.grown for change in changes)
 
     def _changes(self, layers: Sequence[BlockSparseDense], step: int) -> List[Change]:
@@ -194,18 +194,18 @@ def placeholder(layer: BlockSparseDense) -> Change:
 
 
 def change_pattern(
-    layer: BlockSparseDense, change: Change, moments: Sequence[tf.Variable], parts: Optional[Parts] = None
+    layer: BlockSparseDense, change: Change, moments: Sequence[tf.Variable], shards: Optional[Sharded] = None
 ) -> None:
     """Move a layer's blocks and their moments to a new pattern; new blocks are zero.
 
-    With ``parts``, which gives access to sharded moments, this call is a collective.
+    With ``shards``, which gives access to sharded moments, this call is a collective.
     """
     layer.blocks.assign(moved(layer.blocks.numpy(), change))
     for moment in moments:
-        if parts is None:
+        if shards is None:
             moment.assign(moved(moment.numpy(), change))
         else:
-            moment.assign(parts.own(moment, moved(parts.whole(moment), change)))
+            moment.assign(shards.own(moment, moved(shards.whole(moment), change)))
     layer.positions.assign(change.pattern)
     layer.mark_explored(change.pattern)
 

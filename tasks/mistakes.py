@@ -23,7 +23,7 @@ MOST_POINTS = 1000
 NONE = "none"
 
 Cells = List[List[Any]]
-Part = Tuple[str, int, str]  # kind, number of the first word, and text of an entity
+Entity = Tuple[str, int, str]  # kind, number of the first word, and text of an entity
 
 
 class Mistakes(NamedTuple):
@@ -145,9 +145,9 @@ def tag_mistakes(
     kinds = [kind for kind in scores if kind]
     columns = list(scores[kinds[0]]) if kinds else []
     rows: Cells = [[kind, *(scores[kind][column] for column in columns)] for kind in kinds]
-    errors: List[Tuple[Set[Part], Set[Part]]] = []
+    errors: List[Tuple[Set[Entity], Set[Entity]]] = []
     for words, gold, own in zip(sentences, expected, predicted):
-        first, second = (_parts(words, tags, has_entities) for tags in (gold, own))
+        first, second = (_entities(words, tags, has_entities) for tags in (gold, own))
         errors.append((first - second, second - first))
     counts = np.array([max(len(missing), len(added)) for missing, added in errors])
     cells = []
@@ -165,7 +165,7 @@ def tag_mistakes(
     )
 
 
-def _parts(words: Sequence[str], tags: Sequence[str], has_entities: bool) -> Set[Part]:
+def _entities(words: Sequence[str], tags: Sequence[str], has_entities: bool) -> Set[Entity]:
     """Return the entities of a sentence, or its tagged words, as kind, place and text."""
     spans = find_entities(tags) if has_entities else [(tag, n, n) for n, tag in enumerate(tags) if tag != ABSENT]
     return {(kind, first, " ".join(words[first : last + 1])) for kind, first, last in spans}

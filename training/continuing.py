@@ -73,7 +73,7 @@ def adopt_state(
     if state is None:
         return
     assert start is not None
-    variables, shards = built.model.trainable_variables, context.platform.parts(optimizer)
+    variables, shards = built.model.trainable_variables, context.platform.shards(optimizer)
     names = variable_names(variables, by_name(built.blocks))
     origins = origins_of_saved(context.task.name, names)
     for name, variable in zip(names, variables):

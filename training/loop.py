@@ -108,8 +108,8 @@ class TrainingLoop:
         optimizer = self._optimizer = platform.optimizer(settings)
         update = update_settings(config.global_batch, config.optimizer_opts, context.processes)
         platform.compile(model, optimizer, context.task.objective, update, plan.updates_per_period)
-        state, others, parts = platform.state(optimizer), platform.other_state(), platform.parts(optimizer)
-        return TrainingState(blocks, state, model.trainable_variables, others, parts)
+        state, others, shards = platform.state(optimizer), platform.other_state(), platform.shards(optimizer)
+        return TrainingState(blocks, state, model.trainable_variables, others, shards)
 
     def _dataset(self, position: Position) -> Any:
         """Return the data from a position to the end of the run as a ``tf.data`` data set."""

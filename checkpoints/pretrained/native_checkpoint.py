@@ -111,7 +111,7 @@ def open_native(prefix: Path, key: str) -> NativeWeights:
     weights: Weights = {}
     for name, parts in origins.items():
         for index, part in enumerate(parts):
-            weights[part.name] = part_of(saved[name], index, len(parts), part.transposed)
+            weights[part.name] = slice_of(saved[name], index, len(parts), part.transposed)
     unknown = [name for name in saved if name not in origins]
     return NativeWeights(weights, unknown, task, merged=any(len(parts) > 1 for parts in origins.values()))
 
@@ -148,7 +148,7 @@ def _move_to_layer(saved: str, name: str) -> str:
     return name.replace(".layer.0.", f".layer.{layer.group(1)}.") if layer else name
 
 
-def part_of(weight: Weight, index: int, parts: int, transposed: bool) -> Weight:
+def slice_of(weight: Weight, index: int, parts: int, transposed: bool) -> Weight:
     """Return one of several equal parts of a weight along its last axis."""
     width = weight.shape[-1] // parts
     start = index * width

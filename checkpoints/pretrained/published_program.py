@@ -13,7 +13,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from checkpoints.pretrained.native_checkpoint import VARIABLE, NativeWeights, part_of
+from checkpoints.pretrained.native_checkpoint import VARIABLE, NativeWeights, slice_of
 from checkpoints.pretrained.pretrained import OptimizerState
 from checkpoints.pretrained.weights import CLASSIFIER, SPAN_HEAD, Name, Weights, from_tensorflow
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
@@ -82,7 +82,7 @@ def _renamed(arrays: Weights, names: Dict[str, List[Name]]) -> Weights:
     for path, array in arrays.items():
         parts = names.get(path, [])
         for index, (name, transposed) in enumerate(parts):
-            renamed[name] = part_of(array, index, len(parts), transposed)
+            renamed[name] = slice_of(array, index, len(parts), transposed)
     return renamed
 
 

@@ -107,9 +107,9 @@ def _user_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: bo
     path = folder / split.files[0].name
     check_user_file(path, task.section)
     examples = _collect(task, read_table(path), str(path), with_labels)
-    if split.part is not None:
+    if split.rows is not None:
         unlabelled = np.zeros(len(examples.texts), np.float32)
-        examples = _part(task, examples, split.part(unlabelled if examples.labels is None else examples.labels))
+        examples = _part(task, examples, split.rows(unlabelled if examples.labels is None else examples.labels))
     labels = np.zeros(0) if examples.labels is None else examples.labels
     present = set(np.flatnonzero(labels.any(axis=0)) if task.is_multi_label else labels.tolist())
     absent = [label.name for number, label in enumerate(task.labels) if number not in present]

@@ -21,7 +21,7 @@ Keep = Callable[[Path], Callable[[Row], bool]]
 Texts = Callable[[Row], Tuple[str, ...]]
 
 # Returns the rows that belong to a part of a file, ``(N,)`` bool, by their labels ``(N,)`` or ``(N, C)``.
-Part = Callable[[np.ndarray], np.ndarray]
+ChooseRows = Callable[[np.ndarray], np.ndarray]
 
 GLUE, CLUE, USER = "glue", "clue", "own data"
 
@@ -70,7 +70,7 @@ class Split:
         hub: name in the ``datasets`` library; None if the library does not have it.
         title: distinguishes several splits of one kind, such as "mismatched"; else empty.
         submission: name of the file of predictions; test data only.
-        part: chooses the rows, if only a part of the user's own file is used.
+        rows: chooses the rows, if only a part of the user's own file is used.
     """
 
     files: Tuple[SourceFile, ...]
@@ -78,7 +78,7 @@ class Split:
     title: str = ""
     submission: str = ""
     optional: bool = False
-    part: Optional[Part] = None
+    rows: Optional[ChooseRows] = None
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from data_utils.classification.benchmarks import classes_named
 from data_utils.classification.tasks import (
     USER,
     BenchmarkTask,
+    ChooseRows,
     EmptyFieldError,
-    Part,
     SourceFile,
     Split,
     Texts,
@@ -72,8 +72,8 @@ def user_task(
     )
 
 
-def _split(file: Optional[str], part: Optional[Part] = None, submission: str = "") -> Split:
-    return Split((SourceFile(file or ""),), None, submission=submission, part=part)
+def _split(file: Optional[str], rows: Optional[ChooseRows] = None, submission: str = "") -> Split:
+    return Split((SourceFile(file or ""),), None, submission=submission, rows=rows)
 
 
 def filled(*columns: str) -> Texts:
@@ -90,14 +90,14 @@ def filled(*columns: str) -> Texts:
     return texts
 
 
-def held_out(fraction: float, seed: int, selected: bool) -> Part:
+def held_out(fraction: float, seed: int, selected: bool) -> ChooseRows:
     """Return a function that chooses the rows that are held out of training, or the others.
 
     The same fraction of each class is held out, rounded down, so that each has rows to train on. Scores have no
     classes; of several labels, the rarest is the class of a row.
     """
 
-    def part(labels: np.ndarray) -> np.ndarray:
+    def rows(labels: np.ndarray) -> np.ndarray:
         order = np.random.RandomState(seed).permutation(len(labels))
         classes = labels if np.issubdtype(labels.dtype, np.integer) else np.zeros(len(labels), np.int32)
         if labels.ndim == 2:
@@ -109,4 +109,4 @@ def held_out(fraction: float, seed: int, selected: bool) -> Part:
             chosen[rows[: int(len(rows) * fraction)]] = selected
         return chosen
 
-    return part
+    return rows

@@ -42,8 +42,8 @@ from data_utils.text.sentences import (
 from data_utils.text.sources import (
     OPTIONS_OF_INPUTS,
     Source,
-    part_of,
     refuse_options,
+    share_of,
     source_from_options,
     standard_input_copied,
 )
@@ -129,7 +129,7 @@ def _run_steps(options: argparse.Namespace) -> None:
     given = (
         read_corpus(options.sentences)
         if options.sentences
-        else part_of(source_from_options(options, folder), options.documents_share)
+        else share_of(source_from_options(options, folder), options.documents_share)
     )
     if isinstance(given, Source) and given.files:
         strips_marks = vocabulary is None and not (options.cased or options.keep_accents)

@@ -29,7 +29,7 @@ from data_utils.text.sources import (
     DEFAULT_MIN_CHARACTERS,
     Source,
     add_source_options,
-    part_of,
+    share_of,
     source_from_options,
     standard_input_copied,
 )
@@ -218,7 +218,7 @@ def _run(options: argparse.Namespace) -> None:
     with_absolute_paths(options)
     settings = TextSettings(options.language, options.min_characters)
     with standard_input_copied(options, options.output):
-        source = part_of(source_from_options(options, options.output), options.documents_share)
+        source = share_of(source_from_options(options, options.output), options.documents_share)
         with workers_from_options(options) as workers:
             corpus = write_sentences(
                 source, options.output, settings, workers, options.max_bad_articles, options.overwrite

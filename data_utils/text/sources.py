@@ -99,7 +99,7 @@ class Source:
             yield Shard(number, documents, position - before)
 
 
-def part_of(source: Source, share: float) -> Source:
+def share_of(source: Source, share: float) -> Source:
     """Return a source of a share of the documents, evenly spread over the input."""
     if share == 1:
         return source

@@ -250,8 +250,8 @@ class SoftwarePlatform(Platform):
         with failed_checks_reported():
             return super().evaluate(model, data, callbacks)
 
-    def parts(self, optimizer: keras.optimizers.Optimizer) -> Any:
-        return optimizer.parts() if isinstance(optimizer, DecoupledOptimizer) else None
+    def shards(self, optimizer: keras.optimizers.Optimizer) -> Any:
+        return optimizer.sharded_moments() if isinstance(optimizer, DecoupledOptimizer) else None
 
     def other_state(self) -> Dict[str, Any]:
         return self._other_state

@@ -164,7 +164,7 @@ def _fit(
     text: Text,
     machine: Machine,
     hours: float,
-    parts: int,
+    phases: int,
     start_from: Optional[str],
     pieces: int,
     share: float,
@@ -176,7 +176,7 @@ def _fit(
     seconds = hours * 3600 - machine.start_seconds
     updates = 0.0
     for _ in range(3):  # rows for more passes take longer to make, which leaves time for fewer passes
-        passes = max(parts, 1 + updates / pass_updates)
+        passes = max(phases, 1 + updates / pass_updates)
         left = seconds - preparation_seconds(text, machine, passes, share)
         minutes = max(0.0, left) / 60 * machine.speed
         # released weights are often of the largest size of the table

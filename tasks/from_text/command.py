@@ -31,11 +31,11 @@ from tasks.from_text.folder import UPDATES, Folder
 from tasks.from_text.inputs import Machine, Text, look_at_machine, look_at_text
 from tasks.from_text.judgement import judge
 from tasks.from_text.pace import Pace, measure
-from tasks.from_text.parts import check_parts, has_masked_lm_head
+from tasks.from_text.phases import check_phases, has_masked_lm_head
 from tasks.from_text.purpose import LANGUAGE, Purpose
 from tasks.from_text.recipe import Choice, Recipe
 from tasks.from_text.search import OF_PAIRS, SEARCH  # room: search
-from tasks.from_text.steps import is_prepared, train_part
+from tasks.from_text.steps import is_prepared, train_phase
 from utilities.commands import flags_of, make_parser, run_main
 from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--start-from", metavar="FOLDER", help="released weights to continue, a Hugging Face folder")
     parser.add_argument(
         "--lengths", type=positive, nargs="+", metavar="N",
-        help="tokens of a row, in one or two parts (default: 32, then 128; with --start-from, 128)",
+        help="tokens of a row, in one or two phases (default: 32, then 128; with --start-from, 128)",
     )  # fmt: skip
     parser.add_argument("--plan", action="store_true", help="print what would be done, then exit")
     add_source_options(parser)
@@ -162,14 +162,14 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
         decision = decision.measured(options)
     recipe, start = decision.recipe, decision.machine.measured.start  # type: ignore[union-attr]
     purpose = PURPOSES[options.purpose]
-    trainings = purpose.parts(folder, recipe, decision.given, recipe.vocabulary)
+    trainings = purpose.phases(folder, recipe, decision.given, recipe.vocabulary)
     data = purpose.prepare(folder, recipe, _source_words(options), trainings)
     recipe = recipe.with_training_tokens(data.tokens)
-    pace = Pace(folder, recipe, purpose.parts(folder, recipe, decision.given, data.pieces), start, options.hours)
+    pace = Pace(folder, recipe, purpose.phases(folder, recipe, decision.given, data.pieces), start, options.hours)
     recipe = recipe.with_updates(pace.planned)
     numbers = " + ".join(map(str, pace.updates.values()))
     print("\n".join([f"\n{numbers} updates", *recipe.expectation, *recipe.warning]), flush=True)
-    runs = [train_part(folder, part, pace) for part in purpose.parts(folder, recipe, decision.given, data.pieces)]
+    runs = [train_phase(folder, phase, pace) for phase in purpose.phases(folder, recipe, decision.given, data.pieces)]
     purpose.export(folder, recipe, runs[-1])
     recipe = recipe.with_updates(sum(pace.updates.values()))
     judge(folder, recipe, pace, options.hours, decision.inputs, purpose.read_result, purpose.commands)
@@ -196,8 +196,8 @@ class Decision(NamedTuple):
 
                 purpose = PURPOSES[options.purpose]
                 task_class(purpose.task)
-            part = purpose.parts(self.folder, self.recipe, self.given, self.recipe.vocabulary)[-1]
-            machine = measure(self.machine, self.recipe, part, self.folder)
+            phase = purpose.phases(self.folder, self.recipe, self.given, self.recipe.vocabulary)[-1]
+            machine = measure(self.machine, self.recipe, phase, self.folder)
         recipe = with_changes(self.recipe, _recipe(options, self.text, machine, self.given))
         print("\n".join(changed_lines(self.recipe, recipe)), flush=True)
         self.folder.begin(self.identity, recipe, self.inputs, machine.measured)
@@ -245,7 +245,7 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
         recipe = _recipe(options, text, machine, given)
         if planned is not None and is_prepared(folder, planned.recipe):
             recipe = recipe.with_data_of(planned.recipe)
-        check_parts(purpose.parts(folder, recipe, given, recipe.vocabulary), recipe, given)
+        check_phases(purpose.phases(folder, recipe, given, recipe.vocabulary), recipe, given)
     if not options.plan and (planned is None or planned.has_more_hours):
         folder.begin(identity, recipe, inputs, machine.measured)
     notes = (*text.notes, *filter(None, [machine.note]))

@@ -65,7 +65,7 @@ def _done(folder: Folder, recipe: Recipe, pace: Pace, hours: float, inputs: Mapp
         "inputs": dict(inputs),
         "hours": hours,
         "choices": [[choice.name, str(choice.value), choice.reason] for choice in recipe.choices],
-        "changes": [[f"rows of {each.part}", f"{each.updates:,} updates", each.described] for each in pace.changes],
+        "changes": [[f"rows of {each.phase}", f"{each.updates:,} updates", each.described] for each in pace.changes],
         "planned": pace.planned,
         "held_out": describe_held_out(folder.path / "data" / list(pace.updates)[-1]),
         "updates": dict(pace.updates),
@@ -104,7 +104,7 @@ def _unknown_share(held_out: Path) -> Optional[float]:
 
 
 def _curves(runs: Mapping[str, RunData], updates: Mapping[str, int]) -> Dict[str, List[Tuple[float, float]]]:
-    """Return updates, counted over all parts, and training losses of each part."""
+    """Return updates, counted over all phases, and training losses of each phase."""
     curves, before = {}, 0
     for name, run in runs.items():
         steps, losses = run.series(MLM_LOSS)

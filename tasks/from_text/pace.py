@@ -1,6 +1,6 @@
 """How long everything takes: the timing of some updates, and how many of them fill the time.
 
-The number is decided before the training, and anew between its parts and whenever a part is too slow or too fast to
+The number is decided before the training, and anew between its phases and whenever a phase is too slow or too fast to
 end in time. Each decision is written down, so that a command that is killed ends with the same weights.
 """
 
@@ -19,7 +19,7 @@ from reports.run_files import read_run_folder
 from tasks import train
 from tasks.from_text.folder import UPDATES, Folder, damage_in
 from tasks.from_text.inputs import Machine, Measured
-from tasks.from_text.parts import Part, write_config
+from tasks.from_text.phases import Phase, write_config
 from tasks.from_text.recipe import TOKENS_PER_UPDATE, Recipe
 from utilities.errors import UserError
 
@@ -37,8 +37,8 @@ WORD_VECTOR_SECONDS = 9.0  # for a table of 8,192 × 8,192 counts, and as many f
 EXPORT_SECONDS = 3.5  # from the last evaluation to the end of the process, which frees its memory
 LATE = 0.025  # of the time; an end that is as early or as late is mended
 UNSURE = 0.1  # of what is left to train, by which an end may be off unseen
-ABSORBED = 0.5  # of the training of later parts, by which they may be longer or shorter, because they are fitted anew
-WINDOW_SECONDS = 20.0  # over which the time of an update is measured, or the last quarter of the part
+ABSORBED = 0.5  # of the training of later phases, by which they may be longer or shorter, because they are fitted anew
+WINDOW_SECONDS = 20.0  # over which the time of an update is measured, or the last quarter of the phase
 
 
 class Timing(NamedTuple):
@@ -48,7 +48,7 @@ class Timing(NamedTuple):
     start: float
 
 
-def time_updates(folder: Folder, part: Part, recipe: Recipe) -> Timing:
+def time_updates(folder: Folder, phase: Phase, recipe: Recipe) -> Timing:
     """Train a few updates on random rows in a run of its own, and return what they took."""
     begun = time.monotonic()
     seconds = min(max(TIMED_SHARE * recipe.training, TIMED_SECONDS[0]), TIMED_SECONDS[1])
@@ -56,30 +56,30 @@ def time_updates(folder: Folder, part: Part, recipe: Recipe) -> Timing:
     output = folder.path / "timing"
     shutil.rmtree(output, ignore_errors=True)
     changes = {
-        "name": part.name,
+        "name": phase.name,
         "output_dir": str(output),
         "dataset_dir": None,
         "generated_dataset": True,
-        "total_num_train_samples": 3 * period * part.rows,
+        "total_num_train_samples": 3 * period * phase.rows,
         "global_batches_per_log": period,
         **dict.fromkeys(("word_vectors", "do_validation", "report", "tensorboard"), False),
     }
-    config = {**part.config, **changes, "pretrained_ckpt_path": recipe.start_from}
-    path = write_config(folder, f"timing-{part.name}", config)
-    train(part.task, path)
-    run = read_run_folder(output / part.name)
+    config = {**phase.config, **changes, "pretrained_ckpt_path": recipe.start_from}
+    path = write_config(folder, f"timing-{phase.name}", config)
+    train(phase.task, path)
+    run = read_run_folder(output / phase.name)
     shutil.rmtree(output, ignore_errors=True)
     path.unlink()
     rates = [period["throughput"] for period in run.periods if not period.get("compiling") and period.get("throughput")]
     if not rates:
         raise UserError(f"{folder.path}: no update could be timed; give more --hours")
-    update = SLOWER_MOMENTS * part.rows / statistics.median(rates)
+    update = SLOWER_MOMENTS * phase.rows / statistics.median(rates)
     return Timing(update, max(0.0, time.monotonic() - begun - 3 * period * update))
 
 
-def measure(machine: Machine, recipe: Recipe, part: Part, folder: Folder) -> Machine:
-    """Return a machine with what the timing of updates of a recipe's last part shows."""
-    timing = time_updates(folder, part, recipe)
+def measure(machine: Machine, recipe: Recipe, phase: Phase, folder: Folder) -> Machine:
+    """Return a machine with what the timing of updates of a recipe's last phase shows."""
+    timing = time_updates(folder, phase, recipe)
     speed = machine.speed * recipe.training / recipe.updates / timing.update / _mean_update(recipe)
     after = len(recipe.lengths) * timing.start + seconds_around(timing, recipe.held_out * recipe.pass_updates)
     if not recipe.start_from:
@@ -88,7 +88,7 @@ def measure(machine: Machine, recipe: Recipe, part: Part, folder: Folder) -> Mac
 
 
 def _mean_update(recipe: Recipe) -> float:
-    """Return the seconds of an update over all parts, as a share of those of the last part."""
+    """Return the seconds of an update over all phases, as a share of those of the last phase."""
     return 1.0 if len(recipe.lengths) == 1 else 1 + recipe.shares[0] * (SHORT_ROWS - 1)
 
 
@@ -105,9 +105,9 @@ def word_vector_seconds(pieces: int, tokens: float) -> float:
 
 
 class Change(NamedTuple):
-    """A later decision: the part, the update at which it was made, its updates from then on, and why."""
+    """A later decision: the phase, the update at which it was made, its updates from then on, and why."""
 
-    part: str
+    phase: str
     step: int
     updates: int
     reason: str
@@ -120,101 +120,101 @@ class Change(NamedTuple):
 class Pace:
     """The number of updates of each training, which fill the time together.
 
-    The ``parts`` are all trainings in order; ``start`` seconds pass before the first update of each.
+    The ``phases`` are all trainings in order; ``start`` seconds pass before the first update of each.
     """
 
-    def __init__(self, folder: Folder, recipe: Recipe, parts: Sequence[Part], start: float, hours: float) -> None:
-        self._folder, self._recipe, self._parts = folder, recipe, parts
+    def __init__(self, folder: Folder, recipe: Recipe, phases: Sequence[Phase], start: float, hours: float) -> None:
+        self._folder, self._recipe, self._phases = folder, recipe, phases
         last = recipe.training / recipe.updates / _mean_update(recipe)
         self._timing = Timing(last, start)
-        self._update = {part.name: last if part is parts[-1] else SHORT_ROWS * last for part in parts}
+        self._update = {phase.name: last if phase is phases[-1] else SHORT_ROWS * last for phase in phases}
         self._budget, self._hours = hours * 3600, hours
         known = folder.read(UPDATES)
         if known is None:
             self._decide()
             return
         with damage_in(folder.path / UPDATES):
-            self.updates = {part.name: int(known["updates"][part.name]) for part in parts}
+            self.updates = {phase.name: int(known["updates"][phase.name]) for phase in phases}
             self.planned, before = int(known["planned"]), float(known["hours"])
             self.changes = [Change(**each) for each in known["changes"]]
         if hours > before:
             self._extend(before)
 
-    def seconds_after(self, part: Part) -> float:
-        """Return the seconds from the end of a part's training to that of the command, without later training.
+    def seconds_after(self, phase: Phase) -> float:
+        """Return the seconds from the end of a phase's training to that of the command, without later training.
 
         They are those of a machine that is as fast as in the timing, as all seconds here that nothing else is said of.
         """
-        return len(self._later(part)) * self._timing.start + self._seconds_around()
+        return len(self._later(phase)) * self._timing.start + self._seconds_around()
 
-    def watch(self, part: Part) -> Watch:
-        """Return what watches a training of a part."""
-        return Watch(self, part, self._update[part.name])
+    def watch(self, phase: Phase) -> Watch:
+        """Return what watches a training of a phase."""
+        return Watch(self, phase, self._update[phase.name])
 
-    def _later(self, part: Part) -> Sequence[Part]:
-        return self._parts[[each.name for each in self._parts].index(part.name) + 1 :]
+    def _later(self, phase: Phase) -> Sequence[Phase]:
+        return self._phases[[each.name for each in self._phases].index(phase.name) + 1 :]
 
-    def left(self, part: Part, slower: float = 1.0) -> float:
-        """Return the seconds that are left to train this part and those after it, if all is so much slower now."""
-        return self._budget - self._folder.worked() - slower * self.seconds_after(part)
+    def left(self, phase: Phase, slower: float = 1.0) -> float:
+        """Return the seconds that are left to train this phase and those after it, if all is so much slower now."""
+        return self._budget - self._folder.worked() - slower * self.seconds_after(phase)
 
-    def training_seconds(self, part: Part, step: int = 0) -> float:
-        """Return what the updates that are left take, of this part and of those after it, as they were timed."""
-        return (self.updates[part.name] - step) * self._update[part.name] + self._seconds_of_later(part)
+    def training_seconds(self, phase: Phase, step: int = 0) -> float:
+        """Return what the updates that are left take, of this phase and of those after it, as they were timed."""
+        return (self.updates[phase.name] - step) * self._update[phase.name] + self._seconds_of_later(phase)
 
-    def _seconds_of_later(self, part: Part) -> float:
-        return sum(self.updates[each.name] * self._update[each.name] for each in self._later(part))
+    def _seconds_of_later(self, phase: Phase) -> float:
+        return sum(self.updates[each.name] * self._update[each.name] for each in self._later(phase))
 
-    def is_off(self, part: Part, step: int, slower: float) -> bool:
+    def is_off(self, phase: Phase, step: int, slower: float) -> bool:
         """Return whether the command would end so early or late that it should be mended, which takes another start.
 
-        An end is the less sure, the more is left to train. Later parts are fitted to the time that this one leaves.
+        An end is the less sure, the more is left to train. Later phases are fitted to the time that this one leaves.
         """
-        training, left = slower * self.training_seconds(part, step), self.left(part, slower)
+        training, left = slower * self.training_seconds(phase, step), self.left(phase, slower)
         restart = slower * self._timing.start
         allowed = max(LATE * self._budget, restart) + UNSURE * training
-        allowed += ABSORBED * slower * self._seconds_of_later(part)
+        allowed += ABSORBED * slower * self._seconds_of_later(phase)
         if training > left:  # what a shorter training gains, which has to be started first
-            fewest = FEWEST_UPDATES * slower * self._update[part.name]
+            fewest = FEWEST_UPDATES * slower * self._update[phase.name]
             return training - max(left, restart + fewest) > allowed
         has_enough_text = sum(self.updates.values()) < self._recipe.most_updates
         return has_enough_text and left - restart - training > allowed  # what a longer training gains
 
-    def ended(self, part: Part, slower: Optional[float]) -> None:
-        """Fit the next part to the time that is left, unless it has begun."""
-        following = next(iter(self._later(part)), None)
+    def ended(self, phase: Phase, slower: Optional[float]) -> None:
+        """Fit the next phase to the time that is left, unless it has begun."""
+        following = next(iter(self._later(phase)), None)
         if following is not None and slower is not None and not (self._folder.path / following.name).exists():
             self.mend(following, 0, slower)
 
-    def mend(self, part: Part, step: int, slower: Optional[float]) -> None:
-        """Decide the rest anew, from an update of a part on, which has to be started, so that it fills the time.
+    def mend(self, phase: Phase, step: int, slower: Optional[float]) -> None:
+        """Decide the rest anew, from an update of a phase on, which has to be started, so that it fills the time.
 
         ``slower``: Seconds that an update takes now, as a share of those of the timing.
         """
         assert slower is not None, "nothing is mended before an update is timed"
-        left = max(0.0, self.left(part, slower) - slower * self._timing.start)
-        rest = self.updates[part.name] - step + sum(self.updates[each.name] for each in self._later(part))
+        left = max(0.0, self.left(phase, slower) - slower * self._timing.start)
+        rest = self.updates[phase.name] - step + sum(self.updates[each.name] for each in self._later(phase))
         most = self._recipe.most_updates - sum(self.updates.values()) + rest
-        share = min(left / slower / self.training_seconds(part, step), most / rest)
-        update = slower * self._update[part.name]
+        share = min(left / slower / self.training_seconds(phase, step), most / rest)
+        update = slower * self._update[phase.name]
         why = f"{left:,.0f} s are left to train, and an update takes {update:.3g} s"
-        self._change(part, step, step + max(FEWEST_UPDATES, round((self.updates[part.name] - step) * share)), why)
-        for each in self._later(part):
+        self._change(phase, step, step + max(FEWEST_UPDATES, round((self.updates[phase.name] - step) * share)), why)
+        for each in self._later(phase):
             self._change(each, 0, max(FEWEST_UPDATES, round(self.updates[each.name] * share)), why)
         self._write()
 
-    def _change(self, part: Part, step: int, updates: int, reason: str) -> None:
-        before = self.updates[part.name]
+    def _change(self, phase: Phase, step: int, updates: int, reason: str) -> None:
+        before = self.updates[phase.name]
         if updates != before:
-            self.updates[part.name] = updates
-            self.changes.append(Change(part.name, step, updates, reason))
-            print(f"\nrows of {part.name} tokens: {updates:,} updates instead of {before:,}, because {reason}")
+            self.updates[phase.name] = updates
+            self.changes.append(Change(phase.name, step, updates, reason))
+            print(f"\nrows of {phase.name} tokens: {updates:,} updates instead of {before:,}, because {reason}")
 
     def _decide(self) -> None:
-        first, recipe, folder = self._parts[0], self._recipe, self._folder
+        first, recipe, folder = self._phases[0], self._recipe, self._folder
         before = self._timing.start + self._word_vector_seconds()
         left, update = self.left(first) - before, recipe.training / recipe.updates
-        if left < FEWEST_UPDATES * len(self._parts) * update:
+        if left < FEWEST_UPDATES * len(self._phases) * update:
             worked, after = folder.worked(), self.seconds_after(first) + before
             raise UserError(
                 f"--hours {self._hours:g}: of these {self._budget:,.0f} s, preparation and start took {worked:,.0f},"
@@ -222,17 +222,17 @@ class Pace:
                 f" --hours {math.ceil(1.2 * (worked + after) / 3.6) / 1000:g}, which keeps what is prepared"
             )
         total = min(int(left / update), recipe.most_updates)
-        shares = zip(self._parts, recipe.shares)
-        self.updates = {part.name: max(FEWEST_UPDATES, round(share * total)) for part, share in shares}
+        shares = zip(self._phases, recipe.shares)
+        self.updates = {phase.name: max(FEWEST_UPDATES, round(share * total)) for phase, share in shares}
         self.planned, self.changes = sum(self.updates.values()), []
         self._write()
 
     def _extend(self, before: float) -> None:
-        """Let the last part go on, because there is more time than there was."""
-        last = self._parts[-1]
+        """Let the last phase go on, because there is more time than there was."""
+        last = self._phases[-1]
         left = self.left(last) - self._timing.start
         begun = (self._folder.path / last.name).exists()
-        left -= 0.0 if begun else self.training_seconds(self._parts[0])
+        left -= 0.0 if begun else self.training_seconds(self._phases[0])
         most = self._recipe.most_updates - sum(self.updates.values())
         more = min(int(left / self._timing.update), most)
         if more > 0:
@@ -255,14 +255,14 @@ class Pace:
         )
 
     def _word_vector_seconds(self) -> float:
-        part = self._parts[0]
-        manifest = load_manifest(Path(part.config["dataset_dir"]))
-        if not part.config["word_vectors"] or manifest is None:
+        phase = self._phases[0]
+        manifest = load_manifest(Path(phase.config["dataset_dir"]))
+        if not phase.config["word_vectors"] or manifest is None:
             return 0.0
-        return word_vector_seconds(manifest.vocabulary["size"], manifest.records * part.config["max_seq_length"])
+        return word_vector_seconds(manifest.vocabulary["size"], manifest.records * phase.config["max_seq_length"])
 
     def _seconds_around(self) -> float:
-        last = self._parts[-1]
+        last = self._phases[-1]
         manifest = load_manifest(Path(last.config["dataset_dir"]) / VALIDATION_FOLDER)
         return seconds_around(self._timing, 0.0 if manifest is None else manifest.records / last.rows)
 
@@ -270,8 +270,8 @@ class Pace:
 class Watch:
     """Watches a training, and stops it where its length must be decided anew."""
 
-    def __init__(self, pace: Pace, part: Part, timed: float) -> None:
-        self._pace, self._part, self._timed = pace, part, timed
+    def __init__(self, pace: Pace, phase: Phase, timed: float) -> None:
+        self._pace, self._phase, self._timed = pace, phase, timed
         self._points: List[Tuple[float, int]] = []  # seconds of training and updates, at the ends of periods
         self.stopped_at: Optional[int] = None
 
@@ -281,7 +281,7 @@ class Watch:
         slower = self.slower
         if slower is None or period.step >= period.total_steps:
             return False
-        if self._pace.is_off(self._part, period.step, slower):
+        if self._pace.is_off(self._phase, period.step, slower):
             self.stopped_at = period.step
             return True
         return False

@@ -10,7 +10,7 @@ from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Text
 from tasks.from_text.judgement import commands, read_result
 from tasks.from_text.pace import Pace
-from tasks.from_text.parts import Part, parts
+from tasks.from_text.phases import Phase, phases
 from tasks.from_text.recipe import Recipe
 from tasks.from_text.steps import Prepared, export_model, prepare
 
@@ -22,7 +22,7 @@ class Purpose(NamedTuple):
         what: What is made, for ``--help``.
         check: Refuses lengths, and weights to start from or none, that it cannot follow.
         adapt: From the recipe that was chosen for a text to that of this purpose.
-        parts: The trainings in order; arguments as of ``parts.parts``.
+        phases: The trainings in order; arguments as of ``phases.phases``.
         prepare: Makes what is trained on; arguments as of ``steps.prepare``, and the trainings.
         read_result: What came out; arguments as of ``judgement.read_result``.
         commands: What can be done with the folder next, and by which command.
@@ -32,8 +32,8 @@ class Purpose(NamedTuple):
     task: str
     check: Callable[[Sequence[int], Optional[str]], None]
     adapt: Callable[[Recipe, Text], Recipe]
-    parts: Callable[[Folder, Recipe, Mapping[str, Any], int], List[Part]]
-    prepare: Callable[[Folder, Recipe, Sequence[str], Sequence[Part]], Prepared]
+    phases: Callable[[Folder, Recipe, Mapping[str, Any], int], List[Phase]]
+    prepare: Callable[[Folder, Recipe, Sequence[str], Sequence[Phase]], Prepared]
     export: Callable[[Folder, Recipe, Path], Path]
     read_result: Callable[[Folder, Recipe, Pace], Dict[str, Any]]
     commands: Callable[[Path], List[Tuple[str, str]]]
@@ -44,7 +44,7 @@ LANGUAGE = Purpose(
     PRETRAINING,
     lambda lengths, start_from: None,
     lambda recipe, text: recipe,
-    parts,
+    phases,
     lambda folder, recipe, source, trainings: prepare(folder, recipe, source),
     lambda folder, recipe, run: export_model(folder, run),
     read_result,

@@ -9,7 +9,7 @@ from typing import Any, Optional, Tuple
 from tasks.from_text.table import FITTED_MINUTES, FITTED_PASSES, expected_bits
 
 TOKENS_PER_UPDATE = 4_096
-REAL_TOKENS = 0.85  # share of a row's tokens that is text, over both parts
+REAL_TOKENS = 0.85  # share of a row's tokens that is text, over both phases
 HEAD_SIZE = 64
 MASKED_MINUTES, MASKED_PASSES = 4.5, 10.0  # from one of these on, a quarter of the words is masked
 # Over 1 MB, a larger model with 40 passes was better than a smaller one with 80 in the same time; 160 gained nothing.
@@ -44,11 +44,11 @@ class Recipe:
         rate: AdamW's highest learning rate.
         on_gpu, precision: Where it is trained, and in which number format.
         layers, hidden, initializer_range, vocabulary: The model's; of released weights, which decide them, 0.
-        lengths: Tokens of a row, one length a part.
-        first_share: Share of the updates in the first part, if there are two.
+        lengths: Tokens of a row, one length a phase.
+        first_share: Share of the updates in the first phase, if there are two.
         masked: Share of the tokens that is masked.
         documents_share: Share of the documents that is read.
-        updates: That are expected, in all parts.
+        updates: That are expected, in all phases.
         pass_updates: Updates in which the text is read once, without what is held out.
         is_measured: Whether text and model are like those of which the loss to expect was measured.
         preparation, training: Seconds that are expected.
@@ -81,12 +81,12 @@ class Recipe:
 
     @property
     def shares(self) -> Tuple[float, ...]:
-        """Return the share of the updates in each part."""
+        """Return the share of the updates in each phase."""
         return (self.first_share, 1 - self.first_share)[: len(self.lengths)]
 
     @property
     def passes(self) -> float:
-        """Return the passes over the text that are expected, in all parts."""
+        """Return the passes over the text that are expected, in all phases."""
         return self.updates / self.pass_updates
 
     @property
@@ -97,7 +97,7 @@ class Recipe:
     @property
     def is_limited_by_text(self) -> bool:
         """Return whether the training ends before the time is over, because the text has been read often enough."""
-        return self.updates + 1 >= self.most_updates  # those of the parts are rounded
+        return self.updates + 1 >= self.most_updates  # those of the phases are rounded
 
     def with_updates(self, updates: int) -> Recipe:
         """Return this recipe with another number of updates, and the minutes that they take."""
@@ -147,7 +147,7 @@ class Recipe:
 
     @property
     def duplicates(self) -> Tuple[int, ...]:
-        """Return the passes over the text in each part, each with masks of its own."""
+        """Return the passes over the text in each phase, each with masks of its own."""
         return tuple(max(1, math.ceil(share * self.passes)) for share in self.shares)
 
     @property

@@ -22,7 +22,7 @@ from tasks import train
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Text
 from tasks.from_text.pace import Pace
-from tasks.from_text.parts import Part, merged, write_config
+from tasks.from_text.phases import Phase, merged, write_config
 from tasks.from_text.purpose import Purpose
 from tasks.from_text.recipe import REAL_TOKENS, TOKENS_PER_UPDATE, Choice, Recipe, most_passes
 from tasks.from_text.steps import Prepared, export_model, prepare
@@ -80,8 +80,8 @@ def adapt(recipe: Recipe, text: Text) -> Recipe:
     return replace(recipe, held_out=held_out, choices=(*kept, pairs))
 
 
-def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int) -> List[Part]:
-    """Return the training on pairs; arguments as of ``tasks.from_text.parts.parts``."""
+def phases(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int) -> List[Phase]:
+    """Return the training on pairs; arguments as of ``tasks.from_text.phases.phases``."""
     length = recipe.lengths[-1]
     config = {
         "extends": str(PROJECT / "configs" / "fine_tuning.json"),
@@ -98,7 +98,7 @@ def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int)
         "keep_last": 1,
         "word_vectors": False,
     }
-    return [Part(str(length), merged(config, given), SENTENCE_EMBEDDING)]
+    return [Phase(str(length), merged(config, given), SENTENCE_EMBEDDING)]
 
 
 def _released(folder: str) -> Pretrained:
@@ -107,7 +107,7 @@ def _released(folder: str) -> Pretrained:
     return open_pretrained(folder, "--start-from")
 
 
-def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainings: Sequence[Part]) -> Prepared:
+def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainings: Sequence[Phase]) -> Prepared:
     """Make pairs of the text, and judge the released model by those that are held out; what is there is kept."""
     found = prepare(folder, recipe.with_updates(1), source)  # the rows of masked words are made once
     data = folder.path / "data" / str(recipe.lengths[-1])
@@ -218,4 +218,4 @@ def commands(folder: Path) -> List[Tuple[str, str]]:
 
 
 WHAT = "a model of sentence-transformers, which learns from pairs of passages of the text"
-SEARCH = Purpose(WHAT, SENTENCE_EMBEDDING, check, adapt, parts, prepare_pairs, export, read_result, commands)
+SEARCH = Purpose(WHAT, SENTENCE_EMBEDDING, check, adapt, phases, prepare_pairs, export, read_result, commands)

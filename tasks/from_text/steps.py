@@ -15,7 +15,7 @@ from model.tasks import TASKS
 from tasks import train
 from tasks.from_text.folder import MODEL, RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
-from tasks.from_text.parts import Part, predictions, write_config
+from tasks.from_text.phases import Phase, predictions, write_config
 from tasks.from_text.recipe import Recipe
 from utilities.commands import shortened, start_command
 from utilities.errors import Stopped
@@ -39,8 +39,8 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
         output = folder.path / "data" / str(length)
         if length == lengths[0]:
             given = ["--vocab-file", start_from] if start_from else ["--vocab-size", str(recipe.vocabulary)]
-            part = ["--documents-share", str(recipe.documents_share)] if recipe.documents_share < 1 else []
-            text = [*source, *part, *given]
+            share = ["--documents-share", str(recipe.documents_share)] if recipe.documents_share < 1 else []
+            text = [*source, *share, *given]
         else:
             text = ["--sentences", str(first / CORPUS_FOLDER), "--vocab-file", str(first)]
         masks = ["--masked-lm-prob", str(recipe.masked), "--max-predictions", str(predictions(recipe, length))]
@@ -89,31 +89,31 @@ def forget_result(folder: Folder) -> None:
     shutil.rmtree(folder.path / MODEL, ignore_errors=True)
 
 
-def train_part(folder: Folder, part: Part, pace: Pace) -> Path:
+def train_phase(folder: Folder, phase: Phase, pace: Pace) -> Path:
     """Train, or go on where a killed training stopped, until the time asks for another length; return its folder."""
-    run = folder.path / part.name
-    while not is_trained(run, pace.updates[part.name] * part.rows):
+    run = folder.path / phase.name
+    while not is_trained(run, pace.updates[phase.name] * phase.rows):
         forget_result(folder)
-        updates = pace.updates[part.name]
+        updates = pace.updates[phase.name]
         period = {"global_batches_per_log": max(1, min(50, updates // 20))}
-        config = {**period, **part.config, "total_num_train_samples": updates * part.rows}
-        path = write_config(folder, part.name, config)
+        config = {**period, **phase.config, "total_num_train_samples": updates * phase.rows}
+        path = write_config(folder, phase.name, config)
         if run.exists() and not (run / RESOLVED).exists():
             shutil.rmtree(run)  # killed before anything was trained
         goes_on = {"resume": True, "new_length": True} if run.exists() else {}
-        command = [TASKS[part.task].program, "--config", str(path), "--name", part.name]
-        print(f"\n=== training on rows of {part.name} tokens\n$ {mask(shlex.join(['python', *command]))}", flush=True)
-        watch = pace.watch(part)
-        with folder.step(f"training, {part.name} tokens"):
+        command = [TASKS[phase.task].program, "--config", str(path), "--name", phase.name]
+        print(f"\n=== training on rows of {phase.name} tokens\n$ {mask(shlex.join(['python', *command]))}", flush=True)
+        watch = pace.watch(phase)
+        with folder.step(f"training, {phase.name} tokens"):
             try:
-                result = train(part.task, path, watch, name=part.name, **goes_on)
+                result = train(phase.task, path, watch, name=phase.name, **goes_on)
             except Stopped as stop:
                 if watch.stopped_at is None or stop.status != OWN_STOP:
                     raise
-                pace.mend(part, watch.stopped_at, watch.slower)
+                pace.mend(phase, watch.stopped_at, watch.slower)
             else:
                 assert result.folder == run, "a folder of this command has one run of each name"
-                pace.ended(part, watch.slower)
+                pace.ended(phase, watch.slower)
     return run
 
 

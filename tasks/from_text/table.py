@@ -19,7 +19,7 @@ class Row(NamedTuple):
         name: Of its configs.
         minutes: Of both trainings on two cores of a Zen 4, start and evaluation included.
         layers, hidden, initializer_range: The model's.
-        short_updates, long_updates: Updates of 4,096 tokens in the first and in the second part.
+        short_updates, long_updates: Updates of 4,096 tokens in the first and in the second phase.
     """
 
     name: str
@@ -68,7 +68,7 @@ def interpolated(minutes: float, value: Callable[[Row], float]) -> float:
 
 
 def updates_in(minutes: float, place: Optional[float] = None) -> float:
-    """Return the updates of both parts in these minutes by the model for them, or by that of another place."""
+    """Return the updates of both phases in these minutes by the model for them, or by that of another place."""
     return minutes / interpolated(place or minutes, lambda row: row.minutes / row.updates)
 
 

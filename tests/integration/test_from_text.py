@@ -248,7 +248,7 @@ def test_killed_after_a_change_it_ends_with_the_weights_of_the_same_changes(
     kill_when(text, folder.parent, folder / "128" / "metrics.jsonl", signal.SIGTERM, hours)
     assert run(text, folder.parent, hours).returncode == 0
     whole, killed = (read_json(each / "updates.json") for each in folders.values())
-    steps = [[(each["part"], each["step"], each["updates"]) for each in found["changes"]] for found in (whole, killed)]
+    steps = [[(each["phase"], each["step"], each["updates"]) for each in found["changes"]] for found in (whole, killed)]
     assert steps[0] and steps[0] == steps[1] and whole["updates"] == killed["updates"] != few["updates"]
     assert_same_weights(folder, folders["whole"])
 

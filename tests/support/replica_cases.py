@@ -106,8 +106,8 @@ def compiled(case: Case, processes: Processes) -> Training:
     share = MICRO_BATCHES // processes.count
     update = Update(share, virtual_replicas=4 / processes.count, reduction=case.reduction)
     on.compile(pair.model, optimizer, PretrainingObjective(), update, 2)
-    variables, parts = pair.model.trainable_variables, on.parts(optimizer)
-    state = TrainingState(pair.blocks, on.state(optimizer), variables, parts=parts)
+    variables, shards = pair.model.trainable_variables, on.shards(optimizer)
+    state = TrainingState(pair.blocks, on.state(optimizer), variables, shards=shards)
     state.restore_on_all(None, processes)
     return Training(pair, optimizer, state)
 

@@ -22,8 +22,8 @@ def pattern_change(trained: Any, processes: Processes) -> Callable[[int], None]:
     size = max(layer.size for layer in layers)
     norms = np.random.default_rng(2 + processes.index).uniform(size=size)
     gradients = [norms[: layer.size] for layer in layers]
-    moments, parts = optimizer.moments, optimizer.parts()
-    rule = PatternRule(config, 6, moments, lambda step: gradients, processes, parts)
+    moments, shards = optimizer.moments, optimizer.sharded_moments()
+    rule = PatternRule(config, 6, moments, lambda step: gradients, processes, shards)
 
     def after(step: int) -> None:
         if step == 2:

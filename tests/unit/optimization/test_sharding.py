@@ -40,14 +40,14 @@ def test_sharded_updates_equal_unsharded_updates(make, count):
 
     def work(index: int) -> None:
         values, sharded = train(make, shards=exchange.shards(index))
-        parts, moments = sharded.parts(), sharded.variables[2:]
-        assert parts.whole(sharded.iterations) == 3 and parts.own(sharded.iterations, np.int64(5)) == 5
+        shards, moments = sharded.sharded_moments(), sharded.variables[2:]
+        assert shards.whole(sharded.iterations) == 3 and shards.own(sharded.iterations, np.int64(5)) == 5
         # In graphs, three threads that wait for each other could be all that TensorFlow has.
-        joined = [parts.whole(moment) for moment in moments] if count == 2 else []
+        joined = [shards.whole(moment) for moment in moments] if count == 2 else []
         results[index] = values, [moment.numpy() for moment in moments], joined
         for moment, whole in zip(moments, joined):
-            assert parts.blank(moment).shape == whole.shape
-            np.testing.assert_array_equal(parts.own(moment, whole), moment.numpy())
+            assert shards.blank(moment).shape == whole.shape
+            np.testing.assert_array_equal(shards.own(moment, whole), moment.numpy())
 
     in_threads(count, work)
     for index in range(count):
@@ -67,8 +67,8 @@ def test_shards_of_many_lengths_cause_no_retracing(caplog):
     variables = [tf.Variable(tf.zeros([length])) for length in range(1, 9)]
     optimizer = AdamW(shards=Shards(1, 0, tf.identity, tf.identity))
     optimizer.build(variables)
-    parts = optimizer.parts()
-    assert [parts.whole(optimizer.moments(variable)[0]).size for variable in variables] == list(range(1, 9))
+    shards = optimizer.sharded_moments()
+    assert [shards.whole(optimizer.moments(variable)[0]).size for variable in variables] == list(range(1, 9))
     assert "retracing" not in caplog.text
 
 

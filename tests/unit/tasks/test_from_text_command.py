@@ -21,7 +21,7 @@ from tasks.from_text.command import Decision, decide, main, split
 from tasks.from_text.inputs import Text, look_at_text
 from tasks.from_text.judgement import commands, judge, read_result
 from tasks.from_text.pace import Pace
-from tasks.from_text.parts import Part, parts
+from tasks.from_text.phases import Phase, phases
 from tasks.from_text.steps import prepare
 from tests import ROOT
 from utilities.errors import UserError
@@ -142,7 +142,7 @@ def begin(text: Path, *flags: str) -> Decision:
 def pace_of(decision: Decision) -> Pace:
     known = {"updates": {"32": 10, "128": 20}, "planned": 30, "hours": 0.5, "changes": []}
     (decision.folder.path / "updates.json").write_text(json.dumps(known), encoding="utf-8")
-    trainings = parts(decision.folder, decision.recipe, {}, 1024)
+    trainings = phases(decision.folder, decision.recipe, {}, 1024)
     return Pace(decision.folder, decision.recipe, trainings, 5.0, 0.5)
 
 
@@ -231,8 +231,8 @@ def test_what_the_trainings_would_refuse_is_refused_before_any_work(
 def test_other_widths_follow_from_the_one_that_is_given(text: Path, width: int, heads: int) -> None:
     given = {"bert_config.hidden_size": width}
     decision = begin(text, "--bert-config.hidden-size", str(width))
-    for part in parts(decision.folder, decision.recipe, given, 1_000):
-        sizes = part.config["bert_config"]
+    for phase in phases(decision.folder, decision.recipe, given, 1_000):
+        sizes = phase.config["bert_config"]
         assert (sizes["hidden_size"], sizes["num_attention_heads"]) == (width, heads)
         assert sizes["intermediate_size"] == 4 * width
 
@@ -290,7 +290,7 @@ def test_damaged_files_of_the_folder_are_refused(text: Path, name: str, content:
     (folder.path / name).write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=rf"{name}.*; delete it and repeat the command"):
         if name == "updates.json":
-            Pace(folder, recipe, [Part(str(length), {}) for length in recipe.lengths], 5.0, 1.0)
+            Pace(folder, recipe, [Phase(str(length), {}) for length in recipe.lengths], 5.0, 1.0)
         judge(folder, recipe, pace, 1.0, decision.inputs, read_result, commands)
 
 

@@ -14,7 +14,7 @@ from tasks.from_text.choice import choose
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Machine, Measured, Text
 from tasks.from_text.pace import Pace, measure
-from tasks.from_text.parts import Part
+from tasks.from_text.phases import Phase
 from utilities.errors import UserError
 
 TEXT = Text(150.0, 25_000_000, 40_000, 0.0, "LATIN", False, False)
@@ -43,7 +43,7 @@ def pace(path: Path, worked: float = 100.0, speed: float = 1.0, hours: float = H
     recipe = choose(TEXT, machine(speed), HOURS)
     config = {"dataset_dir": str(path / "none"), "word_vectors": False, "max_seq_length": 32,
               "global_batch": {"micro_batch_size": 16, "replicas": 1, "grad_acc_steps_per_replica": 2}}  # fmt: skip
-    return Pace(folder, recipe, [Part("32", config), Part("128", config)], START, hours)
+    return Pace(folder, recipe, [Phase("32", config), Phase("128", config)], START, hours)
 
 
 def working(found: Pace) -> Clock:
@@ -83,7 +83,7 @@ def test_a_part_that_will_end_late_or_early_is_stopped_and_the_rest_fills_the_ti
     tmp_path: Path, slower: float
 ) -> None:
     found = pace(tmp_path)
-    last, planned, timed = found._parts[1], dict(found.updates), found._timing.update
+    last, planned, timed = found._phases[1], dict(found.updates), found._timing.update
     half = planned["128"] // 2
     working(found).seconds_worked = HOURS * 3600 - found.seconds_after(last) - half * timed
     watch = found.watch(last)
@@ -106,7 +106,7 @@ def period(step: int, seconds: float, total: int) -> Any:
 
 def test_a_part_is_not_made_longer_by_less_than_a_start_takes(tmp_path: Path) -> None:
     found = pace(tmp_path)
-    last, update = found._parts[1], found._timing.update
+    last, update = found._phases[1], found._timing.update
     rest = 20
     for spare, is_off in ((0.025 * HOURS * 3600 + 1.0, False), (0.025 * HOURS * 3600 + START + 3.0, True)):
         working(found).seconds_worked = HOURS * 3600 - found.seconds_after(last) - rest * update - spare
@@ -115,7 +115,7 @@ def test_a_part_is_not_made_longer_by_less_than_a_start_takes(tmp_path: Path) ->
 
 def test_a_part_in_time_or_nearly_done_is_not_stopped(tmp_path: Path) -> None:
     found = pace(tmp_path)
-    last, update = found._parts[1], found._timing.update
+    last, update = found._phases[1], found._timing.update
     for rest, slower in ((500, 1.02), (500, 0.98), (20, 3.0)):
         working(found).seconds_worked = HOURS * 3600 - found.seconds_after(last) - rest * update
         assert not found.is_off(last, found.updates["128"] - rest, slower)
@@ -126,12 +126,12 @@ def test_the_first_part_goes_on_where_the_second_can_make_up_for_it(
     tmp_path: Path, slower: float, is_off: bool
 ) -> None:
     found = pace(tmp_path)
-    assert found.is_off(found._parts[0], 100, slower) == is_off
+    assert found.is_off(found._phases[0], 100, slower) == is_off
 
 
 def test_the_first_part_watches_its_own_updates_and_the_second_is_fitted_when_it_has_ended(tmp_path: Path) -> None:
     found = pace(tmp_path)
-    first, last = found._parts
+    first, last = found._phases
     watch, timed = found.watch(first), found._timing.update
     for step in (50, 100, 150, 200):  # 1.5 times as slow as updates of this length were
         working(found).seconds_worked = 100.0 + step * 1.5 * SHORT_ROWS * timed
@@ -147,7 +147,7 @@ def test_more_hours_let_the_last_part_go_on_once(tmp_path: Path) -> None:
     first = pace(tmp_path)
     (tmp_path / "128").mkdir()
     more = pace(tmp_path, worked=HOURS * 3600, hours=2 * HOURS)
-    left = HOURS * 3600 - more.seconds_after(more._parts[1]) - START
+    left = HOURS * 3600 - more.seconds_after(more._phases[1]) - START
     assert more.updates["128"] - first.updates["128"] == pytest.approx(left / more._timing.update, abs=1)
     assert pace(tmp_path, worked=HOURS * 3600 + 500, hours=2 * HOURS).updates == more.updates
 
@@ -168,5 +168,5 @@ def test_the_timing_sees_the_start_though_the_time_is_noted_meanwhile(
     monkeypatch.setattr("tasks.from_text.pace.TIMED_SECONDS", (0.0, 0.0))
     folder = Folder(tmp_path, time.monotonic())
     config = {"global_batch": {"micro_batch_size": 16, "replicas": 1, "grad_acc_steps_per_replica": 2}}
-    found = measure(machine(1.0), choose(TEXT, machine(1.0), HOURS), Part("128", config), folder).measured
+    found = measure(machine(1.0), choose(TEXT, machine(1.0), HOURS), Phase("128", config), folder).measured
     assert found is not None and found.start > 0.25  # longer on a busy machine

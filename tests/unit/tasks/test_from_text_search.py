@@ -14,7 +14,7 @@ from tasks.from_text.choice import choose
 from tasks.from_text.command import main
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Machine, Text
-from tasks.from_text.parts import Part
+from tasks.from_text.phases import Phase
 from tasks.from_text.search import HELD_OUT, PAIRS, adapt, passages, prepare_pairs, write_pairs
 from tests.support.runs import read_lines
 from utilities.errors import UserError
@@ -78,7 +78,7 @@ def test_a_pass_has_each_pair_once_and_the_released_model_is_judged_before(
     judged: list[str] = []
     monkeypatch.setattr(search, "train", lambda task, path, name: judged.append(f"{task}, {path.name}, {name}"))
     source = ["--text", *map(str, sorted((tmp_path / "text").glob("*.txt"))), "--workers", "1"]
-    found = prepare_pairs(Folder(tmp_path / "mine", time.monotonic()), recipe, source, [Part("128", {})])
+    found = prepare_pairs(Folder(tmp_path / "mine", time.monotonic()), recipe, source, [Phase("128", {})])
     pairs = len(read_lines(tmp_path / "mine" / "data" / "128" / PAIRS))
     assert recipe.with_training_tokens(found.tokens).pass_updates == pytest.approx(pairs / 32, rel=1e-3) and pairs > 100
     assert judged == ["sentence_embedding, before.json, before"] and "masked" not in [c.name for c in recipe.choices]

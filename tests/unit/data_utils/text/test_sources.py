@@ -13,7 +13,7 @@ import pytest
 from data_utils.text import sources
 from data_utils.text.corpus import REJECTED_NAME, read_corpus
 from data_utils.text.sentences import TextSettings, write_sentences
-from data_utils.text.sources import Source, add_source_options, part_of, source_from_options
+from data_utils.text.sources import Source, add_source_options, share_of, source_from_options
 from tests.support.real_data import real_data
 from utilities.errors import UserError
 
@@ -69,11 +69,11 @@ def test_a_share_of_the_documents_is_evenly_spread(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\n\n".join(f"Document {number}." for number in range(20)))
     source = source_of("--text", path)
-    assert part_of(source, 1.0) is source
-    quarter = part_of(source, 0.25)
+    assert share_of(source, 1.0) is source
+    quarter = share_of(source, 0.25)
     assert [document[1] for document in quarter.documents()] == [f"Document {number}." for number in (3, 7, 11, 15, 19)]
-    assert len(list(part_of(source, 0.9).documents())) == 18
-    assert quarter.identity() != part_of(source, 0.5).identity() != source.identity()
+    assert len(list(share_of(source, 0.9).documents())) == 18
+    assert quarter.identity() != share_of(source, 0.5).identity() != source.identity()
 
 
 def test_json_lines(tmp_path: Path) -> None:

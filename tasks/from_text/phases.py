@@ -18,7 +18,7 @@ CONFIGS = PROJECT / "configs" / "pretraining"
 CONTINUE = PROJECT / "configs" / "continue.json"
 
 
-class Part(NamedTuple):
+class Phase(NamedTuple):
     """One of the trainings, on rows of one length.
 
     Attributes:
@@ -43,10 +43,10 @@ def predictions(recipe: Recipe, length: int) -> int:
     return max(1, math.ceil(recipe.masked * length))
 
 
-def parts(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int) -> List[Part]:
+def phases(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int) -> List[Phase]:
     """Return the trainings in order, with what the user gave by dotted name, for a vocabulary of ``pieces``."""
-    plain = [_part(folder, recipe, length, pieces) for length in recipe.lengths]
-    return [Part(part.name, merged(part.config, given)) for part in plain]
+    plain = [_phase(folder, recipe, length, pieces) for length in recipe.lengths]
+    return [Phase(phase.name, merged(phase.config, given)) for phase in plain]
 
 
 def has_masked_lm_head(weights: str) -> bool:
@@ -56,19 +56,19 @@ def has_masked_lm_head(weights: str) -> bool:
     return not open_pretrained(weights, "--start-from").missing_of_masked_lm()
 
 
-def check_parts(trainings: Sequence[Part], recipe: Recipe, given: Mapping[str, Any]) -> None:
+def check_phases(trainings: Sequence[Phase], recipe: Recipe, given: Mapping[str, Any]) -> None:
     """Refuse what the trainings would refuse, before their data is made."""
     if recipe.start_from is not None:
         from checkpoints.pretrained.opening import open_pretrained
 
         open_pretrained(recipe.start_from, "--start-from")
         read_vocabulary(Path(recipe.start_from))
-    for part in trainings:  # the weights of an earlier part are not there yet; their sizes are the config's
-        config = {**part.config, "pretrained_ckpt_path": recipe.start_from, "total_num_train_samples": part.rows}
-        resolve(part.task, [config], given)
+    for phase in trainings:  # the weights of an earlier phase are not there yet; their sizes are the config's
+        config = {**phase.config, "pretrained_ckpt_path": recipe.start_from, "total_num_train_samples": phase.rows}
+        resolve(phase.task, [config], given)
 
 
-def _part(folder: Folder, recipe: Recipe, length: int, pieces: int) -> Part:
+def _phase(folder: Folder, recipe: Recipe, length: int, pieces: int) -> Phase:
     gpu, start_from = recipe.on_gpu, recipe.start_from
     data = folder.path / "data" / str(length)
     is_first, is_last = length == recipe.lengths[0], length == recipe.lengths[-1]
@@ -112,7 +112,7 @@ def _part(folder: Folder, recipe: Recipe, length: int, pieces: int) -> Part:
         config["pretrained_ckpt_path"] = start_from
     if not is_first:
         config["pretrained_ckpt_path"] = str(folder.path / str(recipe.lengths[0]))
-    return Part(str(length), config)
+    return Phase(str(length), config)
 
 
 def _heads(hidden: int) -> int:
