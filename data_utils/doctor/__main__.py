@@ -16,11 +16,7 @@ from pathlib import Path
 from data_utils.doctor.records import ANY_VOCABULARY, PROBLEMS_SHOWN, Checker, FileFindings, find_features
 from data_utils.records.features import FeatureSpec
 from data_utils.records.files import list_record_files
-from data_utils.records.manifest import (
-    Manifest,
-    check_files,
-    load_manifest,
-)
+from data_utils.records.manifest import Manifest, check_files, load_manifest
 from data_utils.shards import Shard, Step, Workers, run_shards
 from data_utils.text.masking import MASK_SHARE
 from data_utils.tokenizer import Vocabulary, read_vocabulary

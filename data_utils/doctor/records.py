@@ -6,7 +6,6 @@ Shapes: R records, S max_seq_length, P masked positions.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,17 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from data_utils.records.decoding import ExampleError, decode_examples, record_sizes
-from data_utils.records.features import (
-    PACKS_FORMAT,
-    FeatureSpec,
-    packed_pretraining_features,
-    pretraining_features,
-)
-from data_utils.records.framing import RandomAccessFile, RecordError, intact_boundaries, unframe
+from data_utils.records.decoding import ExampleError, record_sizes
+from data_utils.records.features import PACKS_FORMAT, FeatureSpec, packed_pretraining_features, pretraining_features
+from data_utils.records.framing import RandomAccessFile, RecordError, record_boundaries, unframe
 from data_utils.records.index import find_index, load_index
 from data_utils.records.manifest import Manifest, file_sha256
-from data_utils.records.validation import Batch, Problem, find_problem, find_sequence_problem, first_of, good_records
+from data_utils.records.validation import Batch, find_problem, find_sequence_problem, first_of, good_records
 from data_utils.shards import Shard
 from utilities.errors import UserError
 
@@ -62,27 +56,21 @@ class Checker:
         path = shard.content
         findings = FileFindings(path.name, file_sha256(path), _read_index(path)[1])
         counts: Counter[str] = Counter()
-        self._read(path, findings, counts)
-        findings.counts = dict(counts)
-        return [], dataclasses.asdict(findings)
-
-    def _read(self, path: Path, findings: FileFindings, counts: Counter[str]) -> None:
-        """Read the records of a file, and add what is found to ``findings`` and ``counts``."""
-        decode = functools.partial(decode_examples, self.spec.features)
         records = enumerate(read_records(path))
         while part := dict(itertools.islice(records, _RECORDS_AT_ONCE)):
             problems = {number: record.reason for number, record in part.items() if isinstance(record, RecordError)}
             payloads = {number: record for number, record in part.items() if isinstance(record, bytes)}
-            batch, bad = good_records(list(payloads.values()), decode, self._find_problem)
+            batch, bad = good_records(list(payloads.values()), self.spec.features, self._find_problem)
             problems.update((list(payloads)[row], problem.reason) for row, problem in bad.items())
             counts["bad"] += len(problems)
             named = [f"{path.name}, record {number} {reason}" for number, reason in sorted(problems.items())]
             findings.problems = [*findings.problems, *named][:PROBLEMS_SHOWN]
             if payloads.keys() - problems.keys():
                 counts.update(_count(batch, self.special))
+        findings.counts = dict(counts)
+        return [], dataclasses.asdict(findings)
 
-    def _find_problem(self, batch: Batch) -> Problem | None:
-        """Return a problem of a batch, if it has one."""
+    def _find_problem(self, batch: Batch) -> ExampleError | None:
         problem = find_problem(self.spec, batch)
         if problem is None and not self.spec.packed:
             problem = find_sequence_problem(batch)
@@ -104,7 +92,6 @@ class Checker:
 
 
 def _count(batch: Batch, special: Sequence[int] | None) -> dict[str, int]:
-    """Count a batch of good records."""
     numbers, ids, positions = batch["input_mask"], batch["input_ids"], batch["masked_lm_positions"]  # (R, S/S/P)
     rows, slots = np.nonzero(batch["masked_lm_weights"] > 0)
     shown, targets = ids[rows, positions[rows, slots]], batch["masked_lm_ids"][rows, slots]
@@ -139,7 +126,7 @@ def read_records(path: Path) -> Iterator[bytes | RecordError]:
     boundaries, _ = _read_index(path)
     last: RecordError | None = None
     if boundaries is None:
-        boundaries, last = intact_boundaries(path)
+        boundaries, last = record_boundaries(path)
     file = RandomAccessFile(path)
     for number, (begin, end) in enumerate(itertools.pairwise(boundaries.tolist())):
         try:

@@ -65,11 +65,7 @@ class UnpackedRecords(NamedTuple):
         return _reader(self)
 
     def measure(self, begin: int, end: int) -> np.ndarray:
-        """Return the numbers of tokens and of masked positions of some records, uint16 (end - begin, 2).
-
-        Raises:
-            RecordError: a record is damaged, or its mask or masked positions are invalid.
-        """
+        """Return the numbers of tokens and of masked positions of some records, uint16 (end - begin, 2)."""
         starts = range(begin, end, _RECORDS_AT_ONCE)
         return np.concatenate([self._measure(np.arange(at, min(at + _RECORDS_AT_ONCE, end))) for at in starts])
 

@@ -14,18 +14,11 @@ _REMAKE = "set dataset_dir to a data set made for this task, or make the data se
 
 
 class ExampleError(ValueError):
-    """A message cannot be decoded.
-
-    Attributes:
-        row: the message's index in the batch.
-        reason: a clause that follows "record … ".
-    """
+    """A message cannot be decoded, or has wrong values: its ``row`` in the batch, and a clause after "record … "."""
 
     def __init__(self, row: int, reason: str, fix: str = _REMAKE) -> None:
         super().__init__(f"message {row} {reason}")
-        self.row = row
-        self.reason = reason
-        self.fix = fix
+        self.row, self.reason, self.fix = row, reason, fix
 
 
 def decode_examples(
@@ -33,14 +26,13 @@ def decode_examples(
 ) -> Dict[str, np.ndarray]:
     """Decode some features of a batch of messages, and ignore the others.
 
+    A message that is damaged, lacks a feature, or has another number of values is an ``ExampleError``.
+
     Args:
         any_length: whether a feature's length is that in the first message instead of ``Feature.length``.
 
     Returns:
         feature → (N, length), int64 or float32.
-
-    Raises:
-        ExampleError: a message is damaged, lacks a feature, or has another number of values.
 
     Example:
         >>> from data_utils.records.features import TOKENS
@@ -54,10 +46,8 @@ def decode_examples(
 
 
 def record_sizes(message: bytes) -> Tuple[int, ...]:
-    """Return max_seq_length and masked positions of a pre-training record, and for a pack its most sequences.
-
-    Raises:
-        ExampleError: the message is not a pre-training record.
+    """Return max_seq_length and masked positions of a pre-training record, and for a pack its most sequences; any
+    other message is an ``ExampleError``.
     """
     batch = decode_examples(pretraining_features(1, 1, 1).features, [message], any_length=True)
     sizes = batch["input_ids"].shape[1], batch["masked_lm_ids"].shape[1]
@@ -69,7 +59,6 @@ def record_sizes(message: bytes) -> Tuple[int, ...]:
 
 
 def _parse(message: bytes, row: int) -> Dict[str, Any]:
-    """Return the ``Feature`` messages of a message by their names."""
     try:
         return {entry.key: entry.value for entry in Example.FromString(message).features.feature}
     except DecodeError:
@@ -77,34 +66,25 @@ def _parse(message: bytes, row: int) -> Dict[str, Any]:
 
 
 def _decode_feature(feature: Feature, rows: Sequence[Dict[str, Any]], any_length: bool) -> np.ndarray:
-    """Return the numbers of a feature, (rows, length)."""
     expected, dtype = (FLOATS, np.float32) if feature.dtype == "float32" else (INTEGERS, np.int64)
     numbers: List[float] = []
     length = feature.length
     for row, fields in enumerate(rows):
         list_name = fields[feature.name].WhichOneof("kind") if feature.name in fields else None
+        if list_name is None:
+            raise ExampleError(row, f"has no feature {feature.name} (it has {_names(fields)})")
         if list_name != expected:
-            reason = f"has {feature.name} as {list_name}, not {expected}"
-            if list_name is None:
-                reason = f"has no feature {feature.name} (it has {_names(fields)})"
-            raise ExampleError(row, reason)
+            raise ExampleError(row, f"has {feature.name} as {list_name}, not {expected}")
         values = getattr(fields[feature.name], expected).value
         if any_length and row == 0:
             length = len(values)
         if len(values) != length:
-            raise _other_length(feature, row, len(values), length)
+            fix, name = _REMAKE, feature.length_setting
+            if name is not None and len(values):
+                fix = f"set {name} to {len(values)}, or dataset_dir to a data set made with {name} {length}"
+            raise ExampleError(row, f"has {len(values)} values of {feature.name}, {length} are expected", fix)
         numbers.extend(values)
     return np.array(numbers, dtype).reshape(len(rows), length)
-
-
-def _other_length(feature: Feature, row: int, given: int, expected: int) -> ExampleError:
-    reason, fix = f"has {given} values of {feature.name}, {expected} are expected", _REMAKE
-    if feature.length_setting is not None and given > 0:
-        fix = (
-            f"set {feature.length_setting} to {given}, or dataset_dir to a data set made with"
-            f" {feature.length_setting} {expected}"
-        )
-    return ExampleError(row, reason, fix)
 
 
 def _names(names: Iterable[str]) -> str:

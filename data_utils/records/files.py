@@ -40,9 +40,6 @@ class RecordFiles:
     Args:
         folder: a data set folder (its ``*.tfrecord`` files, without subfolders).
         verify_checksums: whether to compare the SHA-256 of every file with the manifest, which reads all data once.
-
-    Raises:
-        UserError: there are no records, or files, indices and manifest contradict one another.
     """
 
     def __init__(self, folder: Union[str, Path], verify_checksums: bool = False) -> None:
@@ -52,8 +49,12 @@ class RecordFiles:
         if self.manifest is not None:
             check_files(self.manifest, folder)
             check_vocabulary(self.manifest)
-        if verify_checksums:
-            self._verify(folder)
+            if verify_checksums:
+                logger.info("verifying the checksums of %d files (data.verify_checksums)", len(self.paths))
+                check_checksums(self.manifest, folder)
+        elif verify_checksums:
+            reason = "has no manifest.json to verify checksums with"
+            raise UserError(f"{folder}: {reason}; set data.verify_checksums to false")
         sizes, indices = [file_size(path) for path in self.paths], [find_index(path) for path in self.paths]
         missing = indices.count(None)
         if missing:
@@ -76,15 +77,10 @@ class RecordFiles:
         file = int(np.searchsorted(self._starts, position, side="right")) - 1
         return self.paths[file], position - int(self._starts[file])
 
-    def first_records(self, files: int) -> np.ndarray:
-        """Return the position of the first record of each of the first ``files`` files that have any."""
-        return np.array([start for start, count in zip(self._starts, self.counts) if count][:files], np.int64)
-
     def fetch(self, positions: np.ndarray) -> List[Union[bytes, RecordError]]:
         """Return the verified payloads at these positions, in this order, with the error instead of each damaged one.
 
-        Args:
-            positions: int64, in [0, self.count); may repeat.
+        The positions are int64, in [0, self.count), and may repeat.
         """
         assert not positions.size or (positions.min() >= 0 and positions.max() < self.count)
         files = np.searchsorted(self._starts, positions, side="right") - 1
@@ -100,13 +96,6 @@ class RecordFiles:
         except RecordError as error:
             return error
 
-    def _verify(self, folder: Path) -> None:
-        if self.manifest is None:
-            reason = "has no manifest.json to verify checksums with"
-            raise UserError(f"{folder}: {reason}; set data.verify_checksums to false")
-        logger.info("verifying the checksums of %d files (data.verify_checksums)", len(self.paths))
-        check_checksums(self.manifest, folder)
-
 
 def most_open_files() -> int:
     """Return how many files a reader keeps open: with the usual limit of 1024 descriptors, 256."""
@@ -117,9 +106,7 @@ def most_open_files() -> int:
 def list_record_files(folder: Path) -> List[Path]:
     """Return the record files of a data set folder, in the order of their names.
 
-    Raises:
-        UserError: there are none, and the message says what the folder contains instead; or the command that writes
-            them has not ended.
+    It is a ``UserError`` if there are none, or the command that writes them has not ended.
     """
     if not folder.exists():
         raise UserError(f"{folder}: no such folder; name the folder with the *.tfrecord files")

@@ -29,19 +29,11 @@ _FRESH_COPY = "copy the file again from its source, or make the data set again"
 
 
 class RecordError(UserError):
-    """A record that cannot be used.
+    """A record that cannot be used: its file and number, from 0, and a clause that follows "record … "."""
 
-    Attributes:
-        record: its number in that file, counted from 0.
-        reason: what is wrong with it, a clause that follows "record … ".
-    """
-
-    def __init__(self, path: Union[str, Path], record: int, reason: str, fix: str) -> None:
+    def __init__(self, path: Path, record: int, reason: str, fix: str) -> None:
         super().__init__(f"{path}: record {record} (counted from 0) {reason}; {fix}")
-        self.path = Path(path)
-        self.record = record
-        self.reason = reason
-        self.fix = fix
+        self.path, self.record, self.reason, self.fix = path, record, reason, fix
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return RecordError, (self.path, self.record, self.reason, self.fix)  # allows workers to raise it
@@ -61,30 +53,18 @@ def unframe(framed: memoryview, path: Path, record: int) -> bytes:
     if masked_crc32c(framed[:8]) != length_crc:
         raise _bad_header(path, record, bytes(framed[:2]))
     if length + FRAMING_BYTES != len(framed):
-        raise RecordError(
-            path,
-            record,
-            f"has {length + FRAMING_BYTES} bytes, the index says {len(framed)}: cut off, or an old index",
-            f"{_FRESH_COPY}, or {renew_index(path)}",
-        )
+        reason = f"has {length + FRAMING_BYTES} bytes, the index says {len(framed)}: cut off, or an old index"
+        raise RecordError(path, record, reason, f"{_FRESH_COPY}, or {renew_index(path)}")
     payload = framed[HEADER_BYTES:-4]
     if masked_crc32c(payload) != _CHECKSUM.unpack_from(framed, HEADER_BYTES + length)[0]:
         raise RecordError(path, record, "is damaged (checksum of its data does not match)", _FRESH_COPY)
     return bytes(payload)
 
 
-def record_boundaries(path: Path) -> np.ndarray:
+def record_boundaries(path: Path) -> Tuple[np.ndarray, Optional[RecordError]]:
     """Return the bytes where the records of a file begin and where the last one ends, int64 ``(records + 1,)``, from
-    the headers; a damaged one, or a record that is cut off, is a ``RecordError``.
+    the headers before the first damaged one, and its error; None: all are intact.
     """
-    boundaries, error = intact_boundaries(path)
-    if error is not None:
-        raise error
-    return boundaries
-
-
-def intact_boundaries(path: Path) -> Tuple[np.ndarray, Optional[RecordError]]:
-    """Return the boundaries of the records before the first damaged header, and its error; None: all are intact."""
     boundaries = array("q", [0])
     error: Optional[RecordError] = None
     try:

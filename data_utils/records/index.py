@@ -37,11 +37,7 @@ def find_index(record_path: Path) -> Optional[Path]:
 
 
 def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
-    """Parse an index and check that it covers its file without gaps.
-
-    Returns:
-        int64 ``(records + 1,)``: record ``i`` is the bytes ``[result[i], result[i + 1])``.
-    """
+    """Parse an index, check that it covers its file without gaps, and return it as ``record_boundaries`` does."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -71,19 +67,16 @@ def load_index(path: Path, record_path: Path, record_bytes: int) -> np.ndarray:
 
 def build_index(record_path: Path) -> np.ndarray:
     """Return the boundaries of a file's records from their headers, and save its index where the folder is writable."""
-    boundaries = record_boundaries(record_path)
+    boundaries, damage = record_boundaries(record_path)
+    if damage is not None:
+        raise damage
     target = index_path(record_path)
     try:
-        save_index(boundaries, target)
+        with replacing(target) as file:
+            np.savetxt(file, np.stack([boundaries[:-1], np.diff(boundaries)], axis=1), "%d")
     except OSError as error:
         logger.warning("%s could not be written (%s): the index is built again at every start", target, error.strerror)
     return boundaries
-
-
-def save_index(boundaries: np.ndarray, target: Path) -> None:
-    """Write an index so that ``target`` is never seen half-written."""
-    with replacing(target) as file:
-        np.savetxt(file, np.stack([boundaries[:-1], np.diff(boundaries)], axis=1), "%d")
 
 
 def _misfit(path: Path, record_path: Path, reason: str) -> UserError:

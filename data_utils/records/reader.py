@@ -10,16 +10,15 @@ import threading
 from collections import deque
 from functools import partial
 from pathlib import Path
-from typing import Deque, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Deque, Dict, Mapping, Tuple, Union
 
 import numpy as np
 
-from data_utils.records.decoding import decode_examples
 from data_utils.records.features import FeatureSpec
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
-from data_utils.records.manifest import Manifest, check_settings
-from data_utils.records.validation import Problem, find_problem, good_records
+from data_utils.records.manifest import check_settings
+from data_utils.records.validation import find_problem, good_records
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -31,14 +30,13 @@ _FILES_CHECKED_AT_START = 8
 _REPORTED = 10  # corrupt records that are logged one by one; further ones are only counted
 
 
-class RecordReader:
+class RecordReader(RecordFiles):
     """Reads records by position and verifies framing, features, lengths, types and ranges.
 
     Construction reads the manifest or the indices, and the first record of the first files, so that data of another
     sequence length or vocabulary is rejected before a model is built. :meth:`read` may be called from several threads.
 
     Args:
-        verify_checksums: whether to first compare every file's SHA-256 with the manifest, which reads all data once.
         on_corrupt: ``"fail"`` raises an error for a record that is damaged or does not match ``spec``; ``"skip"`` reads
             the next good one instead, so the data still depends on the positions only.
         max_corrupt_records: maximum number of different records that are skipped.
@@ -58,13 +56,11 @@ class RecordReader:
         max_corrupt_records: int = 0,
     ) -> None:
         assert on_corrupt in (FAIL, SKIP)
+        super().__init__(folder, verify_checksums)
         self.spec = spec
         self.failures: Deque[UserError] = deque(maxlen=16)
-        self._files = RecordFiles(folder, verify_checksums)
         self._skips = on_corrupt == SKIP
-        self._corrupt = _CorruptRecords(self._files.count, max_corrupt_records)
-        self._decode = partial(decode_examples, spec.features)
-        self._find_problem = partial(find_problem, spec)
+        self._corrupt = _CorruptRecords(self.count, max_corrupt_records)
         if self.manifest is not None:
             check_settings(self.manifest, spec)
         self._check_first_records()
@@ -74,34 +70,8 @@ class RecordReader:
         """The number of different records that were skipped so far."""
         return len(self._corrupt)
 
-    @property
-    def count(self) -> int:
-        return self._files.count
-
-    @property
-    def paths(self) -> List[Path]:
-        return self._files.paths
-
-    @property
-    def manifest(self) -> Optional[Manifest]:
-        return self._files.manifest
-
-    def locate(self, position: int) -> Tuple[Path, int]:
-        """Return the file that contains a record, and the record's number in it, counted from 0."""
-        return self._files.locate(position)
-
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        """Return the records at these positions, in this order.
-
-        Args:
-            positions: int64 ``(N,)`` in [0, count); may repeat.
-
-        Returns:
-            name → ``(N, L)``, int32 or, for weights, float32.
-
-        Raises:
-            UserError: a record is damaged or does not match the specification; names file, record, reason and fix.
-        """
+        """Return the records at these positions, int64 ``(N,)``: name → ``(N, L)``, int32 or, for weights, float32."""
         batch = {
             feature.name: np.empty((len(positions), feature.length), feature.dtype) for feature in self.spec.features
         }
@@ -117,7 +87,8 @@ class RecordReader:
 
     def _check_first_records(self) -> None:
         """Reject data of another kind; single bad records are left to :meth:`read`, which may skip them."""
-        positions = self._files.first_records(_FILES_CHECKED_AT_START)
+        starts = [start for start, count in zip(self._starts, self.counts) if count]
+        positions = np.array(starts[:_FILES_CHECKED_AT_START], np.int64)
         _, errors = self._read_each(positions)
         if errors and (not self._skips or len(errors) == len(positions)):
             raise errors[min(errors)]
@@ -136,23 +107,20 @@ class RecordReader:
         """Return the good records, and the errors of the others by index, or only some if an error ends the run."""
         errors: Dict[int, RecordError] = {}
         payloads: Dict[int, bytes] = {}
-        for row, payload in enumerate(self._files.fetch(positions)):
+        for row, payload in enumerate(self.fetch(positions)):
             if isinstance(payload, RecordError):
                 errors[row] = payload
             else:
                 payloads[row] = payload
         if errors and not self._skips:
             return {}, errors
-        arrays, problems = good_records(list(payloads.values()), self._decode, self._find_problem)
+        find = partial(find_problem, self.spec)
+        arrays, problems = good_records(list(payloads.values()), self.spec.features, find)
         rows = list(payloads)
-        errors.update(
-            {rows[index]: self._record_error(positions, rows[index], problem) for index, problem in problems.items()}
-        )
+        for index, problem in problems.items():
+            path, record = self.locate(int(positions[rows[index]]))
+            errors[rows[index]] = RecordError(path, record, problem.reason, problem.fix)
         return arrays, errors
-
-    def _record_error(self, positions: np.ndarray, row: int, problem: Problem) -> RecordError:
-        path, record = self._files.locate(int(positions[row]))
-        return RecordError(path, record, problem.reason, problem.fix)
 
 
 class _CorruptRecords:

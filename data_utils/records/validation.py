@@ -2,86 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from data_utils.records.decoding import ExampleError
+from data_utils.records.decoding import ExampleError, decode_examples
 from data_utils.records.features import PACKING_COMMAND, Feature, FeatureSpec
 
-
-class Problem(NamedTuple):
-    """The reason why a record cannot be used."""
-
-    row: int  # the record's index in the batch
-    reason: str
-    fix: str
-
-
 Batch = Dict[str, np.ndarray]
+_REMAKE = "make the data set again"
 
 
 def good_records(
-    messages: Sequence[bytes],
-    decode: Callable[[Sequence[bytes]], Batch],
-    find: Callable[[Batch], Optional[Problem]],
-) -> Tuple[Batch, Dict[int, Problem]]:
-    """Decode the good records of a batch, and isolate the others by halving the batch.
-
-    Args:
-        find: returns a problem of a batch, if it has one.
+    messages: Sequence[bytes], features: Sequence[Feature], find: Callable[[Batch], Optional[ExampleError]]
+) -> Tuple[Batch, Dict[int, ExampleError]]:
+    """Decode the good records of a batch, and isolate the others, in which ``find`` finds a problem, by halving it.
 
     Returns:
         The arrays of the good records, and the problem of each other record by its index in the batch.
     """
     try:
-        batch = decode(messages)
+        batch = decode_examples(features, messages)
         problem = find(batch) if messages else None
     except ExampleError as error:
-        problem = Problem(error.row, error.reason, error.fix)
+        problem = error
     if problem is None:
         return batch, {}
     if len(messages) == 1:
-        return decode([]), {0: problem}
+        return decode_examples(features, []), {0: problem}
     middle = len(messages) // 2
-    first, problems = good_records(messages[:middle], decode, find)
-    second, others = good_records(messages[middle:], decode, find)
+    first, problems = good_records(messages[:middle], features, find)
+    second, others = good_records(messages[middle:], features, find)
     problems.update({middle + row: problem for row, problem in others.items()})
     return {name: np.concatenate([values, second[name]]) for name, values in first.items()}, problems
 
 
-def find_problem(spec: FeatureSpec, batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
-    """Return the first record of a batch with a value out of range, or None.
-
-    Args:
-        batch: name → ``(records, length)``, int64 or float32, not yet narrowed to int32.
-    """
+def find_problem(spec: FeatureSpec, batch: Mapping[str, np.ndarray]) -> Optional[ExampleError]:
+    """Return the first record of a batch, ``(records, length)`` by name, with a value out of range, or None."""
     problems = [_find_feature_problem(feature, batch[feature.name]) for feature in spec.features]
     if spec.packed and not any(problems):
         problems = [_find_pack_problem(batch)]
     return min((problem for problem in problems if problem is not None), default=None, key=lambda problem: problem.row)
 
 
-def _find_feature_problem(feature: Feature, values: np.ndarray) -> Optional[Problem]:
+def _find_feature_problem(feature: Feature, values: np.ndarray) -> Optional[ExampleError]:
     low, high = values.min(), values.max()
     if feature.below is None:
         if low >= 0 and np.isfinite(high):  # A NaN makes the minimum NaN.
             return None
         row, index = np.argwhere(~(np.isfinite(values) & (values >= 0)))[0].tolist()
         reason = f"has {feature.name} {values[row, index]} at index {index}, not a finite number of at least 0"
-        return Problem(row, reason, "make the data set again")
+        return ExampleError(row, reason, _REMAKE)
     if low >= 0 and high < feature.below:
         return None
     row, index = np.argwhere((values < 0) | (values >= feature.below))[0].tolist()
     value = int(values[row, index])
     reason = f"has {feature.name} {value} at index {index}, outside [0, {feature.below})"
     if feature.range_setting is None or value < 0:
-        return Problem(row, reason, "make the data set again")
+        return ExampleError(row, reason, _REMAKE)
     fix = f"set {feature.range_setting} to {value + 1} or more, or dataset_dir to a data set made for {feature.below}"
-    return Problem(row, f"{reason}, which {feature.range_setting} {feature.below} allows", fix)
+    return ExampleError(row, f"{reason}, which {feature.range_setting} {feature.below} allows", fix)
 
 
-def find_sequence_problem(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
+def find_sequence_problem(batch: Mapping[str, np.ndarray]) -> Optional[ExampleError]:
     """Return a record that is not one padded sequence, or that masks padding, or None."""
     numbers, positions = batch["input_mask"], np.asarray(batch["masked_lm_positions"])  # (records, S), (records, P)
     outside = (batch["masked_lm_weights"] > 0) & (positions >= np.sum(numbers, axis=1)[:, None])
@@ -89,7 +72,7 @@ def find_sequence_problem(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
         "has an input_mask with padding between its tokens, or no token": ~is_one_sequence(numbers),
         "has masked_lm_positions in the padding": outside.any(axis=1),
     }
-    return first_of(checks, "make the data set again")
+    return first_of(checks, _REMAKE)
 
 
 def is_one_sequence(input_mask: np.ndarray) -> np.ndarray:
@@ -99,13 +82,13 @@ def is_one_sequence(input_mask: np.ndarray) -> np.ndarray:
     return (mask == (np.arange(mask.shape[1]) < lengths[:, None])).all(axis=1) & (lengths > 0)
 
 
-def first_of(checks: Mapping[str, np.ndarray], fix: str) -> Optional[Problem]:
+def first_of(checks: Mapping[str, np.ndarray], fix: str) -> Optional[ExampleError]:
     """Return the problem of the first record for which a check, (records,) by its reason, is true."""
-    problems = (Problem(int(np.argmax(wrong)), reason, fix) for reason, wrong in checks.items() if wrong.any())
+    problems = (ExampleError(int(np.argmax(wrong)), reason, fix) for reason, wrong in checks.items() if wrong.any())
     return min(problems, default=None, key=lambda problem: problem.row)
 
 
-def _find_pack_problem(batch: Mapping[str, np.ndarray]) -> Optional[Problem]:
+def _find_pack_problem(batch: Mapping[str, np.ndarray]) -> Optional[ExampleError]:
     """Return the first pack whose features disagree on the positions of its sequences, which training would mix up."""
     numbers = np.asarray(batch["input_mask"])  # (packs, S)
     slots = batch["next_sentence_weights"].shape[1]

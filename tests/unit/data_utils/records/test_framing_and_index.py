@@ -48,7 +48,7 @@ def test_built_index_is_that_of_the_tfrecord_package(record_file: Path, referenc
     index, size = record_file.with_suffix(".index"), record_file.stat().st_size
     assert index.read_bytes() == reference_index
     assert [path.name for path in record_file.parent.iterdir() if path.name.startswith(".")] == []
-    assert np.array_equal(load_index(index, record_file, size), record_boundaries(record_file))
+    assert np.array_equal(load_index(index, record_file, size), record_boundaries(record_file)[0])
     index.write_bytes(index.read_bytes().rstrip())  # a last line without its newline counts too
     assert load_index(index, record_file, size).size == len(PAYLOADS) + 1
 
@@ -98,10 +98,10 @@ def test_threads_may_read_at_the_same_time_with_few_open_files(tmp_path: Path, m
 def test_folder_that_cannot_be_written_is_still_read(
     record_file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(boundaries: np.ndarray, target: Path) -> None:
+    def refuse(target: Path) -> None:
         raise PermissionError(13, "Permission denied", str(target))
 
-    monkeypatch.setattr("data_utils.records.index.save_index", refuse)
+    monkeypatch.setattr("data_utils.records.index.replacing", refuse)
     assert RecordFiles(record_file.parent).count == len(PAYLOADS)
     assert "Permission denied" in caplog.text
 
