@@ -33,12 +33,7 @@ from data_utils.text.examples import (
 )
 from data_utils.text.first_look import look_at_beginning
 from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
-from data_utils.text.sentences import (
-    SENTENCE_OPTIONS,
-    TextSettings,
-    add_sentence_options,
-    write_sentences,
-)
+from data_utils.text.sentences import SENTENCE_OPTIONS, TextSettings, add_sentence_options, write_sentences
 from data_utils.text.sources import (
     OPTIONS_OF_INPUTS,
     Source,

@@ -30,13 +30,7 @@ from data_utils.records.manifest import (
 )
 from data_utils.records.writer import write_record_file
 from data_utils.shards import ALONE, Shard, Step, Workers, run_shards
-from data_utils.text.corpus import (
-    REJECTED_NAME,
-    Corpus,
-    corpus_shards,
-    read_corpus,
-    shard_bytes_of,
-)
+from data_utils.text.corpus import REJECTED_NAME, Corpus, corpus_shards, read_corpus, shard_bytes_of
 from data_utils.text.first_look import check_vocabulary
 from data_utils.text.held_out import (
     PARTS_OF,

@@ -22,14 +22,7 @@ from data_utils.text.masking import (
     prediction_counts,
     predictions,
 )
-from data_utils.text.pairs import (
-    SPECIAL_IN_PAIR,
-    SPECIAL_IN_SINGLE,
-    cut_pairs,
-    make_pairs,
-    make_segments,
-    pair_arrays,
-)
+from data_utils.text.pairs import SPECIAL_IN_PAIR, SPECIAL_IN_SINGLE, cut_pairs, make_pairs, make_segments, pair_arrays
 from data_utils.text.tokens import TokenizedText, tokenize_text
 from data_utils.tokenizer import Vocabulary, make_tokenizer, read_vocabulary
 from utilities.errors import UserError

@@ -12,13 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import nltk
-from nltk.tokenize.punkt import (
-    PunktParameters,
-    PunktSentenceTokenizer,
-    PunktToken,
-    PunktTrainer,
-    load_punkt_params,
-)
+from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer, PunktToken, PunktTrainer, load_punkt_params
 
 from utilities.errors import UserError
 from utilities.files import write_atomically
