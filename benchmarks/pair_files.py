@@ -47,7 +47,6 @@ def read_pairs(path: Path, good: str, bad: str, limit: Optional[int] = None) -> 
     for file in files:
         line = None
         for line in islice(read_table(file), limit):
-            assert line.row is not None, "only broken lines have no row"
             origin = f"{file}: line {line.number}"
             first, second = (_sentence(line.row, column, origin) for column in (good, bad))
             groups = (line.row.get(column) for column in (PARADIGM, FIELD))

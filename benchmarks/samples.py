@@ -132,8 +132,8 @@ def packed_samples(max_seq_length: int, rows: int, vocab_size: int) -> tuple[Arr
         rows: padded sequences, and packs.
         vocab_size: vocabulary size of the model.
     """
-    from data_utils.packing import plan_packing  # imports SciPy, which other benchmarks' memory must not count
     from data_utils.packing.merge import pack_arrays
+    from data_utils.packing.plan import plan_packing  # imports SciPy, which other benchmarks' memory must not count
 
     random = np.random.default_rng(SEED)
     counts = histogram(max_seq_length)

@@ -60,7 +60,6 @@ def _lost_cluster() -> Iterator[None]:
 
 
 def _no_worker(client: Any, address: str) -> str:
-    """Return a line if no worker is left that could make a shard."""
     try:
         workers = client.nthreads()
     except Exception:  # the scheduler does not answer; distributed ends all shards soon
@@ -73,9 +72,8 @@ def _connected(address: str) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise UserError(
-            f"--scheduler: needs the package distributed, which is not installed: {INSTALL_DASK}"
-        ) from error
+        problem = "needs the package distributed, which is not installed"
+        raise UserError(f"--scheduler: {problem}: {INSTALL_DASK}") from error
     try:
         client = Client(address, timeout=CONNECT_SECONDS)
     except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without certificates

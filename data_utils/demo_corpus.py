@@ -106,9 +106,7 @@ def _candidates(packages: tuple[str, ...]) -> Iterator[list[str]]:
             yield from (_docstrings(Path(folder, name)) for name in sorted(files) if name.endswith(".py"))
 
 
-def collect_documents(
-    words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES
-) -> Iterator[tuple[list[str], int]]:
+def _documents(words: int, packages: tuple[str, ...]) -> Iterator[tuple[list[str], int]]:
     """Yield documents, as paragraphs, and their words, until there are enough or no more; no paragraph is repeated."""
     seen: set[str] = set()
     total = 0
@@ -131,7 +129,7 @@ def write_demo_corpus(
     make_parent(output)
     documents = total = 0
     with replacing(output) as stream:
-        for paragraphs, length in collect_documents(words, packages):
+        for paragraphs, length in _documents(words, packages):
             documents, total = documents + 1, total + length
             stream.write(("\n".join(paragraphs) + "\n\n").encode())
         if not documents:
@@ -147,7 +145,6 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command."""
     parser = make_parser("data_utils.demo_corpus", "Makes a text of Python's documentation.")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="text to write")
     parser.add_argument(

@@ -21,9 +21,7 @@ class HubStream(NamedTuple):
 def hub_split(path: str, configuration: Optional[str], split: str, instead: str) -> Any:
     """Return a split of a data set of the hub, or of a local folder that the library understands.
 
-    Args:
-        path, configuration, split: arguments of ``datasets.load_dataset``.
-        instead: the value of ``dataset_dir`` to suggest in error messages.
+    In error messages, ``instead`` is suggested as ``dataset_dir``.
     """
     try:
         from datasets import load_dataset

@@ -30,12 +30,9 @@ MAX_DIFFERENCES_SHOWN = 3
 def check_folder(
     folder: Path, recipe: Mapping[str, Any], overwrite: bool, last: str = MANIFEST_NAME, products: str = RECORD_FILES
 ) -> None:
-    """Check that a folder may be used for a recipe.
+    """Check that a folder may be used for a recipe, of which parts that are not known yet may be left out.
 
-    Args:
-        recipe: Inputs and settings of this run; parts that are not known yet are left out and not compared.
-        last: Name of the file that is written last.
-        products: Pattern of the files that are written before it.
+    The file ``last`` is written after the files of the pattern ``products``.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder}: a file, not a folder")
@@ -66,7 +63,6 @@ def prepare_folder(
     """Make a folder ready for a recipe, delete what another one left, and return whether it is already complete.
 
     Args:
-        folder, recipe, overwrite, last, products: as for ``check_folder``.
         others: Names of other files that belong to the products.
         keep_complete: Whether ``overwrite`` keeps what is complete and of the same recipe.
     """
@@ -97,9 +93,7 @@ def clear_work(folder: Path) -> None:
 def identify_files(files: Sequence[Path], ends_only: bool = False) -> Dict[str, Any]:
     """Identify files by number, size and a checksum of their names and content; a folder may be moved between two runs.
 
-    Args:
-        ends_only: Whether only each file's beginning and end are read, as of records, which are large and are not
-            edited.
+    Of records, which are large and are not edited, only each file's beginning and end are read.
     """
     checksum = total = 0
     for path in files:

@@ -51,9 +51,8 @@ class Step(NamedTuple):
             text = json.dumps({"sizes": sizes, "result": result}, ensure_ascii=False)
             write_atomically(self._path(number), text)
         except FileNotFoundError as error:
-            raise UserError(
-                f"{self.folder}: another command works in this folder; let it end, then run this one again"
-            ) from error
+            fix = "let it end, then run this one again"
+            raise UserError(f"{self.folder}: another command works in this folder; {fix}") from error
         return json.loads(text)["result"]
 
     def done(self, number: int) -> Optional[Dict[str, Any]]:
@@ -100,11 +99,8 @@ def run_shards(
 ) -> Iterator[Tuple[int, Dict[str, Any]]]:
     """Make all shards that are not done yet; yield the number and the result of each one, in any order.
 
-    Only a few shards for each worker are taken at a time, to keep a long input out of memory.
-
-    Args:
-        make: A module's function, or ``functools.partial`` of one.
-        shards: All shards; the iterable itself runs in this process.
+    Only a few shards for each worker are taken at a time, to keep a long input out of memory. What makes them is a
+    module's function, or ``functools.partial`` of one.
     """
     waiting = iter(shards)
     running: Dict[Future[Dict[str, Any]], Shard] = {}

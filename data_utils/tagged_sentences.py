@@ -39,23 +39,15 @@ Entity = Tuple[str, int, int]  # type, first word, last word
 
 
 class Sentences(NamedTuple):
-    """The sentences of a split.
+    """The sentences of a split."""
 
-    Attributes:
-        words: words of each sentence; in CLUENER, its characters.
-        tags: tag of each word; None if the file has none.
-        ids: the sentences' ids in the file, or their positions.
-        notes: what was left out or changed, with counts.
-        texts: the sentences as texts, with begin and end of each word; None if the file has words.
-    """
-
-    words: List[List[str]]
-    tags: Optional[List[List[str]]]
-    ids: List[Any]
+    words: List[List[str]]  # in CLUENER, characters
+    tags: Optional[List[List[str]]]  # of each word; None if the file has none
+    ids: List[Any]  # in the file, or positions
     origin: str
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = ()  # what was left out or changed, with counts
     form: str = COLUMNS
-    texts: Optional[List[Tuple[str, List[Place]]]] = None
+    texts: Optional[List[Tuple[str, List[Place]]]] = None  # with begin and end of each word; None if the file has words
 
 
 def sentences_file(dataset_dir: Optional[str], split: str) -> Path:
@@ -72,11 +64,7 @@ def sentences_file(dataset_dir: Optional[str], split: str) -> Path:
 def read_sentences(
     dataset_dir: Optional[str], split: str, word_column: Optional[int] = None, tag_column: Optional[int] = None
 ) -> Sentences:
-    """Read a split from one of ``FILES``: columns, or the JSON lines of CLUENER or Hugging Face.
-
-    Args:
-        word_column, tag_column: the columns of words and of tags, from 1; None: the first and the last.
-    """
+    """Read a split from one of ``FILES``; columns are counted from 1, None: the first and the last."""
     path = sentences_file(dataset_dir, split)
     if path.suffix in (".json", ".jsonl"):
         sentences = _from_json(path)
@@ -121,15 +109,11 @@ def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_col
                 lacking = f"has {len(broken.columns)} columns, not the tag_column {tag_column}"
             raise UserError(f"{path}: line {broken.number}: {lacking}; {FIX}")
         tags = [[line.columns[(tag_column or 0) - 1] for line in sentence] for sentence in sentences]
-        tags, notes = _told_as_usual(tags)
-        places = (f"line {line.number}" for line in chain.from_iterable(sentences))
-        _check_tags(path, zip(places, chain.from_iterable(tags)), set(chain.from_iterable(tags)))
+        tags, notes = _told_as_usual(path, tags, (line.number for line in chain.from_iterable(sentences)))
     other = [sentence[0] for sentence in sentences if len(sentence[0].columns) != len(sentences[0][0].columns)]
     if other and word_column is None and tag_column is None:
-        what = (
-            f"{len(other):,} sentences have another number of columns than the first one (line {other[0].number} first)"
-        )
-        notes.append(f"{what}; the first and the last column are read")
+        what = f"{len(other):,} sentences have another number of columns than the first one"
+        notes.append(f"{what} (line {other[0].number} first); the first and the last column are read")
     return Sentences(words, tags, list(range(len(words))), str(path), notes)
 
 
@@ -155,29 +139,28 @@ def as_usual(names: Sequence[str]) -> List[str]:
     return [usual.get(name, name) for name in names]
 
 
-def _told_as_usual(tags: List[List[str]]) -> Tuple[List[List[str]], List[str]]:
-    """Return tags as :func:`usual_tags` has them, and a note if that changes them."""
+def _told_as_usual(path: Path, tags: List[List[str]], lines: Iterable[int]) -> Tuple[List[List[str]], List[str]]:
+    """Return tags as :func:`usual_tags` has them, and a note if that changes them.
+
+    If one of them is an entity's with a type, all must be tags of entities; ``lines`` has the number of each tag's.
+    """
     usual = usual_tags(chain.from_iterable(tags))
-    if not usual:
-        return tags, []
-    changed = sorted(name for name, other in usual.items() if name != other)
-    note = f"the tags {listed(changed)} are read as {listed(usual[name] for name in changed)}"
-    return [[usual[tag] for tag in sentence] for sentence in tags], [note]
-
-
-def _check_tags(path: Path, placed: Iterable[Tuple[str, str]], names: Iterable[str]) -> None:
-    """Check that if one of the tags is an entity's with a type, all are tags of entities."""
-    if not any("-" in name and ENTITY_TAG.fullmatch(name) for name in names):
-        return
-    for place, tag in placed:
-        if not ENTITY_TAG.fullmatch(tag):
-            raise UserError(f"{path}: {place}: {short(tag)} is not a tag such as O or B-PER, as the others are; {FIX}")
+    if usual:
+        changed = sorted(name for name, other in usual.items() if name != other)
+        note = f"the tags {listed(changed)} are read as {listed(usual[name] for name in changed)}"
+        return [[usual[tag] for tag in sentence] for sentence in tags], [note]
+    if any("-" in name and ENTITY_TAG.fullmatch(name) for name in set(chain.from_iterable(tags))):
+        for line, tag in zip(lines, chain.from_iterable(tags)):
+            if not ENTITY_TAG.fullmatch(tag):
+                what = f"{short(tag)} is not a tag such as O or B-PER, as the others are"
+                raise UserError(f"{path}: line {line}: {what}; {FIX}")
+    return tags, []
 
 
 def _from_table(path: Path) -> Sentences:
     """Read a word from each row, as in Kaggle's table, where a new value in the first column begins a sentence."""
     first = next(iter(read_table(path)), None)
-    names = {name.strip().lower(): name for name in (first.row if first is not None else None) or ()}
+    names = {name.strip().lower(): name for name in (first.row if first is not None else ())}
     word, tag, sentence = (
         next((names[name] for name in known if name in names), None)
         for known in (WORD_COLUMNS, TAG_COLUMNS, SENTENCE_COLUMNS)
@@ -188,9 +171,8 @@ def _from_table(path: Path) -> Sentences:
     words: List[List[str]] = []
     tags: List[List[str]] = []
     present: Any = None
-    places = []
+    lines = []
     for number, row in read_table(path):
-        assert row is not None, "only broken lines have no row"
         mark = row[sentence].strip()
         if not words or (mark and mark != present):
             words.append([])
@@ -198,22 +180,21 @@ def _from_table(path: Path) -> Sentences:
             present = mark
         words[-1].append(row[word])
         tags[-1].append(row[tag].strip() if tag is not None else OUTSIDE)
-        places.append(f"line {number}")
-    tags, notes = _told_as_usual(tags)
-    _check_tags(path, zip(places, chain.from_iterable(tags)), set(chain.from_iterable(tags)))
+        lines.append(number)
+    tags, notes = _told_as_usual(path, tags, lines)
     return Sentences(words, tags if tag is not None else None, list(range(len(words))), str(path), notes, TOKENS)
 
 
 def _from_json(path: Path) -> Sentences:
     """Read a sentence from each line or element, in the form of CLUENER, Hugging Face or an annotation tool."""
     rows = [Line(number, _as_object(path, number, value)) for number, value in json_values(path)]
-    first = (rows[0].row if rows else None) or {}
+    first = rows[0].row if rows else {}
     lists = [name for name in TOKEN_FIELDS if isinstance(first.get(name), list)]
     field = next((name for name in lists if not any(isinstance(word, dict) for word in first[name])), None)
     if field is not None:
         return _from_tokens(path, rows, field)
-    texts = [(row or {}).get("text") for _, row in rows]
-    no_labels = not any("label" in (row or {}) for _, row in rows)
+    texts = [row.get("text") for _, row in rows]
+    no_labels = not any("label" in row for _, row in rows)
     is_latin = not any(isinstance(text, str) and _IDEOGRAPH.search(text) for text in texts)
     if has_spans(first) or (rows and no_labels and is_latin and all(isinstance(text, str) for text in texts)):
         return _from_marked(path, rows)
@@ -231,7 +212,7 @@ def _as_object(path: Path, number: int, value: Any) -> Mapping[str, Any]:
 
 def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
     """Read a text from each row, and its entities by character."""
-    marked = [marked_text(path, number, row or {}) for number, row in rows]
+    marked = [marked_text(path, number, row) for number, row in rows]
     unmarked = sum(each.spans is None for each in marked)
     has_tags = unmarked < len(marked)
     kept = [number for number, each in enumerate(marked) if each.spans is not None or not has_tags]
@@ -246,7 +227,7 @@ def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
     return Sentences(
         [[text[begin:end] for begin, end in places] for text, places in texts],
         [each.tags for each in found] if has_tags else None,
-        [(rows[number].row or {}).get("id", number) for number in kept],
+        [rows[number].row.get("id", number) for number in kept],
         str(path),
         [f"{count:,} {what}" for count, what in counts if count],
         SPANS,
@@ -258,10 +239,8 @@ def _from_tokens(path: Path, rows: Sequence[Line], field: str) -> Sentences:
     """Read words and their tags, each a list of texts."""
     words: List[List[str]] = []
     tags: List[List[str]] = []
-    first = rows[0].row or {}
-    tag_field = next((name for name in TAG_FIELDS if name in first), None)
+    tag_field = next((name for name in TAG_FIELDS if name in rows[0].row), None)
     for number, row in rows:
-        assert row is not None, "only broken lines have no row"
         for name, texts in ((field, words), (tag_field, tags)):
             values = row.get(name) if name is not None else []
             if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
@@ -273,10 +252,8 @@ def _from_tokens(path: Path, rows: Sequence[Line], field: str) -> Sentences:
         if tag_field is not None and len(words[-1]) != len(tags[-1]):
             counts = f"has {len(words[-1])} {field} and {len(tags[-1])} {tag_field}"
             raise UserError(f"{path}: line {number}: {counts}; {FIX}")
-    tags, notes = _told_as_usual(tags)
-    placed = ((f"line {line.number}", tag) for line, each in zip(rows, tags) for tag in each)
-    _check_tags(path, placed, set(chain.from_iterable(tags)))
-    ids = [(row or {}).get("id", position) for position, (_, row) in enumerate(rows)]
+    tags, notes = _told_as_usual(path, tags, (line.number for line, each in zip(rows, tags) for _ in each))
+    ids = [row.get("id", position) for position, (_, row) in enumerate(rows)]
     return Sentences(words, tags if tag_field is not None else None, ids, str(path), notes, TOKENS)
 
 
@@ -287,7 +264,6 @@ def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
     ids: List[Any] = []
     overlapping = unlabelled = 0
     for number, row in rows:
-        assert row is not None, "only broken lines have no row"
         try:
             text, named = row["text"], list(_spans(row.get("label") or {}))
             spans = [span for _, span in named]

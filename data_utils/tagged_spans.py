@@ -6,7 +6,7 @@ A text is split into words as BERT splits it, and a word is of an entity if it s
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from tokenizers import PreTokenizedString
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -40,18 +40,12 @@ class Marked(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    """A text as tagged words.
+    """A text as tagged words."""
 
-    Attributes:
-        places: begin and end of each word.
-        overlapping: number of entities that are left out because they overlap an earlier one, or contain no word.
-        widened: number of entities that begin or end within a word, which is taken as a whole.
-    """
-
-    places: List[Place]
+    places: List[Place]  # begin and end of each word
     tags: List[str]
-    overlapping: int
-    widened: int
+    overlapping: int  # entities that are left out because they overlap an earlier one, or contain no word
+    widened: int  # entities that begin or end within a word, which is taken as a whole
 
 
 def has_spans(row: Mapping[str, Any]) -> bool:
@@ -87,12 +81,8 @@ def _label_studio(row: Mapping[str, Any]) -> Marked:
     made = [each for each in row.get("annotations", row.get("completions")) if not each.get("was_cancelled")]
     if not made:
         return Marked(text, None)
-    return Marked(text, [_span(each["value"]) for each in _results(made[0])], len(made) - 1)
-
-
-def _results(annotation: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the results that are spans; others are choices or ratings."""
-    return (each for each in annotation["result"] if "labels" in each.get("value", {}))
+    values = [each.get("value", {}) for each in made[0]["result"]]
+    return Marked(text, [_span(each) for each in values if "labels" in each], len(made) - 1)  # others are no spans
 
 
 def _flat(row: Mapping[str, Any]) -> Marked:

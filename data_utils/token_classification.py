@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from itertools import chain
-from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -35,21 +35,17 @@ def token_features(max_seq_length: int, vocab_size: int, classes: int, labels: b
 class Encoded(NamedTuple):
     """Sentences as the model's inputs.
 
-    Attributes:
-        arrays: ``input_ids``, ``input_mask``, ``segment_ids``, each int32 ``(N, S)``.
-        rows, columns, words: sentence, column of the first piece, and number of each word that was kept.
-        truncated: number of sentences that are longer than S.
-        truncated_words: number of words that do not fit.
-        unknown: share of [UNK] among all pieces, 0 to 1.
+    Of each word that was kept, ``rows``, ``columns`` and ``words`` are its sentence, the column of its first piece, and
+    its number.
     """
 
-    arrays: Dict[str, np.ndarray]
+    arrays: Dict[str, np.ndarray]  # input_ids, input_mask, segment_ids, each int32 (N, S)
     rows: np.ndarray
     columns: np.ndarray
     words: np.ndarray
-    truncated: int
-    truncated_words: int
-    unknown: float
+    truncated: int  # sentences that are longer than S
+    truncated_words: int  # that do not fit
+    unknown: float  # share of [UNK] among all pieces, 0 to 1
 
     @property
     def lengths(self) -> np.ndarray:
@@ -202,21 +198,21 @@ def prediction_lines(sentences: Sentences, tags: Sequence[Sequence[str]]) -> Ite
     """
     separator = "\t" if any(" " in word for words in sentences.words for word in words) else " "
     for number, (words, predicted) in enumerate(zip(sentences.words, tags)):
+        if sentences.form == COLUMNS:
+            columns = [words, predicted] if sentences.tags is None else [words, sentences.tags[number], predicted]
+            yield from (separator.join(row) for row in zip(*columns))
+            yield ""
+            continue
+        row: Dict[str, Any] = {"id": sentences.ids[number]}
         if sentences.form == CLUENER:
             label: Dict[str, Dict[str, List[List[int]]]] = {}
             for kind, first, last in find_entities(predicted):
                 label.setdefault(kind, {}).setdefault("".join(words[first : last + 1]), []).append([first, last])
-            yield json.dumps({"id": sentences.ids[number], "label": label}, ensure_ascii=False)
-            continue
-        if sentences.texts is not None:
-            text, places = sentences.texts[number]
-            labels = [[places[first][0], places[last][1], kind] for kind, first, last in find_entities(predicted)]
-            yield json.dumps({"id": sentences.ids[number], "text": text, "labels": labels}, ensure_ascii=False)
-            continue
-        if sentences.form != COLUMNS:
-            row = {"id": sentences.ids[number], "tokens": words, "ner_tags": predicted}
-            yield json.dumps(row, ensure_ascii=False)
-            continue
-        columns = [words, predicted] if sentences.tags is None else [words, sentences.tags[number], predicted]
-        yield from (separator.join(row) for row in zip(*columns))
-        yield ""
+            row["label"] = label
+        elif sentences.texts is not None:
+            row["text"], places = sentences.texts[number]
+            entities = find_entities(predicted)
+            row["labels"] = [[places[first][0], places[last][1], kind] for kind, first, last in entities]
+        else:
+            row.update(tokens=words, ner_tags=predicted)
+        yield json.dumps(row, ensure_ascii=False)

@@ -37,20 +37,13 @@ MANY_MARKED = 0.01  # of the pieces
 
 
 class Vocabulary(NamedTuple):
-    """A WordPiece vocabulary.
+    """A WordPiece vocabulary."""
 
-    Attributes:
-        pieces: in the order of their ids, with added tokens.
-        content: the bytes of the ``vocab.txt``, which lacks the last ``rules.appended`` pieces.
-        lower_case: whether its tokenizer lower-cases text; None if the files do not specify it.
-        rules: how its tokenizer differs from the usual one otherwise.
-    """
-
-    pieces: List[str]
+    pieces: List[str]  # in the order of their ids, with added tokens
     path: Path
-    content: bytes
-    lower_case: Optional[bool] = None
-    rules: TokenizerRules = USUAL_RULES
+    content: bytes  # of the ``vocab.txt``, which lacks the last ``rules.appended`` pieces
+    lower_case: Optional[bool] = None  # whether its tokenizer lower-cases text; None if the files do not specify it
+    rules: TokenizerRules = USUAL_RULES  # how its tokenizer differs from the usual one otherwise
 
     @property
     def sha256(self) -> str:
@@ -82,10 +75,8 @@ class Vocabulary(NamedTuple):
         """Return the files by which it is read again with its rules, by name: ``vocab.txt`` alone if they are usual."""
         files = {VOCABULARY_NAME: self.content}
         if self.rules != USUAL_RULES:
-            settings = json.dumps(
-                self.rules.settings(self.lowers_case(lower_case), self.pieces), indent=2, ensure_ascii=False
-            )
-            files[SETTINGS_NAME] = f"{settings}\n".encode()
+            settings = self.rules.settings(self.lowers_case(lower_case), self.pieces)
+            files[SETTINGS_NAME] = (json.dumps(settings, indent=2, ensure_ascii=False) + "\n").encode()
         return files
 
     def lowers_case(self, *known: Optional[bool]) -> bool:
@@ -105,30 +96,25 @@ class Vocabulary(NamedTuple):
 def read_vocabulary(path: Path) -> Vocabulary:
     """Read a vocabulary, which BERT must be able to use, and the tokenizer's files that lie beside it.
 
-    Args:
-        path: a ``vocab.txt``, which has a piece on each line, Hugging Face's ``tokenizer.json``, or a folder with one.
+    It is a ``vocab.txt``, which has a piece on each line, Hugging Face's ``tokenizer.json``, or a folder with one.
     """
     path = vocabulary_file(path)
     files = read_tokenizer_files(path)
-    if path.suffix == ".json" and files.tokenizer is None:
-        raise UserError(
-            f"{path}: a tokenizer's file is called {TOKENIZER_NAME}; rename it, or name a {VOCABULARY_NAME}"
-        )
-    if path.suffix == ".json":
+    if path.suffix != ".json":
+        data = path.read_bytes()
+        data = data[len(BOM_UTF8) :] if data.startswith(BOM_UTF8) else data
+        pieces = _lines(data, path)
+    elif files.tokenizer is not None:
         pieces = files.pieces()
         data = "".join(piece + "\n" for piece in pieces).encode("utf-8")
     else:
-        data = _without_mark(path.read_bytes())
-        pieces = _lines(data, path)
+        problem = f"a tokenizer's file is called {TOKENIZER_NAME}; rename it, or name a {VOCABULARY_NAME}"
+        raise UserError(f"{path}: {problem}")
     _check_pieces(pieces, path)
     files.check_pieces(pieces)
     rules = files.rules(pieces)
     appended = [token.content for token in rules.added[len(rules.added) - rules.appended :]]
     return Vocabulary([*pieces, *appended], path, data, files.lower_case, rules)
-
-
-def _without_mark(content: bytes) -> bytes:
-    return content[len(BOM_UTF8) :] if content.startswith(BOM_UTF8) else content
 
 
 def _lines(data: bytes, path: Path) -> List[str]:
@@ -206,7 +192,6 @@ def make_tokenizer(vocabulary: Vocabulary, lower_case: bool, special_tokens: boo
     """Return BERT's tokenizer, cached by its pieces; it splits text like Hugging Face's ``BertTokenizerFast``.
 
     Args:
-        lower_case: lower-case text and strip its accents, as BERT "uncased".
         special_tokens: whether ``[SEP]`` and the like in a text are the tokens, as for Hugging Face; they are split if
             not, as in the published preparation of corpora.
     """

@@ -29,41 +29,25 @@ LONGEST_TEXT = 10**9  # tokens; files have larger numbers, too
 
 
 class AddedToken(NamedTuple):
-    """A token that is looked for in a text before this is split into words.
-
-    Attributes:
-        special: whether it is no text, such as a mark.
-        normalized: whether it is looked for after the text has been normalized, itself normalized too.
-        lstrip, rstrip: whether it takes the white space before or after it.
-        single_word: whether it is found only where no letter or digit adjoins it.
-    """
+    """A token that is looked for in a text before this is split into words."""
 
     content: str
-    special: bool = True
-    normalized: bool = False
-    lstrip: bool = False
+    special: bool = True  # whether it is no text, such as a mark
+    normalized: bool = False  # whether it is looked for after the text has been normalized, itself normalized too
+    lstrip: bool = False  # whether it takes the white space before it
     rstrip: bool = False
-    single_word: bool = False
+    single_word: bool = False  # whether it is found only where no letter or digit adjoins it
 
 
 class TokenizerRules(NamedTuple):
-    """How a tokenizer of BERT differs from the usual one, apart from lower-casing.
+    """How a tokenizer of BERT differs from the usual one, apart from lower-casing."""
 
-    Attributes:
-        strip_accents: whether accents are removed; None: as text is lower-cased.
-        tokenize_chinese_chars: whether each Chinese character is a word.
-        clean_text: whether control characters are removed, and white space becomes blanks.
-        model_input_names: what the model is given, if that does not tell the texts of a pair apart.
-        added: added tokens, in the order of their ids; [PAD], [UNK], [CLS], [SEP] and [MASK] only if they are unusual.
-        appended: how many of the vocabulary's last pieces are added tokens alone, and no pieces of words.
-    """
-
-    strip_accents: Optional[bool] = None
-    tokenize_chinese_chars: bool = True
-    clean_text: bool = True
-    model_input_names: Optional[Tuple[str, ...]] = None
-    added: Tuple[AddedToken, ...] = ()
-    appended: int = 0
+    strip_accents: Optional[bool] = None  # None: as text is lower-cased
+    tokenize_chinese_chars: bool = True  # whether each is a word
+    clean_text: bool = True  # whether control characters are removed, and white space becomes blanks
+    model_input_names: Optional[Tuple[str, ...]] = None  # if these do not tell the texts of a pair apart
+    added: Tuple[AddedToken, ...] = ()  # in the order of their ids; [PAD] and the like only if they are unusual
+    appended: int = 0  # how many of the vocabulary's last pieces are added tokens alone, and no pieces of words
 
     def described(self) -> Dict[str, Any]:
         """Return the options that are not the usual ones, by name."""
@@ -75,13 +59,11 @@ class TokenizerRules(NamedTuple):
 
     def settings(self, lower_case: bool, pieces: Sequence[str]) -> Dict[str, Any]:
         """Return the content of a ``tokenizer_config.json`` with these rules, which Hugging Face reads as well."""
-        described = {str(pieces.index(token.content)): token._asdict() for token in self.added}
-        return {
-            "tokenizer_class": "BertTokenizer",
-            "do_lower_case": lower_case,
-            **self.described(),
-            **({"added_tokens_decoder": described} if described else {}),
-        }
+        settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower_case, **self.described()}
+        if self.added:
+            described = {str(pieces.index(token.content)): token._asdict() for token in self.added}
+            settings["added_tokens_decoder"] = described
+        return settings
 
 
 USUAL_RULES = TokenizerRules()
@@ -257,11 +239,7 @@ class TokenizerFiles(NamedTuple):
 
 
 def read_tokenizer_files(vocabulary: Path, prefix: str = "") -> TokenizerFiles:
-    """Read the files beside a ``vocab.txt`` or ``tokenizer.json`` as Hugging Face does; other files have none.
-
-    Raises:
-        UserError: a file cannot be read, or the tokenizer is not one of BERT.
-    """
+    """Read the files beside a ``vocab.txt`` or ``tokenizer.json`` as Hugging Face does; other files have none."""
     folder, files = vocabulary.parent, TokenizerFiles(vocabulary, prefix)
     described = [name for name in TOKENIZER_FILES if name != VOCABULARY_NAME and (folder / name).is_file()]
     described += [name for name in (CONFIG_NAME,) if _content(folder / name).get(_CLASS)]
@@ -283,7 +261,6 @@ def read_tokenizer_files(vocabulary: Path, prefix: str = "") -> TokenizerFiles:
 
 
 def _content(path: Path) -> Dict[str, Any]:
-    """Return the object in a JSON file; empty if there is none."""
     try:
         return read_json_object(path) if path.is_file() else {}
     except UserError:  # which the reader of the file reports

@@ -31,11 +31,9 @@ OpenElsewhere = Callable[[Optional[Path]], ContextManager[Workers]]  # the worke
 def open_workers(
     count: int, folder: Optional[Path] = None, elsewhere: Optional[OpenElsewhere] = None
 ) -> Iterator[Workers]:
-    """Yield workers, which end with the block, or with this process, however it ends; lock their folder.
+    """Yield workers, which end with the block, or with this process, however it ends; lock their output folder.
 
-    Args:
-        count: Number of processes on this machine; 1 runs everything in this process.
-        folder: Output folder, created if absent.
+    One worker on this machine is this process.
     """
     gc.set_threshold(NEW_OBJECTS)  # in this process, which may be the only worker, as in the others
     locked = only_command_in(folder) if folder is not None else contextlib.nullcontext()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, TypeVar
 
 from data_utils.classification.tasks import EmptyFieldError, FieldError
 from data_utils.tagged_columns import column_sentences, tagged_columns, words_of_columns
@@ -92,7 +92,7 @@ def check_new_file(output: Path) -> None:
 
 def token_field(source: Path) -> Optional[str]:
     """Return the field of JSON Lines that has a list of words, ``{"tokens": ["EU", "acts"]}``; None: it has none."""
-    _, row = next(read_rows(source), (0, {}))
+    _, row = next(read_table(source), (0, {}))
     return next((name for name in TOKEN_FIELDS if isinstance(row.get(name), list)), None)
 
 
@@ -113,7 +113,7 @@ def read_texts(source: Path, column: Optional[str]) -> List[str]:
     if source.suffix.lower() in FORMATS:
         name = column or "text"
         check_columns(source, [name])
-        rows = [(number, row.get(name)) for number, row in read_rows(source)]
+        rows = [(number, row.get(name)) for number, row in read_table(source)]
     elif column is not None:
         raise UserError(f"{TEXT}: {source} has no columns; leave it out, or name a table ({', '.join(FORMATS)})")
     else:
@@ -149,7 +149,7 @@ def check_rows(source: Path, read: Sample, output: Path, added: Sequence[str]) -
     """
     header, count = None, 0
     empty: List[int] = []
-    for number, row in read_rows(source):
+    for number, row in read_table(source):
         header, count = header or list(row), count + 1
         try:
             read(row)
@@ -174,7 +174,7 @@ def write_predictions(source: Path, read: Sample, output: Path, added: Sequence[
 
 
 def _with_predictions(source: Path, read: Sample, added: Sequence[str], predict: Columns) -> Iterator[Row]:
-    rows = (row for _, row in read_rows(source))
+    rows = (row for _, row in read_table(source))
     for part in parts(rows):
         samples = [_sample(read, row) for row in part]
         given = [sample for sample in samples if sample is not None]
@@ -215,8 +215,3 @@ def parts(items: Iterable[Item]) -> Iterator[List[Item]]:
     """Yield lists of at most ``ROWS`` items, which limits the memory of predictions."""
     left = iter(items)
     return iter(lambda: list(islice(left, ROWS)), [])
-
-
-def read_rows(source: Path) -> Iterator[Tuple[int, Row]]:
-    """Yield the number of the line and the row."""
-    return ((number, row) for number, row in read_table(source) if row is not None)

@@ -26,7 +26,7 @@ from data_utils.classification.features import CHUNK
 from data_utils.classification.reading import read_split
 from data_utils.classification.tasks import USER, BenchmarkTask
 from data_utils.classification.user_task import user_task
-from data_utils.packing import plan_packing
+from data_utils.packing.plan import plan_packing
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences
 from data_utils.tokenizer import find_vocabulary, make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files

@@ -51,16 +51,11 @@ INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
 
 
 class Gpu(NamedTuple):
-    """A GPU of NVIDIA.
-
-    Attributes:
-        memory: MiB.
-        compute_capability: NVIDIA's version of what it can do; 7.0 has tensor cores, 8.0 fast bfloat16.
-    """
+    """A GPU of NVIDIA."""
 
     name: str
-    memory: int
-    compute_capability: float
+    memory: int  # MiB
+    compute_capability: float  # NVIDIA's version of what it can do; 7.0 has tensor cores, 8.0 fast bfloat16
 
 
 def describe_environment() -> Dict[str, Any]:
@@ -183,17 +178,11 @@ def lacks_instructions(name: str) -> bool:
 def git_commit(folder: Path) -> Optional[str]:
     """Return the commit of a folder, followed by ``-dirty`` if files differ; None without git."""
     try:
-        result = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"],
-            cwd=str(folder),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=10,
-            check=True,
-        )
+        command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+        output = subprocess.check_output(command, stderr=subprocess.DEVNULL, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-    return result.stdout.decode("ascii", "replace").strip() or None
+    return output.decode("ascii", "replace").strip() or None
 
 
 def _versions() -> Dict[str, str]:
@@ -238,8 +227,8 @@ def nvidia_gpus() -> Tuple[Gpu, ...]:
     """Return NVIDIA's GPUs in this machine, as its driver lists them; TensorFlow may be unable to use them."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True)
-        rows = [line.rsplit(",", 2) for line in done.stdout.decode("utf-8", "replace").splitlines() if line]
+        output = subprocess.check_output(query, stderr=subprocess.DEVNULL, timeout=30).decode("utf-8", "replace")
+        rows = [line.rsplit(",", 2) for line in output.splitlines() if line]
         return tuple(Gpu(name.strip(), int(memory), float(compute)) for name, memory, compute in rows)
     except (OSError, subprocess.SubprocessError, ValueError):
         return ()

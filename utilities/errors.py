@@ -32,20 +32,10 @@ class ProcessLostError(UserError):
 
 
 class Stopped(KeyboardInterrupt):
-    """The run was stopped by a signal; its state is saved.
-
-    Args:
-        signal_name: name of the signal.
-        where: the end of the message, such as " at step 5".
-
-    Attributes:
-        status: the exit status, 128 + the signal's number, as in shells.
-        run: name under which the run can be resumed.
-        is_reported: whether this process reports it.
-    """
+    """The run was stopped by a signal; its state is saved."""
 
     def __init__(self, signal_name: str, where: str = "") -> None:
         super().__init__(f"stopped by {signal_name}{where}")
-        self.status = 128 + signal.Signals[signal_name]
-        self.run = ""
-        self.is_reported = True
+        self.status = 128 + signal.Signals[signal_name]  # of the process, as in shells
+        self.run = ""  # name under which the run can be resumed
+        self.is_reported = True  # by this process

@@ -29,10 +29,8 @@ def temporary_path(path: Path) -> Path:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file for writing under a temporary name; when the block ends, flush it to disk and rename it.
 
-    No reader ever sees an incomplete file. If the block or the disk fails, the temporary file is removed.
-
-    Raises:
-        OSError: the file cannot be written; the error of a full disk names it.
+    No reader ever sees an incomplete file. If the block or the disk fails, the temporary file is removed; the error of
+    a full disk names the file.
     """
     temporary = temporary_path(path)
     try:
@@ -103,10 +101,8 @@ def disk_error(message: str) -> Optional[OSError]:
 
 
 def parse_json(text: Union[str, bytes]) -> Any:
-    """Return a JSON value as ``json.loads`` does, but reject values that are mistakes in data.
-
-    Raises:
-        ValueError: the text is not JSON, repeats a key in an object, or contains half a character (a lone surrogate).
+    """Return a JSON value as ``json.loads`` does, but it is also a ``ValueError`` if the text repeats a key in an
+    object, or contains half a character (a lone surrogate).
     """
     value = json.loads(text, object_pairs_hook=_object)
     # The escape of a surrogate; two make a character.
@@ -133,21 +129,20 @@ def _object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     return values
 
 
-def read_regular(path: Path, most: int = LARGEST_SETTINGS) -> bytes:
+def read_regular(path: Path) -> bytes:
     """Return the content of a file that a user names, without waiting for a device or a pipe without a writer.
 
-    A shell's own pipe is read: ``<(command)`` is ``/dev/fd/63``.
-
-    It is an ``OSError`` if the file cannot be read, is not a regular file, or is larger than ``most`` bytes.
+    A shell's own pipe is read: ``<(command)`` is ``/dev/fd/63``. It is an ``OSError`` if the file is not a regular one,
+    or is larger than ``LARGEST_SETTINGS``.
     """
     mode = os.stat(path).st_mode
     from_shell = stat.S_ISFIFO(mode) and str(path).startswith("/dev/fd/")
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or from_shell):
         raise OSError(errno.EINVAL, "it is a device, a pipe or a socket")
     with open(path, "rb") as stream:
-        content = stream.read(most + 1)
-    if len(content) > most:
-        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+        content = stream.read(LARGEST_SETTINGS + 1)
+    if len(content) > LARGEST_SETTINGS:
+        raise OSError(errno.EFBIG, f"it has more than {LARGEST_SETTINGS:,} bytes")
     return content
 
 
@@ -166,12 +161,7 @@ def json_digest(value: Any) -> str:
 
 
 def read_json_object(path: Path, prefix: str = "", fix: str = "download it again") -> Dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Raises:
-        UserError: the file cannot be read or is not a JSON object; the message begins with ``prefix`` and ends with
-            ``fix``.
-    """
+    """Return the JSON object in a file, or raise a ``UserError`` that begins with ``prefix`` and ends with ``fix``."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -17,19 +17,15 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
     """Write rows to a file, whose suffix is one of ``FORMATS``; in CSV and TSV, with the columns of the first row.
 
     Numbers, lists and other JSON values are written as JSON, and null as an empty cell. The file appears when it is
-    complete, and :func:`utilities.tables.read_table` reads it back.
-
-    Raises:
-        UserError: the format cannot represent a row, as :func:`unwritable` says; there is no file then.
+    complete, and :func:`utilities.tables.read_table` reads it back. It is a ``UserError``, and there is no file, if the
+    format cannot represent a row.
     """
     with replacing(path) as binary:
         rows = _checked(path, rows)
         stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
         if path.suffix.lower() == ".csv":
-            plain, quoted = (
-                csv.writer(stream, lineterminator="\n"),
-                csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL),
-            )
+            plain = csv.writer(stream, lineterminator="\n")
+            quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
             for number, cells in enumerate(_cells(rows)):
                 # Python quotes \r only if it ends its lines; other marks in a header would be taken for delimiters.
                 needs_quotes = any(mark in cell for cell in cells for mark in ("\r" if number else "\r;\t="))

@@ -32,10 +32,10 @@ LARGEST_CELL = 1 << 24  # characters of a cell in CSV; a quotation mark that is 
 
 
 class Line(NamedTuple):
-    """A row and the number of its (first) line, from 1; ``row`` is None for a line that lacks columns."""
+    """A row and the number of its (first) line, from 1; the row of a line that lacks columns is empty."""
 
     number: int
-    row: Optional[Row]
+    row: Row
 
 
 def read_table(path: Path) -> Iterator[Line]:
@@ -100,7 +100,7 @@ def tab_separated_rows(
     """Yield the rows of a tab-separated file without quoting; only a line feed ends a line.
 
     Args:
-        broken_lines: whether to yield lines that lack columns, without a row, instead of raising an error.
+        broken_lines: whether to yield an empty row for a line that lacks columns, instead of raising an error.
     """
     lines = _text_lines(path)
     if header is None:
@@ -111,13 +111,13 @@ def tab_separated_rows(
     for number, line in lines:
         values = line.split("\t")
         is_broken = broken_lines and len(values) < len(header)
-        yield Line(number, None if is_broken else _row(path, number, header, values))
+        yield Line(number, {} if is_broken else _row(path, number, header, values))
 
 
 def _unquoted_rows(path: Path) -> Iterator[Line]:
     """Yield the rows of a tab-separated file, in which texts are not quoted."""
     for number, row in tab_separated_rows(path):
-        quoted = next((value for value in (row or {}).values() if QUOTED_AS_CSV.fullmatch(value)), None)
+        quoted = next((value for value in row.values() if QUOTED_AS_CSV.fullmatch(value)), None)
         if quoted is not None:
             fix = "write the table as .csv with commas, or without quoting (pandas: quoting=csv.QUOTE_NONE)"
             raise UserError(f"{path}: line {number}: the text {short(quoted)} is quoted as in CSV; {fix}")
@@ -183,7 +183,7 @@ FORMATS: Dict[str, Callable[[Path], Iterator[Line]]] = {
 def check_columns(path: Path, columns: Sequence[str]) -> None:
     """Check that the first row of a file has these columns."""
     first = next(iter(read_table(path)), None)
-    if first is None or first.row is None:
+    if first is None:
         raise UserError(f"{path}: has no rows, at most a header; add rows, or name another file")
     for column in columns:
         if column not in first.row:
@@ -192,26 +192,21 @@ def check_columns(path: Path, columns: Sequence[str]) -> None:
 
 def has_lists(path: Path, column: str) -> bool:
     """Return whether the first value of a column is a list, or one that is written as text."""
-    cells = (row.get(column) for _, row in read_table(path) if row is not None)
+    cells = (row.get(column) for _, row in read_table(path))
     return isinstance(_listed_values(next((cell for cell in cells if cell not in (None, "")), None)), list)
 
 
 def distinct_values(path: Path, column: str, separator: Optional[str] = None) -> List[str]:
     """Return the different values of a column as texts, sorted: whole numbers by size, other texts by characters.
 
-    If the cells are vectors of 0 and 1, these are the places of a vector: ``LABEL_0``, ``LABEL_1``, ….
-
-    Args:
-        separator: separates the values of a row; None if it has one.
-
-    Raises:
-        UserError: the file cannot be read, or vectors have different lengths.
+    If the cells are vectors of 0 and 1, these are the places of a vector: ``LABEL_0``, ``LABEL_1``, …. A row has one
+    value, or several between separators.
     """
     values: Set[str] = set()
     lengths: Dict[int, int] = {}  # of the cells, and the line of the first with this length
     has_repeated = False
     for number, row in read_table(path):
-        cell = None if row is None else row.get(column)
+        cell = row.get(column)
         if isinstance(cell, dict) or (isinstance(cell, list) and any(isinstance(each, (dict, list)) for each in cell)):
             fix = "write a name or a number, a list of these, or a column of 0 and 1 for each label"
             raise UserError(f"{path}: line {number}: {column} is {short(cell)}, which is no label; {fix}")
@@ -261,7 +256,7 @@ def check_flags(path: Path, columns: Sequence[str]) -> None:
     """Check that columns have 0 and 1 only."""
     for number, row in read_table(path):
         for column in columns:
-            value = (row or {}).get(column)
+            value = row.get(column)
             if value is None or not are_flags([value_as_text(value)]):
                 what = f"{column} is {short(value)}, not 0 or 1, as a column of a label has"
                 raise UserError(f"{path}: line {number}: {what}; {REPAIR}, or name another column")
@@ -343,8 +338,7 @@ def _row(path: Path, number: int, header: Sequence[str], values: Sequence[str]) 
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file, or of a UTF-16 file that says so, without its byte order mark.
 
-    Raises:
-        UserError: the file cannot be read, is not UTF-8, or contains a NUL; the message names the line.
+    It is a ``UserError``, which names the line, if the file is not UTF-8, or contains a NUL.
     """
     try:
         data = path.read_bytes()
@@ -372,11 +366,7 @@ def _text_lines(path: Path, blank: bool = True) -> Iterator[Tuple[int, str]]:
 
 
 def read_lines(path: Path, newline: str = "\n") -> Iterator[str]:
-    """Yield the lines of a file with their ends, without its byte order mark; see :func:`read_text`.
-
-    Args:
-        newline: as ``open`` takes it; by default, only a line feed ends a line.
-    """
+    """Yield the lines of a file with their ends, which ``open`` finds by ``newline``; see :func:`read_text`."""
     try:
         with open(path, "rb") as binary:
             encoding = _encoding(binary.read(2))

@@ -14,17 +14,12 @@ from utilities.tables import short
 Content = TypeVar("Content", bound=BaseModel)
 
 
-def read_checked(path: Path, kind: Type[Content], prefix: str = "", fix: str = "download it again") -> Content:
-    """Return the checked content of a JSON file.
-
-    Raises:
-        UserError: the file cannot be read, or has a value of another kind; the message begins with ``prefix`` and ends
-            with ``fix``.
-    """
+def read_checked(path: Path, kind: Type[Content]) -> Content:
+    """Return the checked content of a JSON file, or raise a ``UserError``."""
     try:
-        return kind.model_validate(read_json_object(path, prefix))
+        return kind.model_validate(read_json_object(path))
     except ValidationError as error:
-        raise UserError(f"{prefix}{path}: {first_problem(error)}; {fix}") from error
+        raise UserError(f"{path}: {first_problem(error)}; download it again") from error
 
 
 def first_problem(error: ValidationError) -> str:

@@ -7,7 +7,7 @@ and CSL's keywords become text as in CLUE's published baselines, so that scores 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Set, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from data_utils.classification.tasks import (
     CLUE,
@@ -40,24 +40,19 @@ def classes_named(*names: Any) -> Tuple[Label, ...]:
     return tuple(Label(str(name), str(name)) for name in names)
 
 
-def held_out_rows(folder: Path) -> Set[Tuple[str, ...]]:
-    """Return the ids of MRPC's training pairs that GLUE holds out for validation."""
-    path = folder / MRPC_HELD_OUT
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be read ({error.strerror}); it lists the pairs of the training file that GLUE holds out"
-            " for validation: copy it there, or use GLUE's train.tsv and dev.tsv"
-        ) from error
-    return {tuple(line.split("\t")) for line in lines if line}
-
-
 def held_out(selected: bool) -> Callable[[Path], Callable[[Row], bool]]:
-    """Return a filter of MRPC's rows: those that are held out for validation, or the others."""
+    """Return a filter of MRPC's training pairs: those that GLUE holds out for validation, or the others."""
 
     def keep(path: Path) -> Callable[[Row], bool]:
-        ids = held_out_rows(path.parent)
+        listed = path.with_name(MRPC_HELD_OUT)
+        try:
+            lines = listed.read_text(encoding="utf-8-sig").splitlines()
+        except OSError as error:
+            raise UserError(
+                f"{listed}: cannot be read ({error.strerror}); it lists the pairs of the training file that GLUE holds"
+                " out for validation: copy it there, or use GLUE's train.tsv and dev.tsv"
+            ) from error
+        ids = {tuple(line.split("\t")) for line in lines if line}
         return lambda row: (tuple(row.get(name) for name in MRPC_IDS) in ids) is selected
 
     return keep

@@ -22,17 +22,11 @@ MANY_UNKNOWN = 0.1  # share of [UNK] above which the vocabulary is probably of a
 
 
 class Features(NamedTuple):
-    """Inputs of the model, and how much of the texts was lost.
+    """Inputs of the model, and how much of the texts was lost."""
 
-    Attributes:
-        arrays: ``input_ids``, ``input_mask``, ``segment_ids``, each int32 ``(N, S)``.
-        truncated: number of samples that were longer than S.
-        unknown: share of [UNK] among all pieces, 0 to 1.
-    """
-
-    arrays: Dict[str, np.ndarray]
-    truncated: int
-    unknown: float
+    arrays: Dict[str, np.ndarray]  # input_ids, input_mask, segment_ids, each int32 (N, S)
+    truncated: int  # samples that were longer than S
+    unknown: float  # share of [UNK] among all pieces, 0 to 1
 
     @property
     def lengths(self) -> np.ndarray:
@@ -52,9 +46,8 @@ def classification_features(
 
     Args:
         classes: number of the classes or labels; 1 for a regression.
-        labels: False for prediction.
+        labels: False for prediction, which also leaves out ``more`` features.
         multi_label: whether a sample has any number of the labels.
-        more: further features of samples with labels.
     """
     label = Feature("labels", 1, SCORE) if classes == 1 else Feature("labels", 1, LABEL, classes)
     if multi_label:
@@ -134,11 +127,10 @@ def _padded(rows: List[List[int]], kept: np.ndarray, max_seq_length: int, paddin
 
 def cut_line(origin: str, samples: int, cut: int, max_seq_length: int, lost_words: int = 0) -> str:
     """Return the line that says how many samples were cut, and how many of their words are lost, if that is known."""
-    longer = (
-        f"{cut:,} of {samples:,} samples ({cut / samples:.1%}) {'is' if cut == 1 else 'are'}" if samples > 1 else "is"
-    )
+    many = f"{cut:,} of {samples:,} samples ({cut / samples:.1%}) " if samples > 1 else ""
+    verb = "are" if samples > 1 and cut != 1 else "is"
     lost = f"; {lost_words:,} words are lost" if lost_words else ""
-    return f"{origin}: {longer} longer than max_seq_length {max_seq_length} and cut{lost}"
+    return f"{origin}: {many}{verb} longer than max_seq_length {max_seq_length} and cut{lost}"
 
 
 def report_truncation(origin: str, samples: int, features: Features, max_seq_length: int) -> None:

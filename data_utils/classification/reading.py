@@ -42,9 +42,8 @@ LARGEST_SCORE = float(np.finfo(np.float32).max)
 class Examples(NamedTuple):
     """The samples of one split.
 
-    Attributes:
-        labels: ``(N,)``, int32 classes or float32 scores; ``(N, C)``, int32, 1 for the labels that a sample has; None
-            for test data.
+    The labels are ``(N,)``, int32 classes or float32 scores; ``(N, C)``, int32, 1 for those that a sample has; None for
+    test data.
     """
 
     texts: List[Tuple[str, ...]]
@@ -56,14 +55,11 @@ class Examples(NamedTuple):
 def read_split(
     task: BenchmarkTask, split: Split, dataset_dir: Optional[Path], with_labels: bool = True
 ) -> Optional[Examples]:
-    """Return the samples of a split.
+    """Return the samples of a split; None if it is optional and absent.
 
     Args:
         dataset_dir: folder of the task or of its benchmark; None: use the ``datasets`` library.
         with_labels: False for test data, whose labels are secret or ignored.
-
-    Returns:
-        The samples; None if the split is optional and absent.
     """
     if task.benchmark == USER:
         return _user_split(task, split, dataset_dir or Path(), with_labels)
@@ -80,13 +76,11 @@ def read_split(
         names = " or ".join(source.name for source in split.files)
         raise UserError(f"dataset_dir: {folder} has no {names}, which {task.name} needs; copy it there")
     path = folder / source.name
-    if task.benchmark == GLUE:
-        lines = tab_separated_rows(path, source.header, task.broken_lines)
-    else:
-        lines = json_rows(path)
+    is_glue = task.benchmark == GLUE
+    lines = tab_separated_rows(path, source.header, task.broken_lines) if is_glue else json_rows(path)
     if source.keep is not None:
         keep = source.keep(path)
-        lines = (line for line in lines if line.row is None or keep(line.row))
+        lines = (line for line in lines if not line.row or keep(line.row))
     return _collect(task, lines, str(path), with_labels)
 
 
@@ -121,7 +115,6 @@ def _user_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: bo
 
 
 def _part(task: BenchmarkTask, examples: Examples, chosen: np.ndarray) -> Examples:
-    """Return the samples for which ``chosen``, ``(N,)`` bool, is true."""
     if not chosen.any():
         fix = f"change {task.section}.validation_fraction, or name a validation_file"
         raise UserError(f"{examples.origin}: has too few rows to hold out a part of them for validation; {fix}")
@@ -149,7 +142,7 @@ def _collect(task: BenchmarkTask, lines: Iterable[Line], origin: str, with_label
     broken: Dict[int, str] = {}
     classes = {label.value: number for number, label in enumerate(task.labels)}
     for number, row in lines:
-        if row is None:
+        if task.broken_lines and not row:
             left_out.setdefault("that lack columns", []).append(number)
             continue
         try:
@@ -217,7 +210,6 @@ def _flag(row: Row, column: str) -> int:
 
 
 def _label(row: Row, task: BenchmarkTask, classes: Dict[str, int]) -> float:
-    """Return the number of the class, or the score."""
     value = _label_text(row, task)
     if not task.is_regression:
         if value not in classes:

@@ -19,7 +19,7 @@ Metric = Callable[[np.ndarray, np.ndarray], float]
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the share of right predictions, ``(N,)`` classes each."""
+    """Return the share of right predictions, of ``(N,)`` classes."""
     return float(np.mean(predictions == labels))
 
 

@@ -32,7 +32,6 @@ class FieldError(ValueError):
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field} {reason}")
         self.field = field
-        self.reason = reason
 
 
 class EmptyFieldError(FieldError):
@@ -49,77 +48,49 @@ class Label:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that may contain a split.
-
-    Attributes:
-        header: the columns, if the file does not begin with them.
-        keep: chooses the rows, if the file also contains those of another split.
-    """
+    """A file that may contain a split."""
 
     name: str
-    header: Optional[Tuple[str, ...]] = None
-    keep: Optional[Keep] = None
+    header: Optional[Tuple[str, ...]] = None  # the columns, if the file does not begin with them
+    keep: Optional[Keep] = None  # chooses the rows, if the file also contains those of another split
 
 
 @dataclass(frozen=True)
 class Split:
-    """Training, validation or test data.
+    """Training, validation or test data."""
 
-    Attributes:
-        files: the first that exists is used.
-        hub: name in the ``datasets`` library; None if the library does not have it.
-        title: distinguishes several splits of one kind, such as "mismatched"; else empty.
-        submission: name of the file of predictions; test data only.
-        rows: chooses the rows, if only a part of the user's own file is used.
-    """
-
-    files: Tuple[SourceFile, ...]
-    hub: Optional[str]
-    title: str = ""
-    submission: str = ""
+    files: Tuple[SourceFile, ...]  # the first that exists is used
+    hub: Optional[str]  # name in the ``datasets`` library; None if the library does not have it
+    title: str = ""  # distinguishes several splits of one kind, such as "mismatched"
+    submission: str = ""  # name of the file of predictions, of test data
     optional: bool = False
-    rows: Optional[ChooseRows] = None
+    rows: Optional[ChooseRows] = None  # chooses the rows, if only a part of the user's own file is used
 
 
 @dataclass(frozen=True)
 class BenchmarkTask:
-    """One task of a benchmark, or that of a user's own data.
+    """One task of a benchmark, or that of a user's own data."""
 
-    Attributes:
-        name: value of ``glue_task``; for own data, the name of the training file.
-        benchmark: GLUE (tab-separated files), CLUE (JSON lines) or USER (any of these, or CSV).
-        folders: names that the benchmark's archives give the task's folder.
-        labels: the classes in the order of the model's outputs; empty for a regression.
-        metrics: names from ``scoring.METRICS``; the first is the main one.
-        hub: data set and configuration in the ``datasets`` library.
-        hub_fields: fields that have another name there: name in the benchmark's own files → name in the library.
-        undecided: label values of rows on which annotators did not agree; training and validation leave these out.
-        broken_lines: whether the benchmark's own files have lines that lack fields; these are left out.
-        section: section of the config that describes the user's own files.
-        separator: separates the labels of a row, if it may have any number of them; None if it has one class.
-        label_columns: whether each label has a column of 0 and 1, of its name.
-    """
-
-    name: str
-    benchmark: str
-    folders: Tuple[str, ...]
+    name: str  # value of ``glue_task``; for own data, the name of the training file
+    benchmark: str  # GLUE (tab-separated files), CLUE (JSON lines) or USER (any of these, or CSV)
+    folders: Tuple[str, ...]  # names that the benchmark's archives give the task's folder
     texts: Texts
     is_pair: bool
-    metrics: Tuple[str, ...]
-    hub: Tuple[str, str]
+    metrics: Tuple[str, ...]  # names from ``scoring.METRICS``; the first is the main one
+    hub: Tuple[str, str]  # data set and configuration in the ``datasets`` library
     train: Split
     validation: Tuple[Split, ...]
     test: Tuple[Split, ...]
-    labels: Tuple[Label, ...] = ()
+    labels: Tuple[Label, ...] = ()  # in the order of the model's outputs; empty for a regression
     label_field: str = "label"
     id_field: str = "index"
-    hub_fields: Mapping[str, str] = field(default_factory=dict)
-    undecided: FrozenSet[str] = frozenset()
-    broken_lines: bool = False
+    hub_fields: Mapping[str, str] = field(default_factory=dict)  # name in the benchmark's files → in the library
+    undecided: FrozenSet[str] = frozenset()  # labels of rows without agreement, which are left out except of tests
+    broken_lines: bool = False  # whether the benchmark's own files have lines that lack fields; these are left out
     score_range: Tuple[float, float] = (0.0, 5.0)
-    section: str = "classification_data"
-    separator: Optional[str] = None
-    label_columns: bool = False
+    section: str = "classification_data"  # of the config, which describes the user's own files
+    separator: Optional[str] = None  # of the labels of a row, if it may have any number of them
+    label_columns: bool = False  # whether each label has a column of 0 and 1, of its name
 
     @property
     def classes(self) -> int:
@@ -128,7 +99,6 @@ class BenchmarkTask:
 
     @property
     def is_regression(self) -> bool:
-        """Whether the task predicts a score, not a class."""
         return not self.labels
 
     @property
@@ -147,15 +117,11 @@ def plain(*fields: str) -> Texts:
 
 
 def text_field(row: Row, name: str) -> str:
-    """Return the text in a field, or raise ``FieldError``."""
     return typed_field(row, name, str, "a text")
 
 
 def typed_field(row: Row, name: str, kind: type, what: str, within: str = "") -> Any:
-    """Return the value of a field, which must be ``what``; ``within`` is the beginning of its name in a message.
-
-    If it is not, or is missing, this raises a ``FieldError``.
-    """
+    """Return the value of a field, which must be ``what`` (or a ``FieldError``, with a name after ``within``)."""
     value = row.get(name)
     if type(value) is kind:  # true is no number
         return value

@@ -43,6 +43,7 @@ def user_task(
 ) -> BenchmarkTask:
     """Return the task of a user's own files; the arguments are the fields of ``classification_data``."""
     is_split = validation_file is None and validation_fraction > 0
+    part, rest = (held_out(validation_fraction, validation_seed, each) if is_split else None for each in (True, False))
     metrics: Tuple[str, ...] = METRICS_OF_TWO if len(classes or ()) == 2 else METRICS_OF_MORE
     if label_separator is not None:
         metrics = METRICS_OF_SETS
@@ -55,13 +56,8 @@ def user_task(
         is_pair=len(text) == 2,
         metrics=METRICS_OF_NUMBERS if regression else metrics,
         hub=("", ""),
-        train=_split(train_file, held_out(validation_fraction, validation_seed, False) if is_split else None),
-        validation=(
-            _split(
-                validation_file or train_file,
-                held_out(validation_fraction, validation_seed, True) if is_split else None,
-            ),
-        ),
+        train=_split(train_file, rest),
+        validation=(_split(validation_file or train_file, part),),
         test=(_split(test_file, submission=predictions),),
         labels=() if regression else classes_named(*(classes or ())),
         label_field=label if isinstance(label, str) else label[0],

@@ -19,21 +19,13 @@ from data_utils.packing.plan import PackingPlan
 
 
 class Packs(NamedTuple):
-    """The sequences of each pack.
+    """The sequences of each pack."""
 
-    Attributes:
-        listed: ``(W,)`` all sequences, the shortest first.
-        pack_starts: ``(K + 1,)`` the number of the first repetition of each of the plan's packs, and M.
-        slot_starts: ``(K + 1,)`` the number of the first slot in each of the plan's packs, and the number of slots.
-        slot_offsets: for each slot, the index of its first sequence in the list.
-        slot_steps: for each slot, the distance in the list of the sequences that it takes in consecutive repetitions.
-    """
-
-    listed: np.ndarray
-    pack_starts: np.ndarray
-    slot_starts: np.ndarray
-    slot_offsets: np.ndarray
-    slot_steps: np.ndarray
+    listed: np.ndarray  # (W,) all sequences, the shortest first
+    pack_starts: np.ndarray  # (K + 1,) the number of the first repetition of each of the plan's packs, and M
+    slot_starts: np.ndarray  # (K + 1,) the number of the first slot in each of the plan's packs, and that of slots
+    slot_offsets: np.ndarray  # for each slot, the index of its first sequence in the list
+    slot_steps: np.ndarray  # for each slot, the distance in the list of what it takes in consecutive repetitions
 
     @property
     def number(self) -> int:
@@ -54,7 +46,7 @@ def fill_packs(plan: PackingPlan, lengths: np.ndarray, seed: int) -> Packs:
     """Return the packs of a plan for sequences of ``lengths`` ``(W,)``; the seed decides among those of equal length.
 
     Example:
-        >>> from data_utils.packing import plan_packing
+        >>> from data_utils.packing.plan import plan_packing
         >>> packs = fill_packs(plan_packing([0, 4, 2, 0], 5, 2), np.array([2, 3, 2, 2, 3, 2]), seed=0)
         >>> sequences, sizes = packs.select(np.arange(packs.number))
         >>> sorted(sequences.tolist()), sizes.tolist()

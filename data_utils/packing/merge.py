@@ -31,26 +31,17 @@ _ANY_VOCABULARY = 1 << 31
 
 
 class PackLayout(NamedTuple):
-    """The position of each sequence in its pack; all arrays are int64 (T,), one pack after another.
-
-    Attributes:
-        packs: number of its pack.
-        slots: number of the sequence in its pack, from 0.
-        lengths: number of its tokens.
-        starts: position of its first token in the pack.
-        count: M.
-    """
+    """The position of each sequence in its pack; all arrays are int64 (T,), one pack after another."""
 
     packs: np.ndarray
-    slots: np.ndarray
+    slots: np.ndarray  # number of the sequence in its pack, from 0
     lengths: np.ndarray
-    starts: np.ndarray
-    count: int  # type: ignore[assignment]
+    starts: np.ndarray  # position of its first token in the pack
+    count: int  # type: ignore[assignment]  # M
 
-    def tokens(self, columns: int) -> Tuple[np.ndarray, np.ndarray]:
+    def tokens(self, columns: int) -> Tuple[np.ndarray, ...]:
         """Return the sequence and the column of every real token that lies within the first ``columns`` columns."""
-        sequences, slots = np.nonzero(np.arange(columns) < self.lengths[:, None])
-        return sequences, slots
+        return np.nonzero(np.arange(columns) < self.lengths[:, None])
 
 
 def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:
@@ -67,15 +58,10 @@ def sequence_lengths(input_mask: np.ndarray) -> np.ndarray:
 def lay_out(lengths: np.ndarray, sizes: np.ndarray) -> PackLayout:
     """Place sequences of ``lengths`` (T,) one after the other in packs, which have ``sizes`` (M,) sequences each."""
     packs = np.repeat(np.arange(len(sizes)), sizes)
-    first = (np.cumsum(sizes) - sizes)[packs]
-    starts = _sum_before(lengths, first)
-    return PackLayout(packs, np.arange(packs.size) - first, np.asarray(lengths, np.int64), starts, len(sizes))
-
-
-def _sum_before(amounts: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return, for each sequence, the sum of the amounts before it in its pack, which begins at ``first``; all (T,)."""
-    before = np.cumsum(amounts) - amounts
-    return before - before[first] if before.size else before
+    first = (np.cumsum(sizes) - sizes)[packs]  # (T,) the first sequence of the same pack
+    lengths = np.asarray(lengths, np.int64)
+    before = np.cumsum(lengths) - lengths
+    return PackLayout(packs, np.arange(packs.size) - first, lengths, before - before[first], len(sizes))
 
 
 def merge(spec: FeatureSpec, samples: Mapping[str, np.ndarray], layout: PackLayout) -> Dict[str, np.ndarray]:
@@ -100,7 +86,6 @@ def merge(spec: FeatureSpec, samples: Mapping[str, np.ndarray], layout: PackLayo
 
 
 def _token_values(feature: Feature, samples: Mapping[str, np.ndarray], layout: PackLayout) -> np.ndarray:
-    """Return the values of a feature for each token of each sequence, (T, L)."""
     shape = np.shape(samples["input_ids"])
     if feature.kind == SEQUENCE_IDS:
         return np.broadcast_to(layout.slots[:, None] + 1, shape)
@@ -176,8 +161,7 @@ def pack_arrays(
         - ``next_sentence_positions`` (of each sequence's [CLS]), ``next_sentence_labels``,
           ``next_sentence_weights`` (M, N): weight 1 for a sequence, 0 for a slot without one.
 
-    Raises:
-        ValueError: a pack has more tokens, masked positions or sequences than it may.
+    It is a ``ValueError`` if a pack has more tokens, masked positions or sequences than it may.
     """
     rows = np.array(list(itertools.chain.from_iterable(packs)), np.int64)
     samples = {name: np.asarray(values)[rows] for name, values in batch.items()}

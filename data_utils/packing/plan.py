@@ -33,16 +33,13 @@ PLAN_NAME = "packing_plan.json"
 class PackingPlan:
     """Which lengths share a pack, and how often; ``assignment.py`` then chooses records of these lengths.
 
-    Attributes:
-        packs: different packs, the most used first; each is the lengths of its sequences, longest first.
-        max_sequence_length: tokens in a pack, padding included.
-        fewest_packs: a lower bound on the number of packs of any plan for these sequences, from the numbers of tokens
-            and sequences, or as the algorithm has proven.
+    No plan for these sequences can have less than ``fewest_packs``, by the numbers of tokens and sequences, or as the
+    algorithm has proven.
     """
 
-    packs: Tuple[Pack, ...]
+    packs: Tuple[Pack, ...]  # different ones, the most used first; each is the lengths of its sequences, longest first
     repeats: Tuple[int, ...]
-    max_sequence_length: int
+    max_sequence_length: int  # tokens in a pack, padding included
     fewest_packs: int
 
     @property

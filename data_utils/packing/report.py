@@ -9,7 +9,7 @@ def before_and_after(plan: PackingPlan, unpacked_max_seq_length: int) -> str:
     """Return the table of rows, tokens and padding before and after packing.
 
     Example:
-        >>> from data_utils.packing import plan_packing
+        >>> from data_utils.packing.plan import plan_packing
         >>> print(before_and_after(plan_packing([0, 4, 2, 0, 0], 5, 2), 5))
                               before     after
         rows of 5 tokens           6         3

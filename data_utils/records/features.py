@@ -35,20 +35,14 @@ MAX_SEQ_LENGTH = 1 << 15  # tokens of a row that data preparation and packing ma
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature of a row, with ``length`` numbers of a ``kind``, a constant of this module.
-
-    Attributes:
-        below: integers must lie in [0, below); None for real numbers, which are float32.
-        length_setting: config field that determines the length, if one does.
-        range_setting: config field that determines ``below``, if one does.
-    """
+    """One feature of a row, with ``length`` numbers of a ``kind``, a constant of this module."""
 
     name: str
     length: int
     kind: str
-    below: Optional[int] = None
-    length_setting: Optional[str] = None
-    range_setting: Optional[str] = None
+    below: Optional[int] = None  # integers must lie in [0, below); None for real numbers, which are float32
+    length_setting: Optional[str] = None  # config field that determines the length
+    range_setting: Optional[str] = None  # config field that determines ``below``
 
     @property
     def dtype(self) -> str:
@@ -58,19 +52,17 @@ class Feature:
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """All features of a task's rows, and the settings that the data set's manifest must have.
+    """All features of a task's rows, and what the data set's manifest must have.
 
-    Attributes:
-        manifest_format: required format of the manifest; empty for samples that are not read from records.
-        manifest_settings: config field → required value of the manifest's setting with the last part of that name.
-        other_formats: other formats that a data set may have → advice for such a data set.
+    The ``manifest_settings`` are config fields with the required value of the manifest's setting with the last part of
+    that name.
     """
 
     features: Tuple[Feature, ...]
     vocab_size: int
-    manifest_format: str = ""
+    manifest_format: str = ""  # empty for samples that are not read from records
     manifest_settings: Mapping[str, int] = field(default_factory=dict)
-    other_formats: Mapping[str, str] = field(default_factory=dict)
+    other_formats: Mapping[str, str] = field(default_factory=dict)  # that a data set may have → advice
     packed: bool = False
 
     @property
@@ -131,26 +123,19 @@ def packed_pretraining_features(
         Feature("next_sentence_positions", max_sequences_per_pack, TOKEN_POSITIONS, max_seq_length, sequences),
         Feature("next_sentence_weights", max_sequences_per_pack, WEIGHTS, None, sequences),
     ]
+    sizes = {predictions: max_predictions_per_pack, sequences: max_sequences_per_pack}
     return FeatureSpec(
         features=tuple(features),
         vocab_size=vocab_size,
         manifest_format=PACKS_FORMAT,
-        manifest_settings={
-            "max_seq_length": max_seq_length,
-            predictions: max_predictions_per_pack,
-            sequences: max_sequences_per_pack,
-        },
+        manifest_settings={"max_seq_length": max_seq_length, **sizes},
         other_formats={SEQUENCES_FORMAT: f"leave {sequences} unset, or pack the data set: {PACKING_COMMAND}"},
         packed=True,
     )
 
 
 def fine_tuning_features(max_seq_length: int, vocab_size: int, *labels: Feature) -> FeatureSpec:
-    """Return the features of fine-tuning samples, one per row: the tokens and the labels.
-
-    Args:
-        labels: features of kind LABEL, TOKEN_INDEX, SCORE, COMPUTED or TAGS; none for prediction.
-    """
+    """Return the features of fine-tuning samples, one per row: the tokens and the labels; none for prediction."""
     tokens = (
         Feature("input_ids", max_seq_length, TOKENS, vocab_size),
         Feature("input_mask", max_seq_length, MASK, 2),
@@ -160,19 +145,11 @@ def fine_tuning_features(max_seq_length: int, vocab_size: int, *labels: Feature)
 
 
 def in_packs(single: FeatureSpec, max_sequences_per_pack: int, cls_positions: bool = False) -> FeatureSpec:
-    """Return the features of packs of fine-tuning samples.
-
-    Args:
-        single: the features of rows with one sample each.
-        cls_positions: whether the model reads the [CLS] of each sample.
-    """
+    """Return the features of packs of fine-tuning samples, of which the model may read the [CLS] of each."""
     sequences, length = max_sequences_per_pack, single.features[0].length
     tokens = [_as_in_packs(feature, sequences) for feature in single.features if feature.kind in PER_TOKEN]
-    labels = [
-        replace(feature, length=sequences * feature.length)
-        for feature in single.features
-        if feature.kind not in PER_TOKEN
-    ]
+    others = [feature for feature in single.features if feature.kind not in PER_TOKEN]
+    labels = [replace(feature, length=sequences * feature.length) for feature in others]
     features = [*tokens, Feature("position_ids", length, POSITION_IDS, length)]
     if cls_positions:
         features.append(Feature("cls_positions", sequences, TOKEN_POSITIONS, length))

@@ -45,10 +45,10 @@ def write_manifest(
     manifest = {
         "format": manifest_format,
         "version": MANIFEST_VERSION,
-        "settings": dict(settings),
-        "vocabulary": dict(vocabulary),
-        "files": [dict(entry) for entry in files],
-        "totals": dict(totals),
+        "settings": settings,
+        "vocabulary": vocabulary,
+        "files": files,
+        "totals": totals,
         "unigram_entropy_nats": unigram_entropy_nats,
     }
     if context_free is not None:
@@ -120,23 +120,19 @@ class _Numbers(_Strict):
 class Manifest(_Strict):
     """A data set as its maker described it.
 
-    Attributes:
-        format: the kind of records, such as ``bert-pretraining``.
-        settings: how the records were made (``max_seq_length``, ``vocab_size``, …).
-        unigram_entropy_nats: entropy of the distribution of the corpus' word pieces, which is the masked-LM loss of a
-            unigram baseline; None if it is not known.
-        context_free: what the frequencies of the pieces alone reach; None if it is not known.
+    The ``unigram_entropy_nats``, if known, are the entropy of the distribution of the corpus' word pieces, which is the
+    masked-LM loss of a unigram baseline.
     """
 
     version: Literal[1]  # MANIFEST_VERSION
     path: Path = Path()
-    format: str
-    settings: Dict[str, Any]
+    format: str  # the kind of records, such as ``bert-pretraining``
+    settings: Dict[str, Any]  # how the records were made (``max_seq_length``, ``vocab_size``, …)
     vocabulary: Dict[str, Any] = {}
     files: Tuple[ManifestFile, ...]
     totals: Dict[str, Any] = {}
     unigram_entropy_nats: Optional[Annotated[float, Field(ge=0, lt=_MOST_NATS)]] = None
-    context_free: Optional[ContextFree] = None
+    context_free: Optional[ContextFree] = None  # what the frequencies of the pieces alone reach, if known
 
     @property
     def random_next_share(self) -> Optional[float]:
@@ -146,7 +142,6 @@ class Manifest(_Strict):
 
     @property
     def records(self) -> int:
-        """The number of records in all files."""
         return sum(file.records for file in self.files)
 
     @property
@@ -185,14 +180,11 @@ def load_manifest(folder: Path) -> Optional[Manifest]:
     if len(set(names)) < len(names):
         doubled = next(name for name in names if names.count(name) > 1)
         raise UserError(f"{path}: files names {doubled} twice; {_FIX}")
-    totals = {"records": manifest.records, "sequences": manifest.records, **manifest.totals}
-    if totals["records"] != manifest.records:
-        raise UserError(
-            f"{path}: totals.records is {totals['records']}, not the {manifest.records} of its files; {_FIX}"
-        )
-    if totals["sequences"] < manifest.records:
-        reason = f"totals.sequences is {totals['sequences']}, fewer than the {manifest.records} packs"
-        raise UserError(f"{path}: {reason}; {_FIX}")
+    records, sequences = (manifest.totals.get(name, manifest.records) for name in ("records", "sequences"))
+    if records != manifest.records:
+        raise UserError(f"{path}: totals.records is {records}, not the {manifest.records} of its files; {_FIX}")
+    if sequences < records:
+        raise UserError(f"{path}: totals.sequences is {sequences}, fewer than the {records} packs; {_FIX}")
     return manifest
 
 
@@ -204,16 +196,12 @@ def check_files(manifest: Manifest, folder: Path) -> None:
             raise UserError(f"{path}: is missing, {manifest.path.name} names it; copy the data set again")
         size = file_size(path)
         if size != file.bytes:
-            raise UserError(
-                f"{path}: has {size} bytes, {manifest.path.name} says {file.bytes}; copy the file again, "
-                f"or delete {manifest.path.name} if the file was changed on purpose"
-            )
+            fix = f"copy the file again, or delete {manifest.path.name} if the file was changed on purpose"
+            raise UserError(f"{path}: has {size} bytes, {manifest.path.name} says {file.bytes}; {fix}")
     unknown = {path.name for path in folder.glob("*.tfrecord")} - {file.name for file in manifest.files}
     if unknown:
-        raise UserError(
-            f"{folder / min(unknown)}: is not in {manifest.path.name}; move it out of the folder, "
-            f"or delete {manifest.path.name} to use all files"
-        )
+        fix = f"move it out of the folder, or delete {manifest.path.name} to use all files"
+        raise UserError(f"{folder / min(unknown)}: is not in {manifest.path.name}; {fix}")
 
 
 def check_vocabulary(manifest: Manifest) -> None:
@@ -231,10 +219,8 @@ def check_counts(manifest: Manifest, counts: Mapping[str, int]) -> None:
     for file in manifest.files:
         if counts[file.name] != file.records:
             path = manifest.path.with_name(file.name)
-            raise UserError(
-                f"{path}: its index lists {counts[file.name]} records, {manifest.path.name} says "
-                f"{file.records}; {renew_index(path)}, or make the data set again"
-            )
+            what = f"its index lists {counts[file.name]} records, {manifest.path.name} says {file.records}"
+            raise UserError(f"{path}: {what}; {renew_index(path)}, or make the data set again")
 
 
 def check_checksums(manifest: Manifest, folder: Path) -> None:
@@ -246,23 +232,18 @@ def check_checksums(manifest: Manifest, folder: Path) -> None:
 
 
 def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
-    """Compare a data set's settings with those that the model expects; a ``UserError`` names both values.
-
-    Settings that are missing in the manifest are not compared. The data set's vocabulary may be smaller than the
-    model's.
+    """Compare a data set's settings, if the manifest has them, with those that the model expects; the data set's
+    vocabulary may be smaller than the model's.
     """
     if manifest.format != spec.manifest_format:
         fix = spec.other_formats.get(manifest.format, "set dataset_dir to a data set made for it")
-        raise UserError(
-            f"{manifest.path}: format is {short(manifest.format)}, this task reads {spec.manifest_format!r}; {fix}"
-        )
+        what = f"format is {short(manifest.format)}, this task reads {spec.manifest_format!r}"
+        raise UserError(f"{manifest.path}: {what}; {fix}")
     for name, value in spec.manifest_settings.items():
         given = manifest.settings.get(name.rsplit(".", 1)[-1], value)
         if given != value:
-            raise UserError(
-                f"{manifest.path}: made with {name} {short(given)}, the config says {value}; "
-                f"set {name} to {short(given)}, or dataset_dir to a data set made with {value}"
-            )
+            fix = f"set {name} to {short(given)}, or dataset_dir to a data set made with {value}"
+            raise UserError(f"{manifest.path}: made with {name} {short(given)}, the config says {value}; {fix}")
     for section, key in (("settings", "vocab_size"), ("vocabulary", "size")):
         given = getattr(manifest, section).get(key)
         if given is not None and given > spec.vocab_size:

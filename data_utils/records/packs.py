@@ -36,21 +36,15 @@ class PackReader:
     def __init__(
         self, spec: FeatureSpec, samples: SampleReader, lengths: np.ndarray, packs: Packs, texts: int = 1
     ) -> None:
-        self.spec = spec
-        self.count = packs.number
-        self.samples = samples.count // texts
-        self._reader = samples
-        self._lengths = lengths
-        self._packs = packs
-        self._texts = texts
+        self.spec, self.count, self.samples = spec, packs.number, samples.count // texts
+        self._reader, self._lengths, self._packs, self._texts = samples, lengths, packs, texts
 
     def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        """Return the packs at these positions.
+        """Return the packs at these positions, name → ``(len(positions), S or N)``.
 
-        Returns:
-            name → ``(len(positions), S or N)``: the tokens of one sample after another, ``input_mask`` with 1, 2, … for
-            the samples of a pack and 0 for padding, ``position_ids`` restarting with each; and one number for each
-            sample of a pack, 0 where it has fewer than N.
+        They have the tokens of one sample after another, ``input_mask`` with 1, 2, … for the samples of a pack and 0
+        for padding, ``position_ids`` restarting with each; and one number for each sample, 0 where a pack has fewer
+        than N.
         """
         rows, layout = self._lay_out(np.asarray(positions))
         return merge(self.spec, self._reader.read(rows), layout)
@@ -76,12 +70,6 @@ class PackReader:
         return given
 
 
-def pack_samples(lengths: np.ndarray, max_seq_length: int, max_sequences_per_pack: int, seed: int) -> Packs:
-    """Choose samples of ``lengths`` ``(W,)`` for each pack; the seed decides among samples of equal length."""
-    counts = histogram(lengths, max_seq_length)
-    return fill_packs(plan_packing(counts, max_seq_length, max_sequences_per_pack), lengths, seed)
-
-
 def make_rows(
     samples: SampleReader,
     lengths: np.ndarray,
@@ -104,7 +92,8 @@ def make_rows(
     if max_sequences_per_pack == texts > 1:
         packs = given_packs(np.arange(len(sample_lengths))[:, None])  # in the order of the data
     else:
-        packs = pack_samples(sample_lengths, width, max_sequences_per_pack // texts, seed)
+        plan = plan_packing(histogram(sample_lengths, width), width, max_sequences_per_pack // texts)
+        packs = fill_packs(plan, sample_lengths, seed)
     return PackReader(in_packs(samples.spec, max_sequences_per_pack, cls_positions), samples, lengths, packs, texts)
 
 
@@ -124,10 +113,7 @@ def generated_rows(
     cls_positions: bool = False,
     texts: int = 1,
 ) -> SampleReader:
-    """Return random fine-tuning samples as rows of the batch; packs are full.
-
-    The other arguments are those of :func:`make_rows`.
-    """
+    """Return random fine-tuning samples as rows of the batch; packs are full. See :func:`make_rows`."""
     if max_sequences_per_pack is None:
         return GeneratedReader(make_features(max_seq_length), seed)
     slots = max(1, min(max_sequences_per_pack, max_seq_length // SHORTEST_SAMPLE) // texts) * texts
@@ -173,8 +159,7 @@ def sequences_per_pack(reader: SampleReader) -> float:
     if samples is not None:
         return samples / reader.count
     manifest = getattr(reader, "manifest", None)
-    sequences = manifest.totals.get("sequences") if manifest is not None else None
-    if sequences is not None:
-        return sequences / reader.count
+    if manifest is not None and "sequences" in manifest.totals:
+        return manifest.totals["sequences"] / reader.count
     chosen = np.linspace(0, reader.count - 1, min(reader.count, _COUNTED)).astype(np.int64)
     return float(reader.read(chosen)["next_sentence_weights"].sum() / len(chosen))

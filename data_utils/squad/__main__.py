@@ -45,7 +45,6 @@ def _action(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Print exact match and F1 in percent as JSON, and return the exit status."""
     parser = make_parser("data_utils.squad", "Exact match and F1 of SQuAD 1.1 and 2.0.")
     parser.add_argument("data", type=Path, help="questions and answers, as dev-v1.1.json")
     parser.add_argument("predictions", type=Path, help="JSON: id of the question to answer")

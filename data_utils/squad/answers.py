@@ -27,19 +27,14 @@ _SPARE = 3  # factor on the number of spans to keep, because different spans may
 
 
 class Candidate(NamedTuple):
-    """A possible answer.
-
-    Attributes:
-        probability: softmax over the scores of the question's candidates.
-        begin, end: positions in the context of its first character and of the one after its last.
-    """
+    """A possible answer."""
 
     text: str
-    probability: float
+    probability: float  # softmax over the scores of the question's candidates
     start_logit: float
     end_logit: float
-    begin: int
-    end: int
+    begin: int  # position in the context of its first character
+    end: int  # and of the one after its last
 
 
 def best_answers(
@@ -64,9 +59,6 @@ def best_answers(
         max_answer_length: maximum number of tokens of an answer.
         no_answer_threshold: the threshold of SQuAD 2.0; None: each question has an answer.
         align_to_words: extend an answer that begins or ends within a word to the whole word.
-
-    Raises:
-        UserError: the scores are not finite.
     """
     if not (np.isfinite(start_logits).all() and np.isfinite(end_logits).all()):
         raise UserError("the model's scores are not finite numbers; its weights are damaged: take another checkpoint")
@@ -124,12 +116,7 @@ def _shown(logits: np.ndarray, length: np.ndarray, column: np.ndarray) -> np.nda
 
 
 def _best_spans(
-    starts: np.ndarray,
-    ends: np.ndarray,
-    begin: np.ndarray,
-    length: np.ndarray,
-    count: int,
-    max_answer_length: int,
+    starts: np.ndarray, ends: np.ndarray, begin: np.ndarray, length: np.ndarray, count: int, max_answer_length: int
 ) -> List[Tuple[int, int, int]]:
     """Return window, first and last token of each window's ``count`` best spans by scores ``(N, L)``, best first."""
     rows, tokens = starts.shape

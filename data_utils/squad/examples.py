@@ -27,12 +27,7 @@ TRAIN, VALIDATION = "train", "validation"
 
 
 def open_squad(folder: Optional[str], file_name: str, hub_name: str, split: str) -> SquadSet:
-    """Return a data set from a file, or from the ``datasets`` library if no folder is given.
-
-    Args:
-        file_name: name in the folder, or a whole path.
-        hub_name: the library's name of the data set, or a folder that the library can read.
-    """
+    """Return a data set from a file, whose name may be a whole path, or else from the ``datasets`` library."""
     if folder is not None:
         return read_squad(Path(folder) / file_name)
     rows = list(hub_split(hub_name, None, split, f"a folder with {file_name}"))
@@ -86,10 +81,7 @@ class SquadSet(NamedTuple):
 
 
 def read_squad(path: Path) -> SquadSet:
-    """Read a file in SQuAD's format, or in one of the others, also as JSON Lines.
-
-    An error names the place in the file.
-    """
+    """Read a file in SQuAD's format, or in one of the others, also as JSON Lines."""
     text = read_text(path)
     if _is_json_lines(text):
         document: Any = [row for _, row in json_rows(path)]
@@ -283,29 +275,21 @@ class Alignment(NamedTuple):
 
     def notes(self) -> List[str]:
         """Return a line for each kind of disagreement."""
-        named = (
-            (self.moved, "are elsewhere in the context than marked; the nearest occurrence is used"),
-            (self.absent, "are not in the context"),
-        )
-        return [
-            f"{len(ids):,} of {self.answers:,} answers {reason} (first: question {ids[0]})"
-            for ids, reason in named
-            if ids
-        ]
+        moved = "are elsewhere in the context than marked; the nearest occurrence is used"
+        named = ((self.moved, moved), (self.absent, "are not in the context"))
+        answers = f"of {self.answers:,} answers"
+        return [f"{len(ids):,} {answers} {reason} (first: question {ids[0]})" for ids, reason in named if ids]
 
 
 def check_alignment(squad: SquadSet) -> Alignment:
     """Compare each answer's text with the context at the marked position."""
     moved: List[str] = []
     absent: List[str] = []
-    answers = 0
     for question in squad.questions:
-        context = squad.context(question)
-        answers += len(question.answers)
         for answer in question.answers:
-            position = answer_position(context, answer)
+            position = answer_position(squad.context(question), answer)
             if position is None:
                 absent.append(question.id)
             elif position != answer.start:
                 moved.append(question.id)
-    return Alignment(answers, moved, absent)
+    return Alignment(sum(len(question.answers) for question in squad.questions), moved, absent)

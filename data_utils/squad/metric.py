@@ -51,11 +51,7 @@ def _agreement(predicted: Sequence[str], gold: Sequence[str]) -> Scores:
 def score(
     answers: Mapping[str, Sequence[str]], predictions: Mapping[str, str]
 ) -> Tuple[Dict[str, float], Dict[str, Scores]]:
-    """Return exact match and F1 of a data set.
-
-    Returns:
-        ``exact_match`` and ``f1`` in percent, and the scores of each question.
-    """
+    """Return ``exact_match`` and ``f1`` of a data set in percent, and the scores of each question."""
     missing = [question for question in answers if question not in predictions]
     if missing:
         logger.warning("%s questions have no prediction, which counts 0 (first: %s)", f"{len(missing):,}", missing[0])

@@ -25,54 +25,35 @@ _BATCH = 1024  # texts tokenised at a time
 
 
 class Geometry(NamedTuple):
-    """The sizes of windows, in tokens.
-
-    Attributes:
-        max_query_length: longer questions are cut.
-        doc_stride: distance between the beginnings of consecutive windows.
-    """
+    """The sizes of windows, in tokens."""
 
     max_seq_length: int
-    max_query_length: int
-    doc_stride: int
+    max_query_length: int  # longer questions are cut
+    doc_stride: int  # between the beginnings of consecutive windows
 
 
 class Context(NamedTuple):
-    """A context as tokens, all int32.
+    """A context as tokens, all int32."""
 
-    Attributes:
-        ids: ``(T,)`` its pieces.
-        offsets: ``(T, 2)`` positions in the text of each piece's first character and of the one after its last.
-        words: ``(T,)`` the number of the word that each piece is of; BERT splits words at white space, punctuation
-            and Chinese characters.
-    """
-
-    ids: np.ndarray
-    offsets: np.ndarray
-    words: np.ndarray
+    ids: np.ndarray  # (T,)
+    offsets: np.ndarray  # (T, 2) positions in the text of each piece's first character and of the one after its last
+    words: np.ndarray  # (T,) the number of the word that each piece is of
 
 
 class Windows(NamedTuple):
-    """The windows of a data set; arrays are int32 ``(W,)``.
+    """The windows of a data set, those of a question after one another; arrays are int32 ``(W,)``.
 
-    Attributes:
-        questions_cut: number of questions that were longer than ``max_query_length``.
-        asked: the number of its context, and the pieces, of each of Q questions.
-        question: each window's question; the windows of a question follow one another.
-        begin: first piece of its part of the context, counted in the context.
-        length: number of pieces of its part of the context.
-        first_column: the column at which its part of the context begins, after [CLS] question [SEP].
-        start, end: columns of the answer's first and last piece; 0, [CLS], if the window does not contain the whole
-            answer, or answers were not requested.
+    The columns ``start`` and ``end`` are those of the answer's first and last piece; 0, [CLS], if the window does not
+    contain the whole answer, or answers were not requested.
     """
 
     contexts: List[Context]
-    questions_cut: int
-    asked: List[Tuple[int, List[int]]]
+    questions_cut: int  # number of questions that were longer than ``max_query_length``
+    asked: List[Tuple[int, List[int]]]  # the number of its context, and the pieces, of each of Q questions
     question: np.ndarray
-    begin: np.ndarray
-    length: np.ndarray
-    first_column: np.ndarray
+    begin: np.ndarray  # first piece of its part of the context, counted in the context
+    length: np.ndarray  # number of pieces of its part of the context
+    first_column: np.ndarray  # at which its part of the context begins, after [CLS] question [SEP]
     start: np.ndarray
     end: np.ndarray
 

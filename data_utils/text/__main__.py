@@ -33,7 +33,7 @@ from data_utils.text.examples import (
 )
 from data_utils.text.first_look import look_at_beginning
 from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
-from data_utils.text.sentences import SENTENCE_OPTIONS, TextSettings, add_sentence_options, write_sentences
+from data_utils.text.sentences import SENTENCE_OPTIONS, add_sentence_options, sentences_from_options
 from data_utils.text.sources import (
     OPTIONS_OF_INPUTS,
     Source,
@@ -85,13 +85,10 @@ def _prepare(
     unit_bytes, vocabulary_recipe = unit_bytes_from_options(options), _vocabulary_recipe(options, vocabulary)
     # Rejected before hours of work, not after: all is compared except the corpus, which may have to be made first.
     check_folder(options.output, make_recipe(settings, unit_bytes, vocabulary_recipe), options.overwrite)
-    if isinstance(given, Corpus):
-        corpus = given
-    else:
-        folder, text = options.output / CORPUS_FOLDER, TextSettings(options.language, options.min_characters)
-        corpus = write_sentences(given, folder, text, workers, options.max_bad_articles, options.overwrite)
-    pieces = vocabulary or functools.partial(_trained, options, corpus)
-    write_examples(corpus, pieces, options.output, settings, workers, options.overwrite, unit_bytes, vocabulary_recipe)
+    if isinstance(given, Source):
+        given = sentences_from_options(options, given, options.output / CORPUS_FOLDER, workers)
+    pieces = vocabulary or functools.partial(_trained, options, given)
+    write_examples(given, pieces, options.output, settings, workers, options.overwrite, unit_bytes, vocabulary_recipe)
 
 
 def _pack(options: argparse.Namespace) -> None:
@@ -102,8 +99,7 @@ def _pack(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    with_absolute_paths(options)
-    with standard_input_copied(options, options.output):
+    with standard_input_copied(with_absolute_paths(options), options.output):
         _run_steps(options)
 
 
@@ -121,11 +117,9 @@ def _run_steps(options: argparse.Namespace) -> None:
     if options.sentences:
         for defaults in (SENTENCE_OPTIONS, *OPTIONS_OF_INPUTS.values()):
             refuse_options(options, defaults, "is an option of the sentences step, which was done; leave it out")
-    given = (
-        read_corpus(options.sentences)
-        if options.sentences
-        else share_of(source_from_options(options, folder), options.documents_share)
-    )
+        given: Corpus | Source = read_corpus(options.sentences)
+    else:
+        given = share_of(source_from_options(options, folder), options.documents_share)
     if isinstance(given, Source) and given.files:
         strips_marks = vocabulary is None and not (options.cased or options.keep_accents)
         for note in look_at_beginning(given, strips_marks, options.whole_word_masking):
@@ -146,7 +140,6 @@ def prepare(arguments: list[str]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the whole preparation."""
     return run_main(_parser(), _run, arguments)
 
 

@@ -44,9 +44,8 @@ def check_dump(path: Path) -> None:
         with open(path, "rb") as stream:
             stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
             if DUMP_END not in stream.read():
-                raise UserError(
-                    f"{path}: ends without {DUMP_END.decode()}; is the file a MediaWiki dump, and complete?"
-                )
+                problem = f"ends without {DUMP_END.decode()}; is the file a MediaWiki dump, and complete?"
+                raise UserError(f"{path}: {problem}")
 
 
 def read_dump(path: Path, work: Path, processes: int) -> Positioned:
@@ -73,15 +72,11 @@ def _run_wikiextractor(path: Path, folder: Path, processes: int) -> None:
     """Run WikiExtractor on the decompressed dump, so that a damaged file is noticed here; it would wait forever."""
     print(f"dump: WikiExtractor reads {path}", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "wikiextractor.WikiExtractor", "--quiet", "--json", "--no-templates"]
-    options = ["--processes", str(processes), "--output", str(folder), "/dev/stdin"]
+    command += ["--processes", str(processes), "--output", str(folder), "/dev/stdin"]
+    env = {**os.environ, "PYTHONUTF8": "1"}
     with opened(path) as (_, text), tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [*command, *options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            env={**os.environ, "PYTHONUTF8": "1"},
-            start_new_session=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, env=env, start_new_session=True
         )
         assert process.stdin is not None
         try:

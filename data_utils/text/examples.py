@@ -67,10 +67,6 @@ class RecordsJob(NamedTuple):
     digits: int  # of the numbers in the names of files, which sort in the order of the numbers
     held_out: HeldOut | None  # what is left out of the records
 
-    def file(self, shard: int) -> Path:
-        """Return the path of a shard's TFRecord file."""
-        return self.output / f"{FILE_PREFIX}_{shard:0{self.digits}d}.tfrecord"
-
     def pieces(self, shard: int) -> Path:
         """Return the path of a shard's counts of word pieces, int64 (V,)."""
         return self.output / WORK_FOLDER / f"pieces_{shard:06d}"
@@ -106,15 +102,10 @@ def write_examples(
     check_settings(settings)
     if isinstance(vocabulary, Vocabulary):
         vocabulary_recipe = vocabulary.identity
-    is_complete = prepare_folder(
-        output,
-        make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity),
-        overwrite,
-        others=(SETTINGS_NAME,),
-    )
-    local_vocabulary = output / VOCABULARY_NAME
+    recipe = make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity)
+    is_complete = prepare_folder(output, recipe, overwrite, others=(SETTINGS_NAME,))
     if not isinstance(vocabulary, Vocabulary):
-        vocabulary = read_vocabulary(local_vocabulary) if is_complete else vocabulary()
+        vocabulary = read_vocabulary(output / VOCABULARY_NAME) if is_complete else vocabulary()
     if not is_complete:
         check_vocabulary(vocabulary, corpus, settings.lower_case, output)
     has_held_out = not settings.validation_fraction or (output / VALIDATION_FOLDER / MANIFEST_NAME).exists()
@@ -125,8 +116,7 @@ def write_examples(
         print(f"examples: {output} is complete already", file=sys.stderr)
         return
     for name, content in vocabulary.files(settings.lower_case).items():
-        if not (output / name).exists() or (output / name).read_bytes() != content:
-            write_atomically(output / name, content)
+        write_atomically(output / name, content)
     vocabulary_size, pieces = len(vocabulary.pieces), np.zeros(len(vocabulary.pieces), np.int64)
     shard_bytes = unit_bytes or shard_bytes_of(corpus.files)
     text_bytes = sum(path.stat().st_size for path in corpus.files)
@@ -202,7 +192,7 @@ def _write_shard(job: RecordsJob, shard: Shard) -> tuple[list[str], dict[str, An
     write_atomically(pieces, result.pieces.astype(np.int64).tobytes())
     files, entry = [pieces], None
     if records:  # none if all of the shard is held out
-        path = job.file(shard.number)
+        path = job.output / f"{FILE_PREFIX}_{shard.number:0{job.digits}d}.tfrecord"
         files += [path, index_path(path)]
         entry = write_record_file(path, result.records)
     names = [path.relative_to(job.output).as_posix() for path in files]
@@ -274,21 +264,17 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         help="tokens (default %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--max-predictions", type=positive, default=default.max_predictions_per_seq, metavar="N",
-        help="maximum number of masked tokens of a sequence (default %(default)s)",
+        "--max-predictions", dest="max_predictions_per_seq", type=positive, default=default.max_predictions_per_seq,
+        metavar="N", help="maximum number of masked tokens of a sequence (default %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--masked-lm-prob",
-        type=fraction,
-        default=default.masked_lm_prob,
+        "--masked-lm-prob", type=fraction, default=default.masked_lm_prob,
         help="share of the tokens to mask (default %(default)s); held-out text always has the default",
-    )
+    )  # fmt: skip
     group.add_argument(
-        "--short-seq-prob",
-        type=fraction,
-        default=default.short_seq_prob,
+        "--short-seq-prob", type=fraction, default=default.short_seq_prob,
         help="share of shorter rows, drawn for each row (default %(default)s)",
-    )
+    )  # fmt: skip
     group.add_argument(
         "--duplicate-factor", type=positive, default=default.duplicate_factor, metavar="N",
         help="passes over the corpus, each with new pairs and masks (default %(default)s)",
@@ -344,18 +330,8 @@ def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
 
 def settings_from_options(options: argparse.Namespace) -> Settings:
     """Return the settings that the options of ``add_example_options`` and ``add_case_option`` describe."""
-    return Settings(
-        options.max_seq_length,
-        options.max_predictions,
-        options.masked_lm_prob,
-        options.short_seq_prob,
-        options.duplicate_factor,
-        options.whole_word_masking,
-        options.seed,
-        not options.cased,
-        options.validation_fraction,
-        options.next_sentence,
-    )
+    given = {name: getattr(options, name) for name in Settings._fields if name != "lower_case"}
+    return Settings(**given, lower_case=not options.cased)
 
 
 def unit_bytes_from_options(options: argparse.Namespace) -> int | None:

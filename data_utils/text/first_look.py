@@ -41,8 +41,8 @@ _WIKIEXTRACTOR = re.compile(r"^<doc id=\"[^\"]*\" ", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?:;\"')\]”’]$")
 
 
-def look_at_beginning(source: Source, strips_marks: bool = False, whole_words: bool = False) -> list[str]:
-    """Return what ``look`` says of the first documents of a source."""
+def look_at_beginning(source: Source, strips_marks: bool, whole_words: bool) -> list[str]:
+    """Return what :func:`look` says of the first documents of a source."""
     texts, length = [], 0
     for document in source.documents():
         texts.append(document.text if isinstance(document, Document) else "")
@@ -58,13 +58,10 @@ def look(
     """Return what the user may not have meant, a sentence each.
 
     Args:
-        kind: Its format and options, as in ``Source.kind``.
-        files: Number of its files.
+        kind: Format and options of the texts, as in ``Source.kind``.
+        files: Number of their files.
         strips_marks: Whether accents will be stripped, and with them all marks that Unicode does not count as letters.
         whole_words: Whether whole words will be masked.
-
-    Raises:
-        UserError: Most words are too long to be read, or the files are those of another option.
     """
     beginning = "\n\n".join(text[:LONGEST_LOOK] for text in texts[:1_000])[:LONGEST_LOOK]
     is_text = kind["kind"] == "text"

@@ -28,17 +28,11 @@ PARTS_OF = "held_out_parts_of"  # in the manifest's totals: of how many document
 
 
 class HeldOut(NamedTuple):
-    """What is held out of a corpus.
+    """What is held out of a corpus."""
 
-    Attributes:
-        limit: Documents, or blocks, whose digests are below it.
-        block_bytes: Approximate size of a block; None: whole documents are held out.
-        parts_of: Number of documents of which something is held out; 0 if none of them is cut.
-    """
-
-    limit: int
-    block_bytes: int | None = None
-    parts_of: int = 0
+    limit: int  # documents, or blocks, whose digests are below it
+    block_bytes: int | None = None  # approximate size of a block; None: whole documents are held out
+    parts_of: int = 0  # documents of which something is held out; 0 if none of them is cut
 
 
 def choose_held_out(files: Sequence[Path], fraction: float) -> HeldOut:
@@ -86,9 +80,7 @@ def split_documents(texts: Iterator[bytes] | Sequence[bytes]) -> Iterator[bytes]
 def select(text: bytes, chosen: HeldOut, is_held_out: bool) -> bytes:
     """Return the documents of a text that are held out, or the others; of a document that is cut, each run of blocks.
 
-    Args:
-        text: One sentence per line, with an empty line between documents.
-        is_held_out: Whether to return what is held out or the rest.
+    The text has one sentence per line, and an empty line between documents.
     """
     kept = []
     for document in split_documents([text]):

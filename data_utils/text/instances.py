@@ -33,29 +33,18 @@ _DESCRIBED_IF_SET = ("validation_fraction", NEXT_SENTENCE)  # settings that data
 
 
 class Settings(NamedTuple):
-    """The settings that determine the records, with text and vocabulary; the manifest lists them by these names.
+    """The settings that determine the records, with text and vocabulary; the manifest lists them by these names."""
 
-    Attributes:
-        max_seq_length: Tokens of a sequence, [CLS] and [SEP] included.
-        max_predictions_per_seq: Maximum number of masked positions of a sequence.
-        masked_lm_prob: Share of tokens to predict.
-        short_seq_prob: Probability of a shorter sequence.
-        duplicate_factor: Number of passes over the corpus, each with new pairs and masks.
-        lower_case: Whether the vocabulary is an uncased one.
-        validation_fraction: Share of the text that is held out; see ``data_utils.text.held_out``.
-        next_sentence: Whether rows are pairs for next-sentence prediction, or single segments.
-    """
-
-    max_seq_length: int = 128
+    max_seq_length: int = 128  # [CLS] and [SEP] included
     max_predictions_per_seq: int = 20
     masked_lm_prob: float = 0.15
     short_seq_prob: float = 0.1
-    duplicate_factor: int = 5
+    duplicate_factor: int = 5  # passes over the corpus, each with new pairs and masks
     whole_word_masking: bool = False
     seed: int = 42
     lower_case: bool = True
     validation_fraction: float = 0.0
-    next_sentence: bool = True
+    next_sentence: bool = True  # false: rows are single segments
 
     def described(self) -> dict[str, Any]:
         """Return the settings by name, without those of ``_DESCRIBED_IF_SET`` at their defaults."""
@@ -113,9 +102,8 @@ def make_features(
         arrays, separators = cut_pairs(pairs, settings.max_seq_length - SPECIAL_IN_PAIR, rng), SPECIAL_IN_PAIR
     else:
         arrays, separators = make_segments(*bounds), SPECIAL_IN_SINGLE
-    special = SpecialIds(*vocabulary.special_ids().tolist())
+    special, most = SpecialIds(*vocabulary.special_ids().tolist()), settings.max_predictions_per_seq
     sequences = lay_out(text.tokens, arrays, settings.max_seq_length, special)
-    most = settings.max_predictions_per_seq
     maskable = sequences.maskable & (sequences.input_ids != special.unk)  # there is no word to predict
     counts = prediction_counts(sequences.maskable, settings.masked_lm_prob, most, separators)
     counts = np.minimum(counts, maskable.sum(1))
@@ -128,7 +116,7 @@ def make_features(
         "input_ids": hide(sequences.input_ids, chosen, special.mask, vocabulary.ordinary_ids(), rng),
         "input_mask": sequences.input_mask,
         "segment_ids": sequences.segment_ids,
-        **predictions(sequences.input_ids, chosen, settings.max_predictions_per_seq),
+        **predictions(sequences.input_ids, chosen, most),
         "next_sentence_labels": arrays.is_random[:, None],
     }
 

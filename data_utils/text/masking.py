@@ -19,8 +19,6 @@ MASK_SHARE, RANDOM_SHARE = 0.8, 0.1
 
 
 class SpecialIds(NamedTuple):
-    """Ids of the special tokens."""
-
     pad: int
     unk: int
     cls: int
@@ -51,10 +49,7 @@ def lay_out(tokens: np.ndarray, pairs: PairArrays, max_seq_length: int, special:
     rows = np.arange(len(ids))
     ids[rows, first_sep[:, 0]] = special.sep
     ids[rows, last_sep[:, 0]] = special.sep
-    maskable = inside.copy()
-    maskable[:, 0] = False
-    maskable[rows, first_sep[:, 0]] = False
-    maskable[rows, last_sep[:, 0]] = False
+    maskable = inside & (column > 0) & (column != first_sep) & (column != last_sep)
     return Sequences(ids, inside.astype(np.int8), (inside & (column > first_sep)).astype(np.int8), maskable)
 
 
@@ -136,8 +131,7 @@ def predictions(input_ids: np.ndarray, chosen: np.ndarray, max_predictions: int)
     firsts = np.concatenate([[0], np.cumsum(chosen.sum(1))[:-1]])
     slots = np.arange(len(rows)) - firsts[rows]
     shape = (chosen.shape[0], max_predictions)
-    positions, ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-    weights = np.zeros(shape, np.float32)
+    positions, ids, weights = np.zeros(shape, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.float32)
     positions[rows, slots] = columns
     ids[rows, slots] = input_ids[rows, columns]
     weights[rows, slots] = 1.0

@@ -12,6 +12,7 @@ import bisect
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +47,7 @@ def make_pairs(
 
     The starts are the first token of each sentence, and the first sentence of each document, with the end of the last.
     """
-    maker = _PairMaker(sentence_starts, document_starts, max_seq_length - SPECIAL_IN_PAIR, short_seq_prob, rng)
+    maker = _PairMaker(sentence_starts, document_starts, max_seq_length - SPECIAL_IN_PAIR, short_seq_prob, rng, [])
     for document in range(len(document_starts) - 1):
         maker.add_document(document)
     return maker.pairs
@@ -62,21 +63,17 @@ def _draw_target(capacity: int, short_seq_prob: float, rng: random.Random) -> in
     return 2 + _below(capacity - 1, rng) if rng.random() < short_seq_prob else capacity
 
 
+@dataclass
 class _PairMaker:
     """The state of ``make_pairs``: the pairs, and the number of forced random ones that are not balanced yet."""
 
-    def __init__(
-        self,
-        sentence_starts: Sequence[int],
-        document_starts: Sequence[int],
-        capacity: int,
-        short_seq_prob: float,
-        rng: random.Random,
-    ):
-        self.starts, self.documents = sentence_starts, document_starts
-        self.capacity, self.short_seq_prob, self.rng = capacity, short_seq_prob, rng
-        self.pairs: list[Pair] = []
-        self.forced = 0
+    starts: Sequence[int]
+    documents: Sequence[int]
+    capacity: int
+    short_seq_prob: float
+    rng: random.Random
+    pairs: list[Pair]
+    forced: int = 0
 
     def add_document(self, document: int) -> None:
         """Make pairs of sentences of about the target length until the end of the document."""
@@ -144,15 +141,12 @@ class _PairMaker:
 
 
 class PairArrays(NamedTuple):
-    """Pairs or single segments as arrays (N,): starts and lengths in tokens, and labels.
-
-    The length of B is ``NO_SEGMENT`` for single segments.
-    """
+    """Pairs or single segments as arrays (N,): starts and lengths in tokens, and labels."""
 
     a_start: np.ndarray
     a_length: np.ndarray
     b_start: np.ndarray
-    b_length: np.ndarray
+    b_length: np.ndarray  # ``NO_SEGMENT`` for single segments
     is_random: np.ndarray
 
 
@@ -174,10 +168,7 @@ def make_segments(
     """Return single segments: as many consecutive sentences of a document as fit, without a next sentence.
 
     Every token of the text belongs to one segment. A sentence that is longer than a row continues in the next one.
-
-    Args:
-        sentence_starts, document_starts, short_seq_prob, rng: as for :func:`make_pairs`.
-        max_seq_length: Number of tokens, including [CLS] and [SEP].
+    The arguments are those of :func:`make_pairs`.
     """
     starts: list[int] = []
     lengths: list[int] = []

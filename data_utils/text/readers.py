@@ -28,7 +28,7 @@ class Document(NamedTuple):
 
 
 class RejectedDocument(NamedTuple):
-    """A document that could not be read or split into sentences, and the reason."""
+    """A document that could not be read or split into sentences."""
 
     title: str
     reason: str
@@ -95,30 +95,26 @@ def read_json_lines(path: Path, stream: IO[bytes], field: str) -> Documents:
     """Read JSON Lines, one document per line, whose text is in ``field``."""
     for number, line in _numbered_lines(stream):
         if line.strip():
-            document = _from_json(line.strip(), field)
-            if isinstance(document, Document):
-                yield document
-            else:
-                yield RejectedDocument("", f"{path}, line {number}: {document}")
+            yield _from_json(line.strip(), field, f"{path}, line {number}")
 
 
-def _from_json(text: bytes, field: str) -> Document | str:
-    """Return the document, or the reason why it cannot be used."""
+def _from_json(text: bytes, field: str, location: str) -> Document | RejectedDocument:
     try:
         record = parse_json(text)
     except json.JSONDecodeError as error:
-        return f"not JSON ({error.msg} at column {error.colno})"
+        return RejectedDocument("", f"{location}: not JSON ({error.msg} at column {error.colno})")
     except UnicodeDecodeError as error:
-        return f"not UTF-8 ({error.reason})"
+        return RejectedDocument("", f"{location}: not UTF-8 ({error.reason})")
     except (ValueError, RecursionError) as error:
-        return f"not JSON ({error})"
+        return RejectedDocument("", f"{location}: not JSON ({error})")
     if isinstance(record, dict) and isinstance(record.get(field), str):
         title = record.get("title")
         return Document(title if isinstance(title, str) else "", record[field])
-    if isinstance(record, dict) and field in record:
-        return f"no text in field {field!r}, but {short(json.dumps(record[field]))}"
     known = f"it has {', '.join(map(str, record))}" if isinstance(record, dict) else "not an object"
-    return f"no text in field {field!r} ({known}); see --jsonl-field"
+    instead = f" ({known}); see --jsonl-field"
+    if isinstance(record, dict) and field in record:
+        instead = f", but {short(json.dumps(record[field]))}"
+    return RejectedDocument("", f"{location}: no text in field {field!r}{instead}")
 
 
 def read_wikiextractor(path: Path, stream: IO[bytes]) -> Documents:
@@ -129,11 +125,8 @@ def read_wikiextractor(path: Path, stream: IO[bytes]) -> Documents:
     for number, line in _numbered_lines(stream):
         if not is_inside and line.startswith(b"{"):
             has_documents = True
-            document = _from_json(line.strip(), "text")
-            if isinstance(document, Document):
-                yield Document(html.unescape(document.title), html.unescape(document.text))
-            else:
-                yield RejectedDocument("", f"{path}, line {number}: {document}")
+            document = _from_json(line.strip(), "text", f"{path}, line {number}")
+            yield Document(*map(html.unescape, document)) if isinstance(document, Document) else document
         elif line.startswith(b"<doc ") and line.rstrip().endswith(b">"):
             match = _DOC_TITLE.search(line.decode("utf-8", "replace"))
             begin, title, lines = number, html.unescape(match.group(1)) if match else "", []

@@ -44,19 +44,12 @@ class _Token(PunktToken):
 
 
 def make_parameters(
-    abbreviations: Iterable[str] = (),
-    collocations: Iterable[Iterable[str]] = (),
+    abbreviations: Iterable[str] = (),  # in lower case, without their full stop
+    collocations: Iterable[Iterable[str]] = (),  # pairs of words between which no sentence ends
     sentence_starters: Iterable[str] = (),
-    orthography: Iterable[tuple[str, int]] = (),
+    orthography: Iterable[tuple[str, int]] = (),  # where words were seen, by the case of their first letter
 ) -> PunktParameters:
-    """Return NLTK's parameters of Punkt.
-
-    Args:
-        abbreviations: In lower case, without their full stop.
-        collocations: Pairs of words between which no sentence ends.
-        sentence_starters: Words that often begin a sentence.
-        orthography: Words, and where they were seen, by the case of their first letter; a number of NLTK's.
-    """
+    """Return NLTK's parameters of Punkt."""
     parameters = PunktParameters()
     parameters.abbrev_types.update(abbreviations)
     parameters.collocations.update((first, second) for first, second in collocations)

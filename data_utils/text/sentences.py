@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tqdm import tqdm
 
@@ -44,21 +44,15 @@ SENTENCE_FILES = "sentences_*.txt"
 COUNTS = ("documents", "sentences", "words")
 TRAINING_MEGABYTES = 4  # of text to train Punkt on, if no trained model is installed
 DEFAULT_MAX_REJECTED = 1_000
+DEFAULT_LANGUAGE = "english"
 # The options of this step besides those of the input, with their defaults.
 SENTENCE_OPTIONS = {
     "documents_share": 1.0,
     "min_characters": DEFAULT_MIN_CHARACTERS,
     "max_bad_articles": DEFAULT_MAX_REJECTED,
-    "language": "english",
+    "language": DEFAULT_LANGUAGE,
 }
 MAX_REASON_CHARACTERS = 300
-
-
-class TextSettings(NamedTuple):
-    """The settings for making sentences from prose."""
-
-    language: str = "english"  # language of NLTK's trained Punkt model, if that is installed
-    min_characters: int = DEFAULT_MIN_CHARACTERS  # minimum length of a document that is kept
 
 
 def paragraphs(document: Document) -> list[str]:
@@ -105,10 +99,10 @@ def _split(splitter: Splitter, document: Document, min_characters: int) -> list[
         return RejectedDocument(document.title, f"cannot be split into sentences: {reason}")
 
 
-def _choose_model(source: Source, folder: Path, settings: TextSettings) -> str:
+def _choose_model(source: Source, folder: Path, language: str) -> str:
     """Return the model for ``load_splitter``: NLTK's trained one, or one trained on the beginning of the input."""
-    if has_trained_model(settings.language):
-        return settings.language
+    if has_trained_model(language):
+        return language
     path = folder / PUNKT_NAME
     if not path.exists():
         limit = TRAINING_MEGABYTES * 10**6
@@ -133,7 +127,8 @@ def _sample(source: Source, limit: int, progress: tqdm) -> Iterator[str]:
 def write_sentences(
     source: Source,
     folder: Path,
-    settings: TextSettings = TextSettings(),  # noqa: B008 (a constant)
+    language: str = DEFAULT_LANGUAGE,
+    min_characters: int = DEFAULT_MIN_CHARACTERS,
     workers: Workers = ALONE,
     max_bad_articles: int = DEFAULT_MAX_REJECTED,
     overwrite: bool = False,
@@ -141,17 +136,22 @@ def write_sentences(
     """Write the sentences of a source into a folder; shards that an earlier run made are skipped.
 
     More than ``max_bad_articles`` rejected documents end the run; the output does not depend on the workers.
+
+    Args:
+        language: that of NLTK's trained Punkt model, which is used if it is installed.
+        min_characters: length of the shortest document that is kept.
     """
-    model = settings.language if has_trained_model(settings.language) else "trained on the input"
+    model = language if has_trained_model(language) else "trained on the input"
+    text = {"language": language, "min_characters": min_characters}
     recipe = {
         "input": source.identity(),
-        "text": {**settings._asdict(), "training_megabytes": TRAINING_MEGABYTES, "punkt": model},
+        "text": {**text, "training_megabytes": TRAINING_MEGABYTES, "punkt": model},
     }
     if prepare_folder(folder, recipe, overwrite, CORPUS_NAME, SENTENCE_FILES, (PUNKT_NAME, REJECTED_NAME), True):
         print(f"sentences: {folder} is complete already", file=sys.stderr)
         return read_corpus(folder)
     step = Step(folder, "sentences")
-    make = functools.partial(_make_sentences, step, _choose_model(source, folder, settings), settings.min_characters)
+    make = functools.partial(_make_sentences, step, _choose_model(source, folder, language), min_characters)
     made: dict[int, dict[str, Any]] = {}
     counts: Counter[str] = Counter()
     with progress_bar(source.total_bytes, "sentences") as progress:
@@ -181,13 +181,19 @@ def write_sentences(
             problem += f", and {len(rejected):,} could not be used, the first: {_described(rejected[0])}"
         raise UserError(problem)
     if counts["short"]:
-        few = f"documents of fewer than {max(settings.min_characters, 1)} characters are left out (--min-characters)"
+        few = f"documents of fewer than {max(min_characters, 1)} characters are left out (--min-characters)"
         print(f"sentences: {counts['short']:,} {few}", file=sys.stderr)
     files = [name for number in sorted(made) for name in made[number]["files"]]
     summary = {"files": files, **{name: counts[name] for name in COUNTS}}
     write_atomically(folder / CORPUS_NAME, json.dumps({**summary, "set_aside": len(rejected)}, indent=2) + "\n")
     clear_work(folder)
     return read_corpus(folder)
+
+
+def sentences_from_options(options: argparse.Namespace, source: Source, folder: Path, workers: Workers) -> Corpus:
+    """Write the sentences of a source as the options of ``add_sentence_options`` say."""
+    text = options.language, options.min_characters
+    return write_sentences(source, folder, *text, workers, options.max_bad_articles, options.overwrite)
 
 
 def _described(document: RejectedDocument) -> str:
@@ -216,13 +222,10 @@ def add_sentence_options(parser: argparse.ArgumentParser, sentences_too: bool = 
 
 def _run(options: argparse.Namespace) -> None:
     with_absolute_paths(options)
-    settings = TextSettings(options.language, options.min_characters)
     with standard_input_copied(options, options.output):
         source = share_of(source_from_options(options, options.output), options.documents_share)
         with workers_from_options(options) as workers:
-            corpus = write_sentences(
-                source, options.output, settings, workers, options.max_bad_articles, options.overwrite
-            )
+            corpus = sentences_from_options(options, source, options.output, workers)
     bad = f", {corpus.rejected:,} documents rejected ({options.output / REJECTED_NAME})" if corpus.rejected else ""
     print(
         f"{options.output}: {corpus.documents:,} documents, {corpus.sentences:,} sentences, {corpus.words:,} words{bad}"

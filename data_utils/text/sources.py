@@ -61,19 +61,12 @@ OPTIONS_OF_INPUTS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """Documents that can be read several times.
+    """Documents that can be read several times."""
 
-    Attributes:
-        files: Empty if the input is not in files.
-        read: Function that yields all documents in order, each with the bytes of the input that have been read.
-        kind: The format and its options, for the recipe.
-        total_bytes: What ``read`` counts to; None if that is not known.
-    """
-
-    files: tuple[Path, ...]
-    read: Callable[[], Positioned]
-    kind: dict[str, Any]
-    total_bytes: int | None = None
+    files: tuple[Path, ...]  # empty if the input is not in files
+    read: Callable[[], Positioned]  # all documents, in order
+    kind: dict[str, Any]  # the format and its options, for the recipe
+    total_bytes: int | None = None  # what ``read`` counts to, if that is known
 
     def identity(self) -> dict[str, Any]:
         """Return values that identify this input in the recipe."""
@@ -105,15 +98,13 @@ def share_of(source: Source, share: float) -> Source:
         return source
     if share == 0:
         raise UserError("--documents-share 0: reads no document; give a number above 0")
-    kind = {**source.kind, "documents_share": share}
-    return replace(source, read=functools.partial(_spread, source.read, share), kind=kind)
 
+    def spread() -> Positioned:
+        for number, positioned in enumerate(source.read(), start=1):
+            if int(number * share) > int((number - 1) * share):
+                yield positioned
 
-def _spread(read: Callable[[], Positioned], share: float) -> Positioned:
-    """Yield those documents at which the documents that were met, times the share, reach the next whole number."""
-    for number, (document, position) in enumerate(read(), start=1):
-        if int(number * share) > int((number - 1) * share):
-            yield document, position
+    return replace(source, read=spread, kind={**source.kind, "documents_share": share})
 
 
 def _of_files(
@@ -162,59 +153,34 @@ def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = Fa
     """Add the options that select the input; exactly one input is required."""
     group = parser.add_argument_group("input (one of)")
     inputs = group.add_mutually_exclusive_group(required=True)
-    inputs.add_argument(
-        "--dump",
-        type=Path,
-        metavar="FILE",
-        help="MediaWiki XML dump, plain, .bz2 or .gz; WikiExtractor reads it, which must be installed",
-    )
-    inputs.add_argument(
-        "--text",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="UTF-8 text, blank line between documents, also .gz, .bz2, .xz and .zst; - for standard input",
-    )
-    inputs.add_argument(
-        "--jsonl",
-        type=Path,
-        nargs="+",
-        metavar="FILE",
-        help="JSON Lines or folders of them, one document a line; compressed and - as for --text",
-    )
-    inputs.add_argument(
-        "--wikiextractor", type=Path, nargs="+", metavar="DIR", help="WikiExtractor's output, also its --json"
-    )
-    inputs.add_argument("--wikitext", type=Path, nargs="+", metavar="FILE", help="WikiText-2 or -103 files")
-    inputs.add_argument("--parquet", type=Path, nargs="+", metavar="FILE", help="Parquet files, one document a row")
+    dump = "MediaWiki XML dump, plain, .bz2 or .gz; WikiExtractor reads it, which must be installed"
+    inputs.add_argument("--dump", type=Path, metavar="FILE", help=dump)
+    files = {
+        "--text": "UTF-8 text, blank line between documents, also .gz, .bz2, .xz and .zst; - for standard input",
+        "--jsonl": "JSON Lines or folders of them, one document a line; compressed and - as for --text",
+        "--wikiextractor": "WikiExtractor's output, also its --json",
+        "--wikitext": "WikiText-2 or -103 files",
+        "--parquet": "Parquet files, one document a row",
+    }
+    for name, what in files.items():
+        metavar = "DIR" if name == "--wikiextractor" else "FILE"
+        inputs.add_argument(name, type=Path, nargs="+", metavar=metavar, help=what)
     inputs.add_argument("--hub-dataset", metavar="NAME", help="data set of the Hugging Face hub, one document a row")
     if sentences_too:
         inputs.add_argument("--sentences", type=Path, metavar="DIR", help="output of the sentences step")
-    group.add_argument(
-        "--jsonl-field",
-        default=DEFAULT_COLUMN,
-        metavar="NAME",
-        help="field of --jsonl with the text (default %(default)s)",
-    )
-    group.add_argument(
-        "--parquet-column",
-        default=DEFAULT_COLUMN,
-        metavar="NAME",
-        help="column of --parquet with the text (default %(default)s)",
-    )
-    group.add_argument("--hub-config", metavar="NAME", help="--hub-dataset: its configuration (default: its own)")
-    group.add_argument(
-        "--hub-split", default=DEFAULT_SPLIT, metavar="NAME", help="--hub-dataset: its split (default %(default)s)"
-    )
-    group.add_argument(
-        "--hub-column",
-        default=DEFAULT_COLUMN,
-        metavar="NAME",
-        help="--hub-dataset: the column with the text (default %(default)s)",
-    )
+    names = {
+        "--jsonl-field": "field of --jsonl with the text (default %(default)s)",
+        "--parquet-column": "column of --parquet with the text (default %(default)s)",
+        "--hub-config": "--hub-dataset: its configuration (default: its own)",
+        "--hub-split": "--hub-dataset: its split (default %(default)s)",
+        "--hub-column": "--hub-dataset: the column with the text (default %(default)s)",
+    }
+    for name, what in names.items():
+        group.add_argument(name, metavar="NAME", help=what)
     group.add_argument("--document-per-file", action="store_true", help="--text: each file is one document")
     group.add_argument("--document-per-line", action="store_true", help="--text: each line is one document")
     group.add_argument("--join-lines", action="store_true", help="--text: lines are wrapped, join them to paragraphs")
+    parser.set_defaults(**{name: value for each in OPTIONS_OF_INPUTS.values() for name, value in each.items()})
     group.add_argument(
         "--min-characters", type=natural, default=DEFAULT_MIN_CHARACTERS, metavar="N",
         help="shorter documents are left out (default %(default)s)",
@@ -231,9 +197,8 @@ def refuse_options(options: argparse.Namespace, defaults: Mapping[str, Any], rea
 def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
     """Return the source that the options of ``add_source_options`` describe, and refuse those of other kinds of input.
 
-    Args:
-        options: They also have ``output``, whose files are no input, and ``workers``.
-        folder: Folder of the sentences, whose work folder a dump's articles are written to.
+    The options also have ``output``, whose files are no input, and ``workers``; a dump's articles are written to the
+    work folder of ``folder``.
     """
     for owner, defaults in OPTIONS_OF_INPUTS.items():
         if not getattr(options, owner):
@@ -262,10 +227,8 @@ def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
     if options.parquet:
         files, column = _existing_files(options, "parquet", ["*.parquet"]), options.parquet_column
         check_parquet(files, column)
-        total = sum(path.stat().st_size for path in files)
-        return Source(
-            files, functools.partial(read_parquet, files, column), {"kind": "parquet", "column": column}, total
-        )
+        total, read = sum(path.stat().st_size for path in files), functools.partial(read_parquet, files, column)
+        return Source(files, read, {"kind": "parquet", "column": column}, total)
     hub = hub_stream(options.hub_dataset, options.hub_config, options.hub_split)
     kind = {"kind": "hub", "name": hub.name, "split": options.hub_split, "column": options.hub_column}
     return Source((), functools.partial(read_hub, hub, options.hub_column), {**kind, "version": hub.version})
@@ -275,9 +238,8 @@ def source_from_options(options: argparse.Namespace, folder: Path) -> Source:
 def standard_input_copied(options: argparse.Namespace, folder: Path) -> Iterator[None]:
     """Copy standard input to a file, because sources are read more than once, and delete it at the end.
 
-    The same command, run again with the same standard input, resumes like any other.
-
-    The paths ``-`` of the options become that of the copy.
+    The paths ``-`` of the options become that of the copy. The same command, run again with the same standard input,
+    resumes like any other.
     """
     lists = [paths for paths in vars(options).values() if isinstance(paths, list) and STANDARD_INPUT in paths]
     copy = folder / "standard_input"

@@ -9,7 +9,6 @@ Shapes: T tokens, N lines or words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -62,10 +61,14 @@ def tokenize_lines(text: bytes, tokenizer: Tokenizer) -> tuple[np.ndarray, np.nd
     distinct = list(dict.fromkeys(words))  # in the order of their first occurrence
     number_by_word = dict(zip(distinct, range(len(distinct))))
     numbers = np.fromiter(map(number_by_word.__getitem__, words), np.int64, len(words))
-    ids, lengths = tokenize_words([word.decode("utf-8") for word in distinct], tokenizer)
+    texts = [word.decode("utf-8") for word in distinct]
+    encoding = tokenizer.encode(texts, is_pretokenized=True, add_special_tokens=False)
+    lengths = np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(distinct))  # of each distinct word
     per_word = lengths[numbers]
-    tokens = _take_rows(ids, _row_starts(lengths)[numbers], per_word)
-    bounds = np.concatenate([[0], np.cumsum(per_word)])[[0, *words_before_end.tolist(), len(words)]]
+    begins = (np.cumsum(lengths) - lengths)[numbers]  # of each word in the ids of the distinct ones
+    ends = np.cumsum(per_word)
+    tokens = np.array(encoding.ids, np.int32)[np.repeat(begins - ends + per_word, per_word) + np.arange(per_word.sum())]
+    bounds = np.concatenate([[0], ends])[[0, *words_before_end.tolist(), len(words)]]
     return tokens, np.diff(bounds)
 
 
@@ -75,20 +78,3 @@ def _has_tokens_of_several_words(tokenizer: Tokenizer) -> bool:
     tokens = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     forms = [*tokens, *(tokenizer.normalizer.normalize_str(token) for token in tokens)]
     return any(mark in form for form in forms for mark in apart)
-
-
-def tokenize_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids of all words, (T,) int32, and their number in each word, (N,)."""
-    encoding = tokenizer.encode(words, is_pretokenized=True, add_special_tokens=False)
-    return np.array(encoding.ids, np.int32), np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(words))
-
-
-def _row_starts(lengths: np.ndarray) -> np.ndarray:
-    """Return the index in a flat array at which each row begins, (N,)."""
-    return np.cumsum(lengths) - lengths
-
-
-def _take_rows(values: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return rows of a flat array (T,), given by starts and lengths (N,), one after the other."""
-    shift = np.repeat(starts - _row_starts(lengths), lengths)
-    return values[shift + np.arange(shift.size)]

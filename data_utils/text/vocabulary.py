@@ -133,9 +133,8 @@ def train_vocabulary(
 ) -> Vocabulary:
     """Train a WordPiece vocabulary on sentence files and write it; the same files give the same bytes.
 
-    If accents are kept, a ``tokenizer_config.json`` beside it says so.
-
-    If a small corpus gives fewer than ``size`` pieces, unused entries fill it up.
+    If accents are kept, a ``tokenizer_config.json`` beside it says so. If a small corpus gives fewer than ``size``
+    pieces, unused entries fill it up.
     """
     check_size(size)
     rules = TokenizerRules(strip_accents=False) if keep_accents else USUAL_RULES

@@ -75,7 +75,7 @@ def test_files_are_embedded_alike_by_the_run_and_by_its_export(
         "word_embedding_dimension": 32, "pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True
     }  # fmt: skip
     table, texts = root / "texts.csv", tmp_path / "texts.txt"
-    rows = [line.row["film"] for line in read_table(table) if line.row]
+    rows = [line.row["film"] for line in read_table(table)]
     texts.write_text("\r\n".join(rows), encoding="utf-8")
     sources = [(scored, table, ["--text", "film"]), (tmp_path / "exported", texts, [])]
     result = []

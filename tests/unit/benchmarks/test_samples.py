@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.samples import SEQUENCES_PER_PACK, histogram, packed_samples
-from data_utils.packing import plan_packing
+from data_utils.packing.plan import plan_packing
 from data_utils.records.packs import sequences_per_pack
 from data_utils.records.validation import find_problem
 

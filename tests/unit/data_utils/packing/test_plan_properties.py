@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from data_utils.packing import ALGORITHMS, PackingPlan, plan_packing
 from data_utils.packing.assignment import fill_packs, histogram
+from data_utils.packing.plan import ALGORITHMS, PackingPlan, plan_packing
 
 
 def check(plan: PackingPlan, counts: list[int], size: int, limit: int) -> None:
@@ -77,7 +77,9 @@ class TestSpecialCases:
 
 def test_importing_is_cheap() -> None:
     heavy = ("scipy", "tensorflow", "matplotlib", "distributed", "tokenizers")
-    code = f"import sys; from data_utils.packing import plan_packing; print([m for m in {heavy} if m in sys.modules])"
+    code = (
+        f"import sys; from data_utils.packing.plan import plan_packing; print([m for m in {heavy} if m in sys.modules])"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 

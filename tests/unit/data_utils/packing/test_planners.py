@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.samples import histogram
-from data_utils.packing import ALGORITHMS, plan_packing
+from data_utils.packing.plan import ALGORITHMS, plan_packing
 from tests.unit.data_utils.packing.test_plan_properties import random_histogram
 from tests.unit.data_utils.packing.test_published_plans import ROWS
 

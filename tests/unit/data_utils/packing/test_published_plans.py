@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.samples import histogram
-from data_utils.packing import plan_packing
+from data_utils.packing.plan import plan_packing
 
 # Algorithm, most sequences in a pack, % of real tokens, million packs, packing factor: arXiv 2107.02027; the row of
 # lpfhp is the example output of the code that was published with it.

@@ -12,7 +12,7 @@ import pytest
 
 from data_utils.text import sources
 from data_utils.text.corpus import REJECTED_NAME, read_corpus
-from data_utils.text.sentences import TextSettings, write_sentences
+from data_utils.text.sentences import write_sentences
 from data_utils.text.sources import Source, add_source_options, share_of, source_from_options
 from tests.support.real_data import real_data
 from utilities.errors import UserError
@@ -190,7 +190,7 @@ def test_sentence_files(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"Here is sentence {number}. And another one."}) for number in range(50)]
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "No."})]))
     source = source_of("--jsonl", tmp_path / "a.jsonl")
-    corpus = write_sentences(source, tmp_path / "out", TextSettings(min_characters=10))
+    corpus = write_sentences(source, tmp_path / "out", min_characters=10)
     assert (corpus.documents, corpus.sentences, corpus.words) == (50, 100, 350)
     text = (tmp_path / "out" / "sentences_000.txt").read_text()
     assert text.startswith("Here is sentence 0.\nAnd another one.\n\nHere is sentence 1.\n")
@@ -208,13 +208,13 @@ def test_rejected_documents_are_listed_in_the_order_of_the_input(
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     source, out = source_of("--jsonl", tmp_path / "a.jsonl"), tmp_path / "out"
     with pytest.raises(UserError, match=r"3 documents .* --max-bad-articles 2 .*line 1: not JSON"):
-        write_sentences(source, out, TextSettings(min_characters=1), max_bad_articles=2)
-    assert write_sentences(source, out, TextSettings(min_characters=1), max_bad_articles=3).rejected == 3
+        write_sentences(source, out, min_characters=1, max_bad_articles=2)
+    assert write_sentences(source, out, min_characters=1, max_bad_articles=3).rejected == 3
     listed = [json.loads(line)["reason"] for line in (out / REJECTED_NAME).read_text(encoding="utf-8").splitlines()]
     assert [re.search(r"line (\d)", reason).group(1) for reason in listed] == ["1", "3", "4"]
     (tmp_path / "a.jsonl").write_text("[]\n")
     with pytest.raises(UserError, match=r"no prose.* 1 could not be used, the first: .*line 1"):
         write_sentences(source_of("--jsonl", tmp_path / "a.jsonl"), tmp_path / "none")
     (tmp_path / "a.jsonl").write_text(lines[1])
-    write_sentences(source_of("--jsonl", tmp_path / "a.jsonl"), out, TextSettings(min_characters=1), overwrite=True)
+    write_sentences(source_of("--jsonl", tmp_path / "a.jsonl"), out, min_characters=1, overwrite=True)
     assert not (out / REJECTED_NAME).exists()
