@@ -80,7 +80,6 @@ def _is_prose(text: str) -> bool:
 
 
 def _docstrings(path: Path) -> list[str]:
-    """Return the docstrings of a Python file in order; none if it cannot be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in other people's code

@@ -118,7 +118,6 @@ def _read_recipe(folder: Path) -> Optional[Dict[str, Any]]:
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[str]:
-    """Describe each setting that differs between two recipes."""
     theirs, ours = _flat(old), _flat({"version": RECIPE_VERSION, **new})
     return [
         f"{key} {_short(theirs.get(key))} there, {_short(ours.get(key))} now"

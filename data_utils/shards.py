@@ -83,8 +83,6 @@ class Workers(NamedTuple):
 
 
 class ThisProcess(Executor):
-    """Runs a function at once, in this process."""
-
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Future[Any]:
         future: Future[Any] = Future()
         future.set_result(function(*arguments, **keywords))

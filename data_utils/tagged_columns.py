@@ -36,8 +36,7 @@ def column_sentences(path: Path, word_column: Optional[int] = None) -> Iterator[
     the first case. Lines above a sentence that begin with # are comments if they have another number of columns than
     its words, or set a value, ``# text = the sentence``.
 
-    The ``word_column`` is counted from 1; None: the first. It is a ``UserError`` if lines of a sentence have different
-    numbers of columns, or all words are numbers, as in a file that numbers the words in its first column.
+    The ``word_column`` is counted from 1; None: the first.
     """
     lines: List[Tuple[int, str]] = []
     words, are_numbers, has_tabs = 0, word_column is None, _has_tabs(path)
@@ -46,21 +45,16 @@ def column_sentences(path: Path, word_column: Optional[int] = None) -> Iterator[
             lines.append((number, line.rstrip("\r\n")))
         if not line or _columns(line)[0] in ("", _DOCUMENT):
             sentence = _sentence(path, lines, word_column, has_tabs)
-            for each in sentence:
-                words += bool(each.columns)
-                are_numbers = are_numbers and (not each.columns or _is_counted(each.columns))
+            rows = [each.columns for each in sentence if each.columns]
+            words += len(rows)
+            are_numbers = are_numbers and all(len(row) > 1 and _NUMBER.fullmatch(row[0]) for row in rows)
             if words > 1 and not line and are_numbers:
-                fix = (
-                    "choose another with token_data.word_column (tasks.classify: --word-column), or 1 if they are meant"
-                )
-                raise UserError(f"{path}: all words are numbers, as if its first column counts the words; {fix}")
+                fix = "choose another with token_data.word_column (tasks.classify: --word-column)"
+                reason = "all words are numbers, as if its first column counts the words"
+                raise UserError(f"{path}: {reason}; {fix}, or 1 if they are meant")
             if sentence:
                 yield sentence
             lines = []
-
-
-def _is_counted(columns: Sequence[str]) -> bool:
-    return len(columns) > 1 and _NUMBER.fullmatch(columns[0]) is not None
 
 
 def _has_tabs(path: Path) -> bool:
@@ -111,7 +105,6 @@ def _columns(line: str, has_tabs: bool = False) -> List[str]:
 
 
 def words_of_columns(sentence: Sequence[ColumnLine], word_column: Optional[int] = None) -> List[str]:
-    """Return the words of the lines of a sentence."""
     return [line.columns[(word_column or 1) - 1] for line in sentence if line.columns]
 
 

@@ -39,8 +39,6 @@ Entity = Tuple[str, int, int]  # type, first word, last word
 
 
 class Sentences(NamedTuple):
-    """The sentences of a split."""
-
     words: List[List[str]]  # in CLUENER, characters
     tags: Optional[List[List[str]]]  # of each word; None if the file has none
     ids: List[Any]  # in the file, or positions
@@ -211,7 +209,6 @@ def _as_object(path: Path, number: int, value: Any) -> Mapping[str, Any]:
 
 
 def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
-    """Read a text from each row, and its entities by character."""
     marked = [marked_text(path, number, row) for number, row in rows]
     unmarked = sum(each.spans is None for each in marked)
     has_tags = unmarked < len(marked)
@@ -236,7 +233,6 @@ def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
 
 
 def _from_tokens(path: Path, rows: Sequence[Line], field: str) -> Sentences:
-    """Read words and their tags, each a list of texts."""
     words: List[List[str]] = []
     tags: List[List[str]] = []
     tag_field = next((name for name in TAG_FIELDS if name in rows[0].row), None)
@@ -291,7 +287,6 @@ def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
 
 
 def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Tuple[str, Entity]]:
-    """Yield the text of each entity, and the entity."""
     for kind, entities in label.items():
         for entity, positions in entities.items():
             for first, last in positions:

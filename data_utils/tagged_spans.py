@@ -40,8 +40,6 @@ class Marked(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    """A text as tagged words."""
-
     places: List[Place]  # begin and end of each word
     tags: List[str]
     overlapping: int  # entities that are left out because they overlap an earlier one, or contain no word
@@ -54,7 +52,6 @@ def has_spans(row: Mapping[str, Any]) -> bool:
 
 
 def marked_text(path: Path, number: int, row: Mapping[str, Any]) -> Marked:
-    """Return the text and the entities of a row."""
     try:
         marked = _label_studio(row) if _is_label_studio(row) else _flat(row)
         if not isinstance(marked.text, str) or not marked.text.strip():
@@ -117,7 +114,6 @@ def bert_words(text: str) -> List[Place]:
 
 
 def tagged(marked: Marked) -> Tagged:
-    """Return the words of a text with their tags."""
     places = bert_words(marked.text)
     tags, overlapping, widened = ["O"] * len(places), 0, 0
     for begin, end, kind, _ in sorted(marked.spans or (), key=lambda span: (span.begin, -span.end)):

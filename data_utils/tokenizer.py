@@ -37,8 +37,6 @@ MANY_MARKED = 0.01  # of the pieces
 
 
 class Vocabulary(NamedTuple):
-    """A WordPiece vocabulary."""
-
     pieces: List[str]  # in the order of their ids, with added tokens
     path: Path
     content: bytes  # of the ``vocab.txt``, which lacks the last ``rules.appended`` pieces
@@ -47,7 +45,6 @@ class Vocabulary(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the ``vocab.txt``."""
         return hashlib.sha256(self.content).hexdigest()
 
     @property

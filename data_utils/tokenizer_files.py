@@ -113,8 +113,6 @@ _PAIR = [*_SINGLE, ("Sequence", "B", 1), ("SpecialToken", SEPARATOR, 1)]
 
 
 class _PostProcessor(_Part):
-    """Where [CLS] and [SEP] are put."""
-
     type: Literal["BertProcessing", "TemplateProcessing"]
     single: List[Dict[str, Any]] = _template(*_SINGLE)
     pair: List[Dict[str, Any]] = _template(*_PAIR)

@@ -87,7 +87,6 @@ def _start_fork_server(context: ForkServerContext) -> None:
 
 
 def add_worker_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that determine where work is done."""
     group = parser.add_argument_group("workers (the output does not depend on them)")
     group.add_argument(
         "--workers", type=positive, default=usable_cores(), metavar="N",

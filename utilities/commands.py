@@ -79,7 +79,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def flags_of(parser: argparse.ArgumentParser) -> List[str]:
-    """Return all long flags of a parser."""
     return sorted(set(_FLAG.findall(parser.format_help())))
 
 

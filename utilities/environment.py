@@ -51,8 +51,6 @@ INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16",
 
 
 class Gpu(NamedTuple):
-    """A GPU of NVIDIA."""
-
     name: str
     memory: int  # MiB
     compute_capability: float  # NVIDIA's version of what it can do; 7.0 has tensor cores, 8.0 fast bfloat16

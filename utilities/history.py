@@ -15,8 +15,6 @@ SKIP = "skip"  # corrupt records were skipped
 
 
 class History:
-    """The events of the run in a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.path = folder / HISTORY_NAME
 

@@ -77,7 +77,6 @@ PYTHON_WARNINGS = "py.warnings"  # the logger of logging.captureWarnings
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a value with this name is secret."""
     return name != _WORKING_FOLDER and bool(_NAME.search(_CAMEL.sub("_", name)))
 
 

@@ -39,7 +39,6 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
 
 
 def _checked(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
-    """Yield the rows that the format can represent."""
     columns: Optional[List[str]] = None
     for number, row in enumerate(rows, 1):
         columns = list(row) if columns is None else columns

@@ -115,7 +115,6 @@ def tab_separated_rows(
 
 
 def _unquoted_rows(path: Path) -> Iterator[Line]:
-    """Yield the rows of a tab-separated file, in which texts are not quoted."""
     for number, row in tab_separated_rows(path):
         quoted = next((value for value in row.values() if QUOTED_AS_CSV.fullmatch(value)), None)
         if quoted is not None:
@@ -181,7 +180,6 @@ FORMATS: Dict[str, Callable[[Path], Iterator[Line]]] = {
 
 
 def check_columns(path: Path, columns: Sequence[str]) -> None:
-    """Check that the first row of a file has these columns."""
     first = next(iter(read_table(path)), None)
     if first is None:
         raise UserError(f"{path}: has no rows, at most a header; add rows, or name another file")

@@ -23,20 +23,7 @@ def read_checked(path: Path, kind: Type[Content]) -> Content:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Return the first problem, with the place of the value in the file and the value itself.
-
-    Example:
-        >>> from pydantic import BaseModel
-        >>> class File(BaseModel):
-        ...     records: int
-        >>> class Files(BaseModel):
-        ...     files: list[File]
-        >>> try:
-        ...     Files.model_validate({"files": [{"records": "many"}]})
-        ... except ValidationError as error:
-        ...     print(first_problem(error))
-        files[0].records is 'many', but input should be a valid integer, unable to parse string as an integer
-    """
+    """Return the first problem: ``files[0].records is 'many', but input should be a valid integer``."""
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
         return f"is not valid JSON ({problem['ctx']['error']})"

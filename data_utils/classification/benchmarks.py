@@ -59,7 +59,6 @@ def held_out(selected: bool) -> Callable[[Path], Callable[[Row], bool]]:
 
 
 def glue_task(name: str, folder: str, fields: Tuple[str, ...], metrics: Tuple[str, ...], **more: Any) -> BenchmarkTask:
-    """Return a task of GLUE, with the settings that most of them share."""
     settings = {
         "train": Split((SourceFile("train.tsv"),), "train"),
         "validation": (Split((SourceFile("dev.tsv"),), "validation"),),
@@ -167,7 +166,6 @@ def replaced_test(name: str) -> Tuple[Split, ...]:
 
 
 def clue_task(name: str, folder: str, fields: Tuple[str, ...], labels: Tuple[Label, ...], **more: Any) -> BenchmarkTask:
-    """Return a task of CLUE, with the settings that they share."""
     settings = {
         "texts": plain(*fields),
         "is_pair": len(fields) == 2,

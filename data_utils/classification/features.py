@@ -106,7 +106,6 @@ def kept_lengths(lengths: np.ndarray, limit: int) -> np.ndarray:
 
 
 def _joined(tokenizer: Tokenizer, columns: List[List[List[int]]], kept: np.ndarray) -> List[List[int]]:
-    """Return the ids of each sample, special tokens included."""
     begin, end = [tokenizer.token_to_id(CLASSIFIER)], [tokenizer.token_to_id(SEPARATOR)]
     if len(columns) == 1:
         return [begin + ids[:length] + end for ids, (length,) in zip(columns[0], kept.tolist())]

@@ -97,7 +97,6 @@ def check_user_file(path: Path, section: str) -> None:
 
 
 def _user_split(task: BenchmarkTask, split: Split, folder: Path, with_labels: bool) -> Examples:
-    """Return the samples of a user's own file, or of the part of it that the split takes."""
     path = folder / split.files[0].name
     check_user_file(path, task.section)
     examples = _collect(task, read_table(path), str(path), with_labels)

@@ -48,8 +48,6 @@ class Label:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file that may contain a split."""
-
     name: str
     header: Optional[Tuple[str, ...]] = None  # the columns, if the file does not begin with them
     keep: Optional[Keep] = None  # chooses the rows, if the file also contains those of another split
@@ -57,8 +55,6 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Split:
-    """Training, validation or test data."""
-
     files: Tuple[SourceFile, ...]  # the first that exists is used
     hub: Optional[str]  # name in the ``datasets`` library; None if the library does not have it
     title: str = ""  # distinguishes several splits of one kind, such as "mismatched"
@@ -108,8 +104,6 @@ class BenchmarkTask:
 
 
 def plain(*fields: str) -> Texts:
-    """Return a function that reads texts from these fields."""
-
     def texts(row: Row) -> Tuple[str, ...]:
         return tuple(text_field(row, name) for name in fields)
 

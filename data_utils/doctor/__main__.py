@@ -81,7 +81,6 @@ def open_dataset(folder: Path, vocabulary_file: Path | None) -> DataSet:
 
 
 def examine(data: DataSet, workers: Workers) -> list[FileFindings]:
-    """Read all files."""
     special = data.vocabulary.special_ids().tolist() if data.vocabulary is not None else None
     whole_words = data.manifest is not None and data.manifest.settings.get("whole_word_masking") is True
     checker = Checker(data.spec, special, whole_words)
@@ -145,7 +144,6 @@ def compare_shares(data: DataSet, counts: Counter[str]) -> list[str]:
 
 
 def as_text(data: DataSet, counts: Counter[str], shares: list[str], problems: list[str], wrong: list[str]) -> str:
-    """Return the diagnosis as text for a terminal."""
     names, bad = ("input_ids", "masked_lm_ids", "next_sentence_labels"), counts["bad"]
     length, predictions, sequences = (data.spec.shapes[name][0] for name in names)
     what = f"packs of up to {sequences} sequences" if data.spec.packed else "sequences"

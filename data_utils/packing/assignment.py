@@ -19,8 +19,6 @@ from data_utils.packing.plan import PackingPlan
 
 
 class Packs(NamedTuple):
-    """The sequences of each pack."""
-
     listed: np.ndarray  # (W,) all sequences, the shortest first
     pack_starts: np.ndarray  # (K + 1,) the number of the first repetition of each of the plan's packs, and M
     slot_starts: np.ndarray  # (K + 1,) the number of the first slot in each of the plan's packs, and that of slots
@@ -29,7 +27,6 @@ class Packs(NamedTuple):
 
     @property
     def number(self) -> int:
-        """M."""
         return int(self.pack_starts[-1])
 
     def select(self, packs: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
@@ -43,15 +40,7 @@ class Packs(NamedTuple):
 
 
 def fill_packs(plan: PackingPlan, lengths: np.ndarray, seed: int) -> Packs:
-    """Return the packs of a plan for sequences of ``lengths`` ``(W,)``; the seed decides among those of equal length.
-
-    Example:
-        >>> from data_utils.packing.plan import plan_packing
-        >>> packs = fill_packs(plan_packing([0, 4, 2, 0], 5, 2), np.array([2, 3, 2, 2, 3, 2]), seed=0)
-        >>> sequences, sizes = packs.select(np.arange(packs.number))
-        >>> sorted(sequences.tolist()), sizes.tolist()
-        ([0, 1, 2, 3, 4, 5], [2, 2, 2])
-    """
+    """Return the packs of a plan for sequences of ``lengths`` ``(W,)``; the seed decides among equal lengths."""
     order = np.random.default_rng(seed).permutation(len(lengths))[::-1]
     listed = order[np.argsort(lengths[order], kind="stable")]
     next_offset = np.cumsum([0, *np.bincount(lengths, minlength=plan.max_sequence_length + 1)]).tolist()
@@ -68,7 +57,6 @@ def fill_packs(plan: PackingPlan, lengths: np.ndarray, seed: int) -> Packs:
 
 
 def given_packs(packs: Union[np.ndarray, Sequence[Sequence[int]]]) -> Packs:
-    """Return packs of the given sequences."""
     starts = np.cumsum([0, *map(len, packs)])
     slots = np.arange(starts[-1])
     return Packs(np.concatenate(packs), np.arange(len(packs) + 1), starts, slots, np.zeros_like(slots))

@@ -119,9 +119,8 @@ def _pack(
     planned: Optional[_Planned] = None,
 ) -> Optional[_Planned]:
     """Plan the packs of one folder and write them, up to the manifest, unless that is done."""
-    if prepare_folder(
-        output, {"input": identify_files(source.reader.paths, ends_only=True), "packs": choices}, overwrite
-    ):
+    identity = identify_files(source.reader.paths, ends_only=True)
+    if prepare_folder(output, {"input": identity, "packs": choices}, overwrite):
         print(f"packing: {output} is complete already", file=sys.stderr)
         return None
     if overwrite:  # held-out packs of another data set, whose documents this one may train on
@@ -134,14 +133,9 @@ def _pack(
         if (folder / MANIFEST_NAME).exists():
             step = "measure-held-out", max_length, sequences, DEFAULT_ALGORITHM, DEFAULT_SEED
             held_out = _planned(UnpackedRecords.open(folder), output, *step, workers)
-        predictions = choose_max_predictions(
-            source.shape,
-            max_length,
-            sequences,
-            planned.most_in_a_pack,
-            held_out.most_in_a_pack if held_out else 0,
-            choices["max_predictions_per_pack"],
-        )
+        most = planned.most_in_a_pack, held_out.most_in_a_pack if held_out else 0
+        requested = choices["max_predictions_per_pack"]
+        predictions = choose_max_predictions(source.shape, max_length, sequences, *most, requested)
     except UserError:
         clear_work(output)  # no pack is written yet, so that the folder can be used with other settings
         raise
@@ -162,7 +156,6 @@ def _planned(
     seed: int,
     workers: Workers,
 ) -> _Planned:
-    """Measure all records and plan their packs."""
     lengths, masked_positions = _measured(source, Step(output, step), workers)
     counts = histogram(lengths, max_length)
     if counts.size > max_length:
@@ -179,7 +172,7 @@ def _planned(
 
 
 def _most_in_a_pack(packs: Packs, chosen: np.ndarray, amounts: np.ndarray) -> int:
-    """Return the largest sum of ``amounts`` (R,), such as numbers of masked positions, over the records of one pack."""
+    """Return the largest sum of ``amounts`` (R,) over the records of one pack."""
     records, sizes = packs.select(chosen)
     return int(np.add.reduceat(amounts[records].astype(np.int64), np.cumsum(sizes) - sizes).max())
 
@@ -213,7 +206,7 @@ def choose_max_predictions(
     held_out: int = 0,
     requested: Optional[int] = None,
 ) -> int:
-    """Return P, the number of masked positions of a pack.
+    """Return P, the number of masked positions of a pack, of which some need ``needed``, or ``held_out`` ones.
 
     The share of masked tokens hardly depends on a sequence's length, and their number is rounded up. A full pack
     therefore has as many masked positions as a full sequence, plus at most one for each of its sequences: P = Q·S/L +
@@ -222,14 +215,12 @@ def choose_max_predictions(
     """
     most = max(needed, held_out)
     if requested is not None:
+        option = f"--max-predictions-per-pack {requested}"
         if requested < most:
             packs = "a pack has" if needed == most else "a pack of held-out records has"
-            raise UserError(
-                f"--max-predictions-per-pack {requested}: {packs} {most} masked positions; give {most} or more"
-            )
+            raise UserError(f"{option}: {packs} {most} masked positions; give {most} or more")
         if requested > max_seq_length:
-            problem = f"a pack has {max_seq_length} tokens"
-            raise UserError(f"--max-predictions-per-pack {requested}: {problem}; give that or less")
+            raise UserError(f"{option}: a pack has {max_seq_length} tokens; give that or less")
         return requested
     usual = math.ceil(shape.max_predictions_per_seq * max_seq_length / shape.max_seq_length) + max_sequences_per_pack
     usual = min(usual, max_seq_length)
@@ -265,7 +256,6 @@ def _write(
 def _write_file(
     source: UnpackedRecords, output: Path, sizes: Sizes, digits: int, shard: Shard
 ) -> Tuple[List[str], Dict[str, Any]]:
-    """Write a file of packs; it is described by its entry in the manifest."""
     path = output / f"packed_{shard.number:0{digits}d}.tfrecord"
     entry = write_record_file(path, _messages(source, sizes, *shard.content))
     return [path.name, index_path(path).name], entry
@@ -296,13 +286,8 @@ def _finish(
         for name in (manifest.vocabulary_path.name, SETTINGS_NAME):
             if manifest.path.with_name(name).is_file():
                 shutil.copyfile(manifest.path.with_name(name), output / name)
-    packing = {
-        **choices,
-        "unpacked_max_seq_length": source.shape.max_seq_length,
-        "efficiency": plan.efficiency,
-        "factor": plan.packing_factor,
-        "fewest_packs": plan.fewest_packs,
-    }
+    effect = {"efficiency": plan.efficiency, "factor": plan.packing_factor, "fewest_packs": plan.fewest_packs}
+    packing = {**choices, "unpacked_max_seq_length": source.shape.max_seq_length, **effect}
     settings = {
         **(manifest.settings if manifest else {}),
         "max_predictions_per_seq": source.shape.max_predictions_per_seq,

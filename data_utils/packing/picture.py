@@ -24,7 +24,6 @@ _LABELS = 16  # number of labels that fit under a chart
 
 
 def add_picture_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name the picture, or leave it out."""
     parser.add_argument("--picture", type=Path, metavar="FILE", help=f"png, svg or pdf (default: DIR/{PICTURE_NAME})")
     parser.add_argument("--no-picture", action="store_true", help="draw no picture")
 
@@ -38,29 +37,18 @@ def check_picture(options: argparse.Namespace) -> None:
             raise UserError(f"--picture {picture}: there is no folder {picture.parent}; make it, or name another")
 
 
-def draw_picture(options: argparse.Namespace, plan: PackingPlan, unpacked_max_seq_length: int) -> None:
-    """Draw the picture that the options name, and say where."""
-    if not options.no_picture:
-        picture = options.picture or options.output / PICTURE_NAME
-        draw_packing(plan, unpacked_max_seq_length, picture)
-        print(f"picture: {picture}")
-
-
 def _kind(path: Path) -> str:
-    """Return the format of a picture from its suffix."""
     kind = path.suffix[1:].lower()
     if kind not in _KINDS:
         raise UserError(f"--picture {path}: use the suffix .{', .'.join(_KINDS[:-1])} or .{_KINDS[-1]}")
     return kind
 
 
-def draw_packing(plan: PackingPlan, unpacked_max_seq_length: int, path: Path) -> None:
-    """Draw the lengths of sequences, the sizes of packs, and how full rows are before and after packing.
-
-    Args:
-        plan: it must not be empty.
-        path: its suffix decides the format (``.png``, ``.svg``, ``.pdf``).
-    """
+def draw_picture(options: argparse.Namespace, plan: PackingPlan, unpacked_max_seq_length: int) -> None:
+    """Draw the lengths of sequences, the sizes of packs, and how full rows are before and after packing."""
+    if options.no_picture:
+        return
+    path = options.picture or options.output / PICTURE_NAME
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -93,6 +81,7 @@ def draw_packing(plan: PackingPlan, unpacked_max_seq_length: int, path: Path) ->
 
     with replacing(path) as stream:
         figure.savefig(stream, format=_kind(path), dpi=120)
+    print(f"picture: {path}")
 
 
 def _draw_fills(axes: Axes, filled: np.ndarray, rows: np.ndarray, label: str, colour: str) -> None:

@@ -66,21 +66,19 @@ class UnpackedRecords(NamedTuple):
 
     def measure(self, begin: int, end: int) -> np.ndarray:
         """Return the numbers of tokens and of masked positions of some records, uint16 (end - begin, 2)."""
-        starts = range(begin, end, _RECORDS_AT_ONCE)
-        return np.concatenate([self._measure(np.arange(at, min(at + _RECORDS_AT_ONCE, end))) for at in starts])
-
-    def _measure(self, positions: np.ndarray) -> np.ndarray:
-        batch = _reader(self, _MEASURED).read(positions)
-        problem = find_sequence_problem(batch)
-        if problem is not None:
-            raise RecordError(*self.reader.locate(int(positions[problem.row])), problem.reason, problem.fix)
-        counts = batch["input_mask"].sum(axis=1), (batch["masked_lm_weights"] > 0).sum(axis=1)
-        return np.stack(counts, axis=1).astype(np.uint16)
+        measured = np.empty((end - begin, 2), np.uint16)
+        for at in range(begin, end, _RECORDS_AT_ONCE):
+            batch = _reader(self, _MEASURED).read(np.arange(at, min(at + _RECORDS_AT_ONCE, end)))
+            problem = find_sequence_problem(batch)
+            if problem is not None:
+                raise RecordError(*self.reader.locate(at + problem.row), problem.reason, problem.fix)
+            counts = batch["input_mask"].sum(axis=1), (batch["masked_lm_weights"] > 0).sum(axis=1)
+            measured[at - begin :][:_RECORDS_AT_ONCE] = np.stack(counts, axis=1)
+        return measured
 
 
 @functools.lru_cache(maxsize=2)
 def _reader(source: UnpackedRecords, names: Optional[Tuple[str, ...]] = None) -> RecordReader:
-    """Return the reader of some features, or of all."""
     spec = pretraining_features(*source.shape, _ANY_VOCABULARY, _ANY_VOCABULARY)
     chosen = (feature for feature in spec.features if names is None or feature.name in names)
     features = tuple(replace(feature, length_setting=None, range_setting=None) for feature in chosen)

@@ -5,7 +5,7 @@ N samples asked for · L length of a feature
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Tuple
+from typing import Dict, Mapping
 
 import numpy as np
 
@@ -45,11 +45,6 @@ class GeneratedReader(ArrayReader):
         super().__init__(spec, {feature.name: _values(feature, count, random) for feature in spec.features})
 
 
-def special_tokens(vocab_size: int) -> Tuple[int, int]:
-    """Return BERT's ids of [CLS] and [SEP], or the last two ids of a vocabulary that is too small to have them."""
-    return (101, 102) if vocab_size > 103 else (max(vocab_size - 2, 0), vocab_size - 1)
-
-
 def _values(feature: Feature, count: int, random: np.random.Generator) -> np.ndarray:
     shape = (count, feature.length)
     if feature.kind == kinds.WEIGHTS or feature.kind == kinds.MASK:
@@ -65,6 +60,7 @@ def _values(feature: Feature, count: int, random: np.random.Generator) -> np.nda
         shuffled = random.random((count, feature.below - 1)).argsort(axis=1)[:, : feature.length]
         return np.sort(shuffled, axis=1) + 1
     values = random.integers(0, feature.below, shape)
-    if feature.kind == kinds.TOKENS:
-        values[:, 0], values[:, -1] = special_tokens(feature.below)
+    if feature.kind == kinds.TOKENS:  # BERT's ids, or the last two of a vocabulary that is too small to have them
+        last = feature.below - 1
+        values[:, 0], values[:, -1] = (101, 102) if last > 102 else (max(last - 1, 0), last)
     return values

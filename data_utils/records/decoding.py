@@ -33,13 +33,6 @@ def decode_examples(
 
     Returns:
         feature → (N, length), int64 or float32.
-
-    Example:
-        >>> from data_utils.records.features import TOKENS
-        >>> from data_utils.records.writer import encode_examples
-        >>> messages = encode_examples({"ids": np.array([[7, 300], [0, 70000]])})
-        >>> decode_examples([Feature("ids", 2, TOKENS)], messages)["ids"].tolist()
-        [[7, 300], [0, 70000]]
     """
     rows = [_parse(message, row) for row, message in enumerate(messages)]
     return {feature.name: _decode_feature(feature, rows, any_length) for feature in features}

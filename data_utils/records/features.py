@@ -46,7 +46,6 @@ class Feature:
 
     @property
     def dtype(self) -> str:
-        """``float32`` for real numbers, ``int32`` for everything else."""
         return "float32" if self.kind in (WEIGHTS, SCORE, COMPUTED) else "int32"
 
 

@@ -121,7 +121,6 @@ class RandomAccessFile:
 
 
 def renew_index(record_path: Path) -> str:
-    """Return the advice to replace the index of a record file."""
     return f"delete the index of {record_path.name}, and the next start builds it again"
 
 
@@ -138,7 +137,6 @@ def file_size(path: Path) -> int:
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
-    """Return the error for a file that the operating system cannot read."""
     reason = error.strerror or str(error)
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return UserError(f"{path}: cannot be opened ({reason}); raise the limit of open files, such as ulimit -n 1024")

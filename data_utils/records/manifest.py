@@ -81,8 +81,6 @@ class _Strict(BaseModel):
 
 
 class ManifestFile(_Strict):
-    """One record file as the manifest describes it."""
-
     name: Annotated[str, AfterValidator(_record_file_name)]
     records: Count
     bytes: Count
@@ -215,7 +213,6 @@ def check_vocabulary(manifest: Manifest) -> None:
 
 
 def check_counts(manifest: Manifest, counts: Mapping[str, int]) -> None:
-    """Compare the number of records that each file's index lists with the manifest."""
     for file in manifest.files:
         if counts[file.name] != file.records:
             path = manifest.path.with_name(file.name)
@@ -254,7 +251,6 @@ def check_settings(manifest: Manifest, spec: FeatureSpec) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the hexadecimal SHA-256 of a file."""
     try:
         return sha256(path)
     except OSError as error:

@@ -40,11 +40,6 @@ class RecordReader(RecordFiles):
         on_corrupt: ``"fail"`` raises an error for a record that is damaged or does not match ``spec``; ``"skip"`` reads
             the next good one instead, so the data still depends on the positions only.
         max_corrupt_records: maximum number of different records that are skipped.
-
-    Example:
-        >>> reader = RecordReader("data/phase1", pretraining_features(128, 20, 30522))  # doctest: +SKIP
-        >>> reader.read(np.array([0, 17]))["input_ids"].shape  # doctest: +SKIP
-        (2, 128)
     """
 
     def __init__(

@@ -17,7 +17,6 @@ from utilities.files import parse_json
 
 
 def read_predictions(path: Path) -> Dict[str, str]:
-    """Return the answers in a file by the id of their question."""
     try:
         predictions = parse_json(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:

@@ -27,8 +27,6 @@ _SPARE = 3  # factor on the number of spans to keep, because different spans may
 
 
 class Candidate(NamedTuple):
-    """A possible answer."""
-
     text: str
     probability: float  # softmax over the scores of the question's candidates
     start_logit: float

@@ -42,8 +42,6 @@ class Answer(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-    """A paragraph and the title of its article."""
-
     title: str
     context: str
 
@@ -67,7 +65,6 @@ class SquadSet(NamedTuple):
     sha256: str
 
     def context(self, question: Question) -> str:
-        """Return the text that a question refers to."""
         return self.paragraphs[question.paragraph].context
 
     @property
@@ -196,7 +193,6 @@ _Placed = Tuple[str, _Question]  # the place of a question in the file, and the 
 
 
 def _contexts(document: Any) -> Iterator[Tuple[str, str, List[_Placed]]]:
-    """Yield the title, the text and the questions of each context."""
     if isinstance(document, list):
         document = {"data": document}
     data = document.get("data") if isinstance(document, dict) else None
@@ -221,7 +217,6 @@ def _contexts(document: Any) -> Iterator[Tuple[str, str, List[_Placed]]]:
 
 
 def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
-    """Return a data set from decoded JSON."""
     try:
         contexts = list(_contexts(document))
     except ValidationError as error:
@@ -274,7 +269,6 @@ class Alignment(NamedTuple):
     absent: List[str]  # ids of questions with an answer whose text is not in the context
 
     def notes(self) -> List[str]:
-        """Return a line for each kind of disagreement."""
         moved = "are elsewhere in the context than marked; the nearest occurrence is used"
         named = ((self.moved, moved), (self.absent, "are not in the context"))
         answers = f"of {self.answers:,} answers"

@@ -25,8 +25,6 @@ _BATCH = 1024  # texts tokenised at a time
 
 
 class Geometry(NamedTuple):
-    """The sizes of windows, in tokens."""
-
     max_seq_length: int
     max_query_length: int  # longer questions are cut
     doc_stride: int  # between the beginnings of consecutive windows
@@ -66,7 +64,6 @@ class Windows(NamedTuple):
         return self.first_column + self.length + 1
 
     def context(self, question: int) -> Context:
-        """Return the context of a question."""
         return self.contexts[self.asked[question][0]]
 
 

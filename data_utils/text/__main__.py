@@ -19,7 +19,7 @@ from data_utils.packing.dataset import check_sizes, pack_dataset
 from data_utils.packing.plan import read_plan
 from data_utils.packing.report import before_and_after
 from data_utils.recipe import check_folder
-from data_utils.shards import Step, Workers
+from data_utils.shards import Step
 from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import (
     add_example_options,
@@ -32,7 +32,7 @@ from data_utils.text.examples import (
     write_examples,
 )
 from data_utils.text.first_look import look_at_beginning
-from data_utils.text.instances import Settings, check_settings, use_one_tokenizer_thread
+from data_utils.text.instances import use_one_tokenizer_thread
 from data_utils.text.sentences import SENTENCE_OPTIONS, add_sentence_options, sentences_from_options
 from data_utils.text.sources import (
     OPTIONS_OF_INPUTS,
@@ -74,23 +74,6 @@ def _trained(options: argparse.Namespace, corpus: Corpus) -> Vocabulary:
     return read_vocabulary(path)
 
 
-def _prepare(
-    options: argparse.Namespace,
-    settings: Settings,
-    given: Corpus | Source,
-    vocabulary: Vocabulary | None,
-    workers: Workers,
-) -> None:
-    """Do all steps that are not done yet."""
-    unit_bytes, vocabulary_recipe = unit_bytes_from_options(options), _vocabulary_recipe(options, vocabulary)
-    # Rejected before hours of work, not after: all is compared except the corpus, which may have to be made first.
-    check_folder(options.output, make_recipe(settings, unit_bytes, vocabulary_recipe), options.overwrite)
-    if isinstance(given, Source):
-        given = sentences_from_options(options, given, options.output / CORPUS_FOLDER, workers)
-    pieces = vocabulary or functools.partial(_trained, options, given)
-    write_examples(given, pieces, options.output, settings, workers, options.overwrite, unit_bytes, vocabulary_recipe)
-
-
 def _pack(options: argparse.Namespace) -> None:
     folder = options.output / PACKED_FOLDER
     with workers_from_options(options) as workers:
@@ -106,7 +89,6 @@ def _run(options: argparse.Namespace) -> None:
 def _run_steps(options: argparse.Namespace) -> None:
     vocabulary = vocabulary_from_options(options)
     settings = settings_from_options(options)
-    check_settings(settings)
     if options.pack:
         check_sizes(options.max_seq_length, options.pack, "--pack")
     if vocabulary is None:
@@ -124,9 +106,16 @@ def _run_steps(options: argparse.Namespace) -> None:
         strips_marks = vocabulary is None and not (options.cased or options.keep_accents)
         for note in look_at_beginning(given, strips_marks, options.whole_word_masking):
             print(f"note: {note}", file=sys.stderr)
+    output, overwrite, unit_bytes = options.output, options.overwrite, unit_bytes_from_options(options)
+    identity = _vocabulary_recipe(options, vocabulary)
     with workers_from_options(options) as workers:
-        _prepare(options, settings, given, vocabulary, workers)
-    print(describe(options.output))
+        # Rejected before hours of work, not after: all is compared except the corpus, which may have to be made first.
+        check_folder(output, make_recipe(settings, unit_bytes, identity), overwrite)
+        if isinstance(given, Source):
+            given = sentences_from_options(options, given, folder, workers)
+        pieces = vocabulary or functools.partial(_trained, options, given)
+        write_examples(given, pieces, output, settings, workers, overwrite, unit_bytes, identity)
+    print(describe(output))
     if options.pack:
         _pack(options)
     elif options.overwrite and (options.output / PACKED_FOLDER).exists():

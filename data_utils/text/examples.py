@@ -99,7 +99,6 @@ def write_examples(
         unit_bytes: Text of a shard; None: see ``shard_bytes_of``.
         vocabulary_recipe: Identifies a vocabulary that is to be trained in the recipe.
     """
-    check_settings(settings)
     if isinstance(vocabulary, Vocabulary):
         vocabulary_recipe = vocabulary.identity
     recipe = make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity)
@@ -256,7 +255,6 @@ def add_vocabulary_file_options(parser: argparse.ArgumentParser, otherwise: str,
 
 
 def add_example_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of pairing, masking and writing."""
     default = Settings()
     group = parser.add_argument_group("records")
     group.add_argument(
@@ -316,32 +314,32 @@ def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
             what = f"the tokenizer of {vocabulary.path} strips accents, or keeps capitals"
             raise UserError(f"--keep-accents: {what}; leave --keep-accents out")
         vocabulary = vocabulary._replace(rules=vocabulary.rules._replace(strip_accents=False))
-    if not options.cased and vocabulary.lower_case is None and not vocabulary.looks_lower_cased():
-        what = "seems to be a vocabulary of cased text, because it has capitals"
-        print(f"warning: {vocabulary.path} {what}; without --cased, text is lower-cased", file=sys.stderr)
-    elif not (options.cased or options.keep_accents) and vocabulary.lower_case is None and vocabulary.looks_accented():
-        what = "has accents or marks, which text loses, so that these pieces never occur"
-        print(f"warning: {vocabulary.path} {what}; --keep-accents keeps them", file=sys.stderr)
-    if options.cased and vocabulary.lower_case is None and vocabulary.looks_lower_cased():
-        what = "has no capitals, so that words with capitals are [UNK]"
-        print(f"warning: {vocabulary.path} {what}; leave --cased out", file=sys.stderr)
+    what, has_capitals = "", not vocabulary.looks_lower_cased()
+    if options.cased and not has_capitals:
+        what = "has no capitals, so that words with capitals are [UNK]; leave --cased out"
+    elif not options.cased and has_capitals:
+        what = "seems to be a vocabulary of cased text, because it has capitals; without --cased, text is lower-cased"
+    elif not (options.cased or options.keep_accents) and vocabulary.looks_accented():
+        what = "has accents or marks, which text loses, so that these pieces never occur; --keep-accents keeps them"
+    if what and vocabulary.lower_case is None:
+        print(f"warning: {vocabulary.path} {what}", file=sys.stderr)
     return extended(vocabulary, options.extra_tokens, not options.cased) if options.extra_tokens else vocabulary
 
 
 def settings_from_options(options: argparse.Namespace) -> Settings:
     """Return the settings that the options of ``add_example_options`` and ``add_case_option`` describe."""
     given = {name: getattr(options, name) for name in Settings._fields if name != "lower_case"}
-    return Settings(**given, lower_case=not options.cased)
+    settings = Settings(**given, lower_case=not options.cased)
+    check_settings(settings)
+    return settings
 
 
 def unit_bytes_from_options(options: argparse.Namespace) -> int | None:
-    """Return ``--unit-megabytes`` in bytes."""
     if options.unit_megabytes is None:
         return None
-    unit_bytes = options.unit_megabytes * 2**20
-    if not 0 < unit_bytes < float("inf"):
+    if not 0 < options.unit_megabytes < float("inf"):
         raise UserError(f"--unit-megabytes {options.unit_megabytes}: must be a number above 0")
-    return int(unit_bytes)
+    return int(options.unit_megabytes * 2**20)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -355,7 +353,6 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the step's command."""
     parser = make_parser("data_utils.text.examples", "Sentence files to pre-training TFRecords.")
     parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="output of the sentences step")
     add_vocabulary_file_options(parser, "", required=True)

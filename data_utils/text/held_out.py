@@ -28,8 +28,6 @@ PARTS_OF = "held_out_parts_of"  # in the manifest's totals: of how many document
 
 
 class HeldOut(NamedTuple):
-    """What is held out of a corpus."""
-
     limit: int  # documents, or blocks, whose digests are below it
     block_bytes: int | None = None  # approximate size of a block; None: whole documents are held out
     parts_of: int = 0  # documents of which something is held out; 0 if none of them is cut

@@ -49,7 +49,6 @@ def make_parameters(
     sentence_starters: Iterable[str] = (),
     orthography: Iterable[tuple[str, int]] = (),  # where words were seen, by the case of their first letter
 ) -> PunktParameters:
-    """Return NLTK's parameters of Punkt."""
     parameters = PunktParameters()
     parameters.abbrev_types.update(abbreviations)
     parameters.collocations.update((first, second) for first, second in collocations)

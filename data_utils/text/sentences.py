@@ -56,7 +56,6 @@ MAX_REASON_CHARACTERS = 300
 
 
 def paragraphs(document: Document) -> list[str]:
-    """Return a document's paragraphs."""
     return [line for line in map(str.strip, document.text.splitlines()) if line]
 
 
@@ -233,7 +232,6 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the step's command."""
     parser = make_parser("data_utils.text.sentences", "Writes one sentence per line, a blank line after documents.")
     add_sentence_options(parser)
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the sentence files")

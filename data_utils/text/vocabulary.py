@@ -63,7 +63,6 @@ def _lines(files: Iterable[Path], limit: int) -> Iterator[str]:
 
 
 def _lines_between(stream: BinaryIO, start: int, end: int) -> Iterator[str]:
-    """Yield the lines that begin in [start, end) of a file."""
     position = max(start - 1, 0)
     stream.seek(position)
     if start > 0:
@@ -206,7 +205,6 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the step's command."""
     parser = make_parser("data_utils.text.vocabulary", "Trains a WordPiece vocabulary on sentence files.")
     parser.add_argument("--sentences", type=Path, required=True, metavar="DIR", help="output of the sentences step")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="vocab.txt to write")
