@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
-from typing import Any, Iterable, Iterator, List, Optional
+from typing import Any, Iterable, List, Optional, Sequence
 
 from utilities.errors import UserError
 from utilities.files import replacing
@@ -20,32 +20,30 @@ def write_table(path: Path, rows: Iterable[Row]) -> None:
     complete, and :func:`utilities.tables.read_table` reads it back. It is a ``UserError``, and there is no file, if the
     format cannot represent a row.
     """
+    columns: List[str] = []
+    suffix = path.suffix.lower()
     with replacing(path) as binary:
-        rows = _checked(path, rows)
-        stream = io.TextIOWrapper(binary, encoding="utf-8", newline="")
-        if path.suffix.lower() == ".csv":
-            plain = csv.writer(stream, lineterminator="\n")
-            quoted = csv.writer(stream, lineterminator="\n", quoting=csv.QUOTE_ALL)
-            for number, cells in enumerate(_cells(rows)):
-                # Python quotes \r only if it ends its lines; other marks in a header would be taken for delimiters.
-                needs_quotes = any(mark in cell for cell in cells for mark in ("\r" if number else "\r;\t="))
-                (quoted if needs_quotes else plain).writerow(cells)
-        elif path.suffix.lower() == ".tsv":
-            stream.writelines("\t".join(cells) + "\n" for cells in _cells(rows))
-        else:
-            stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        stream.flush()
-        stream.detach()  # closing it would close the file before it is on the disk
+        for number, row in enumerate(rows, 1):
+            columns = columns or list(row)
+            reason = unwritable(row, columns, suffix)
+            if reason is not None:
+                raise UserError(f"{path}: row {number} {reason}")
+            if suffix not in (".csv", ".tsv"):
+                text = json.dumps(row, ensure_ascii=False) + "\n"
+            else:
+                text = _line(columns, suffix, "\r;\t=") if number == 1 else ""
+                text += _line([_cell(row[name]) for name in columns], suffix)
+            binary.write(text.encode("utf-8"))
 
 
-def _checked(path: Path, rows: Iterable[Row]) -> Iterator[Row]:
-    columns: Optional[List[str]] = None
-    for number, row in enumerate(rows, 1):
-        columns = list(row) if columns is None else columns
-        reason = unwritable(row, columns, path.suffix.lower())
-        if reason is not None:
-            raise UserError(f"{path}: row {number} {reason}")
-        yield row
+def _line(cells: Sequence[str], suffix: str, marks: str = "\r") -> str:
+    if suffix == ".tsv":
+        return "\t".join(cells) + "\n"
+    # Python quotes \r only if it ends its lines; other marks in a header would be taken for delimiters.
+    needs_quotes = any(mark in cell for cell in cells for mark in marks)
+    line = io.StringIO(newline="")
+    csv.writer(line, lineterminator="\n", quoting=csv.QUOTE_ALL if needs_quotes else csv.QUOTE_MINIMAL).writerow(cells)
+    return line.getvalue()
 
 
 def unwritable(row: Row, columns: Iterable[str], suffix: str) -> Optional[str]:
@@ -70,16 +68,6 @@ def unwritable(row: Row, columns: Iterable[str], suffix: str) -> Optional[str]:
     if names == [""] or values == [""]:
         return "would be an empty line; name an output that ends with .csv"
     return None
-
-
-def _cells(rows: Iterable[Row]) -> Iterator[List[str]]:
-    """Yield the names of the columns and then the cells of each row."""
-    header: Optional[List[str]] = None
-    for row in rows:
-        if header is None:
-            header = list(row)
-            yield header
-        yield [_cell(row[name]) for name in header]
 
 
 def _cell(value: Any) -> str:

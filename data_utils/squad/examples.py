@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Generic, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from typing_extensions import Annotated
@@ -177,16 +177,11 @@ class _Row(_Question):
     context: _Words
 
 
-class _Articles(_Part):
-    data: List[_Article]
+Content = TypeVar("Content", bound=_Part)
 
 
-class _Paragraphs(_Part):
-    data: List[_Paragraph]
-
-
-class _Rows(_Part):
-    data: List[_Row]
+class _Data(_Part, Generic[Content]):
+    data: List[Content]
 
 
 _Placed = Tuple[str, _Question]  # the place of a question in the file, and the question
@@ -198,18 +193,18 @@ def _contexts(document: Any) -> Iterator[Tuple[str, str, List[_Placed]]]:
     data = document.get("data") if isinstance(document, dict) else None
     first = data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
     if "paragraphs" not in first and "qas" in first:
-        for number, paragraph in enumerate(_Paragraphs.model_validate(document).data):
+        for number, paragraph in enumerate(_Data[_Paragraph].model_validate(document).data):
             placed = [(f"data[{number}].qas[{n}]", each) for n, each in enumerate(paragraph.qas)]
             yield "untitled", paragraph.context, placed
     elif "paragraphs" not in first and "context" in first:
-        rows = [(f"data[{number}]", row) for number, row in enumerate(_Rows.model_validate(document).data)]
+        rows = [(f"data[{number}]", row) for number, row in enumerate(_Data[_Row].model_validate(document).data)]
         if any(row.answers for _, row in rows):  # Hugging Face's rows of SQuAD 2.0; test data have no answers at all
             for _, row in rows:
                 row.is_impossible = row.is_impossible or ("answers" in row.model_fields_set and not row.answers)
         for (title, context), group in groupby(rows, key=lambda row: (row[1].title or "untitled", row[1].context)):
             yield title, context, list(group)
     else:
-        for number, article in enumerate(_Articles.model_validate(document).data):
+        for number, article in enumerate(_Data[_Article].model_validate(document).data):
             for position, paragraph in enumerate(article.paragraphs):
                 place = f"data[{number}].paragraphs[{position}]"
                 placed = [(f"{place}.qas[{n}]", each) for n, each in enumerate(paragraph.qas)]

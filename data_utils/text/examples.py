@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -57,19 +57,6 @@ UNBALANCED = 0.05  # a share of random next sentences that is further from a hal
 UNKNOWN_TOKENS = "unknown_tokens"  # in the manifest's totals: how many of its tokens are [UNK]
 MANY_UNKNOWN = 0.01  # share of the tokens above which the vocabulary does not fit the text
 BYTES_NEEDED = 1.8  # on disk, per byte of text and pass over it
-
-
-class RecordsJob(NamedTuple):
-    """The inputs and settings that a worker needs."""
-
-    output: Path  # folder of the data set, which also has the vocabulary
-    settings: Settings
-    digits: int  # of the numbers in the names of files, which sort in the order of the numbers
-    held_out: HeldOut | None  # what is left out of the records
-
-    def pieces(self, shard: int) -> Path:
-        """Return the path of a shard's counts of word pieces, int64 (V,)."""
-        return self.output / WORK_FOLDER / f"pieces_{shard:06d}"
 
 
 def make_recipe(settings: Settings, unit_bytes: int | None, vocabulary: Any, sentences: Any = None) -> dict[str, Any]:
@@ -119,15 +106,16 @@ def write_examples(
     vocabulary_size, pieces = len(vocabulary.pieces), np.zeros(len(vocabulary.pieces), np.int64)
     shard_bytes = unit_bytes or shard_bytes_of(corpus.files)
     text_bytes = sum(path.stat().st_size for path in corpus.files)
-    job = RecordsJob(output, settings, max(3, len(str(text_bytes // shard_bytes))), held_out)
-    _warn_of_full_disk(job, text_bytes)
+    digits = max(3, len(str(text_bytes // shard_bytes)))  # of the numbers in the names of files, which are sorted
+    make = functools.partial(_write_shard, output, settings, digits, held_out)
+    _warn_of_full_disk(output, text_bytes * settings.duplicate_factor)
     entries: dict[int, dict[str, Any]] = {}
     totals = dict.fromkeys(("records", *COUNTS, RANDOM_NEXT), 0)
     step, shards = Step(output, "examples"), corpus_shards(corpus.files, shard_bytes)
     with progress_bar(text_bytes, "examples") as progress:
-        for number, result in run_shards(workers, step, functools.partial(_write_shard, job), shards, progress):
+        for number, result in run_shards(workers, step, make, shards, progress):
             entries[number] = result["entry"]
-            pieces += np.fromfile(job.pieces(number), np.int64)
+            pieces += np.fromfile(output / _pieces_file(number), np.int64)
             for name in totals:
                 totals[name] += result[name]
             progress.set_postfix_str(f"{totals['documents']:,} documents, {totals['records']:,} records", refresh=False)
@@ -175,35 +163,39 @@ def _write_held_out(
     return None
 
 
-def _write_shard(job: RecordsJob, shard: Shard) -> tuple[list[str], dict[str, Any]]:
-    """Write the records of a shard, and how often each piece occurs in its text."""
+def _write_shard(
+    output: Path, settings: Settings, digits: int, held_out: HeldOut | None, shard: Shard
+) -> tuple[list[str], dict[str, Any]]:
+    """Write the records of what is not held out of a shard, and how often each piece occurs in its text."""
     use_one_tokenizer_thread()
-    counts: dict[str, int] = {}
-    if job.held_out is not None:
-        rests = (select(each, job.held_out, is_held_out=False) for each in split_documents([shard.content]))
+    documents: dict[str, int] = {}
+    if held_out is not None:
+        rests = (select(each, held_out, is_held_out=False) for each in split_documents([shard.content]))
         kept = [rest for rest in rests if rest]
         shard = shard._replace(content=b"".join(kept))
-        if job.held_out.parts_of:  # a document that is cut is one nevertheless
-            counts["documents"] = len(kept)
-    result = make_shard(shard, str(job.output / VOCABULARY_NAME), job.settings)
-    pieces, records = job.pieces(shard.number), len(result.records)
-    pieces.parent.mkdir(exist_ok=True)
-    write_atomically(pieces, result.pieces.astype(np.int64).tobytes())
-    files, entry = [pieces], None
+        if held_out.parts_of:  # a document that is cut is one nevertheless
+            documents["documents"] = len(kept)
+    records, counts, pieces = make_shard(shard, output / VOCABULARY_NAME, settings)
+    names, entry = [_pieces_file(shard.number)], None
+    (output / WORK_FOLDER).mkdir(exist_ok=True)
+    write_atomically(output / names[0], pieces.tobytes())
     if records:  # none if all of the shard is held out
-        path = job.output / f"{FILE_PREFIX}_{shard.number:0{job.digits}d}.tfrecord"
-        files += [path, index_path(path)]
-        entry = write_record_file(path, result.records)
-    names = [path.relative_to(job.output).as_posix() for path in files]
-    return names, {"records": records, "entry": entry, **result.counts, **counts}
+        path = output / f"{FILE_PREFIX}_{shard.number:0{digits}d}.tfrecord"
+        names += [path.name, index_path(path).name]
+        entry = write_record_file(path, records)
+    return names, {"records": len(records), "entry": entry, **counts, **documents}
 
 
-def _warn_of_full_disk(job: RecordsJob, text_bytes: int) -> None:
-    needed = text_bytes * job.settings.duplicate_factor * BYTES_NEEDED
-    needed -= sum(path.stat().st_size for path in job.output.glob(f"{FILE_PREFIX}_*.tfrecord"))
-    free = shutil.disk_usage(job.output).free
+def _pieces_file(shard: int) -> str:
+    return f"{WORK_FOLDER}/pieces_{shard:06d}"
+
+
+def _warn_of_full_disk(output: Path, text_bytes: int) -> None:
+    needed = text_bytes * BYTES_NEEDED
+    needed -= sum(path.stat().st_size for path in output.glob(f"{FILE_PREFIX}_*.tfrecord"))
+    free = shutil.disk_usage(output).free
     if needed > free:
-        text = f"examples: about {needed / 1e9:,.1f} GB will be needed in {job.output}, {free / 1e9:,.1f} GB are free"
+        text = f"examples: about {needed / 1e9:,.1f} GB will be needed in {output}, {free / 1e9:,.1f} GB are free"
         print(f"{text}; if the disk is full, the run ends; it can be resumed once there is more", file=sys.stderr)
 
 

@@ -55,14 +55,6 @@ class Settings(NamedTuple):
         }
 
 
-class ShardResult(NamedTuple):
-    """A shard's records in random order, and counts: of its text, once, and of the random next sentences in records."""
-
-    records: list[bytes]
-    counts: dict[str, int]  # of ``COUNTS`` and ``RANDOM_NEXT``
-    pieces: np.ndarray  # (V,) how often each piece of the vocabulary occurs
-
-
 def use_one_tokenizer_thread() -> None:
     """Make tokenizers use one thread, because processes occupy all cores; must be called before their first use."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -121,9 +113,16 @@ def make_features(
     }
 
 
-def make_shard(shard: Shard, vocabulary_file: str, settings: Settings) -> ShardResult:
-    """Make the records of a shard of sentences; the same shard, vocabulary and settings give the same ones."""
-    vocabulary = read_vocabulary(Path(vocabulary_file))
+def make_shard(
+    shard: Shard, vocabulary_file: Path, settings: Settings
+) -> tuple[list[bytes], dict[str, int], np.ndarray]:
+    """Make the records of a shard of sentences; the same shard, vocabulary and settings give the same ones.
+
+    Returns:
+        The records in random order, ``COUNTS`` of the text and ``RANDOM_NEXT`` in the records, and (V,) int64, how
+        often each piece of the vocabulary occurs.
+    """
+    vocabulary = read_vocabulary(vocabulary_file)
     text = tokenize_text(shard.content, make_tokenizer(vocabulary, settings.lower_case))
     records: list[bytes] = []
     random_next = 0
@@ -134,4 +133,4 @@ def make_shard(shard: Shard, vocabulary_file: str, settings: Settings) -> ShardR
     random.Random(f"{settings.seed} {shard.number}").shuffle(records)
     counts = len(text.document_starts) - 1, len(text.sentence_starts) - 1, text.words, len(text.tokens)
     pieces = np.bincount(text.tokens, minlength=len(vocabulary.pieces))
-    return ShardResult(records, {**dict(zip(COUNTS, counts)), RANDOM_NEXT: random_next}, pieces)
+    return records, {**dict(zip(COUNTS, counts)), RANDOM_NEXT: random_next}, pieces.astype(np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +102,14 @@ def test_a_shard_whose_documents_are_all_held_out_has_no_file(
 
 
 @contextlib.contextmanager
-def killed_before(is_last: Callable[[examples.RecordsJob, Any], bool]) -> Iterator[None]:
-    """Within the block, a command is killed before it writes such a shard."""
+def killed_before(folder: Path, number: int = 0) -> Iterator[None]:
+    """Within the block, a command is killed before it writes a shard, of this number or a higher one, into a folder."""
     real = examples._write_shard
 
-    def killed(job: examples.RecordsJob, shard: Any) -> Any:
-        if is_last(job, shard):
+    def killed(output: Path, *others: Any) -> Any:
+        if output == folder and others[-1].number >= number:
             raise KeyboardInterrupt
-        return real(job, shard)
+        return real(output, *others)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(examples, "_write_shard", killed)
@@ -122,7 +122,7 @@ def test_the_data_set_of_a_killed_command_is_not_read(
 ) -> None:
     out, settings = tmp_path / "out", SETTINGS._replace(validation_fraction=0.5)
     monkeypatch.setattr("data_utils.text.corpus.SMALLEST_SHARD", 100)  # several shards, also of held-out documents
-    with killed_before(lambda job, shard: job.output == out / part and shard.number > 0):
+    with killed_before(out / part, 1):
         write_examples(corpus, vocabulary, out, settings)
     assert (out / part / "wiki_000.tfrecord").exists()
     with pytest.raises(UserError, match=f"out: {message}") as caught:
@@ -165,7 +165,7 @@ def test_one_document_at_least_is_on_each_side(
 def test_held_out_records_that_a_killed_command_left(corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path) -> None:
     """Their documents must not be trained on by a data set that holds out none, and evaluated as if they were not."""
     out, held_out = tmp_path / "out", SETTINGS._replace(validation_fraction=0.5)
-    with killed_before(lambda job, _: job.output == out):
+    with killed_before(out):
         write_examples(corpus, vocabulary, out, held_out)
     assert totals(out / "validation")["records"]
     (out / "validation" / "corpus" / ".sentences_000.txt.host-1.tmp").touch()
@@ -173,7 +173,7 @@ def test_held_out_records_that_a_killed_command_left(corpus: Corpus, vocabulary:
         write_examples(corpus, vocabulary, out, SETTINGS)
     write_examples(corpus, vocabulary, out, held_out)  # resumes
     assert not list(out.rglob(".*"))
-    with killed_before(lambda job, _: job.output == out):
+    with killed_before(out):
         write_examples(corpus, vocabulary, out, held_out._replace(validation_fraction=0.7), overwrite=True)
     assert not (out / "manifest.json").exists()  # its documents may be held out now
     write_examples(corpus, vocabulary, out, SETTINGS, overwrite=True)
