@@ -23,28 +23,18 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
 
     In error messages, ``instead`` is suggested as ``dataset_dir``.
     """
-    try:
-        from datasets import load_dataset
-    except ImportError as error:
-        raise UserError(
-            f"dataset_dir is not set, and the datasets library, which could fetch {path}, is not installed;"
-            f" set dataset_dir to {instead}, or: {INSTALL}"
-        ) from error
+    missing = f"dataset_dir is not set, and the datasets library, which could fetch {path}, is not installed"
+    library = _library(f"{missing}; set dataset_dir to {instead}, or")
     with reading_errors(_name(path, configuration), f"; set dataset_dir to {instead}"):
-        return load_dataset(path, configuration, split=split)
+        return library.load_dataset(path, configuration, split=split)
 
 
 def hub_stream(path: str, configuration: Optional[str], split: str) -> HubStream:
     """Return a split of a data set that is read while it is downloaded, if its format allows that."""
-    try:
-        from datasets import load_dataset_builder
-    except ImportError as error:
-        raise UserError(
-            f"--hub-dataset {path}: needs the datasets library, which is not installed: {INSTALL}"
-        ) from error
+    library = _library(f"--hub-dataset {path}: needs the datasets library, which is not installed")
     name = _name(path, configuration)
     with reading_errors(name):
-        builder = load_dataset_builder(path, configuration)
+        builder = library.load_dataset_builder(path, configuration)
         try:
             rows = builder.as_streaming_dataset(split=split)
         except NotImplementedError:  # an archive, for example, must be downloaded completely
@@ -63,6 +53,14 @@ def reading_errors(name: str, fix: str = "") -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"the datasets library cannot get {name} ({type(error).__name__}: {reason}){fix}") from error
+
+
+def _library(missing: str) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError(f"{missing}: {INSTALL}") from error
+    return datasets
 
 
 def _name(path: str, configuration: Optional[str]) -> str:

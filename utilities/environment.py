@@ -58,15 +58,16 @@ class Gpu(NamedTuple):
 
 def describe_environment() -> Dict[str, Any]:
     """Describe machine and software by values that JSON can represent, without TensorFlow; unknown ones are None."""
+    memory = memory_bytes()
     return {
         "version": VERSION,
         "python": platform.python_version(),
         "os": platform.platform(),
-        "cpu": _cpu_model(),
+        "cpu": _cpu_field("model name", "Model") or platform.processor() or None,
         "cpu_cores": os.cpu_count(),
         "cpu_cores_usable": usable_cores(),
         "cpu_instruction_sets": _instruction_sets(),
-        "memory_gib": _memory_gib(),
+        "memory_gib": None if memory is None else round(memory / 2**30, 1),
         "gpus": [gpu.name for gpu in nvidia_gpus()],
         "packages": _versions(),
         "git_commit": project_commit(),
@@ -186,10 +187,8 @@ def git_commit(folder: Path) -> Optional[str]:
 def _versions() -> Dict[str, str]:
     versions = {}
     for name in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions
 
 
@@ -206,18 +205,9 @@ def _cpu_field(*names: str) -> Optional[str]:
     return None
 
 
-def _cpu_model() -> Optional[str]:
-    return _cpu_field("model name", "Model") or platform.processor() or None
-
-
 def _instruction_sets() -> List[str]:
     flags = (_cpu_field("flags", "Features") or "").split()
     return [name for name in INSTRUCTION_SETS if name in flags]
-
-
-def _memory_gib() -> Optional[float]:
-    memory = memory_bytes()
-    return None if memory is None else round(memory / 2**30, 1)
 
 
 @functools.lru_cache(maxsize=None)

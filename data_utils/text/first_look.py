@@ -41,7 +41,7 @@ _WIKIEXTRACTOR = re.compile(r"^<doc id=\"[^\"]*\" ", re.MULTILINE)
 _SENTENCE_END = re.compile(r"[.!?:;\"')\]”’]$")
 
 
-def look_at_beginning(source: Source, strips_marks: bool, whole_words: bool) -> list[str]:
+def look_at_beginning(source: Source, strips_marks: bool = False, whole_words: bool = False) -> list[str]:
     """Return what :func:`look` says of the first documents of a source."""
     texts, length = [], 0
     for document in source.documents():
