@@ -105,36 +105,27 @@ def _candidates(packages: tuple[str, ...]) -> Iterator[list[str]]:
             yield from (_docstrings(Path(folder, name)) for name in sorted(files) if name.endswith(".py"))
 
 
-def _documents(words: int, packages: tuple[str, ...]) -> Iterator[tuple[list[str], int]]:
-    """Yield documents, as paragraphs, and their words, until there are enough or no more; no paragraph is repeated."""
-    seen: set[str] = set()
-    total = 0
-    for texts in _candidates(packages):
-        found = dict.fromkeys(paragraph for text in texts for paragraph in plain_prose(text))
-        paragraphs = [paragraph for paragraph in found if paragraph not in seen]
-        seen.update(paragraphs)
-        length = sum(len(paragraph.split()) for paragraph in paragraphs)
-        if length >= SHORTEST_DOCUMENT:
-            yield paragraphs, length
-            total += length
-        if total >= words:
-            return
-
-
 def write_demo_corpus(
     output: Path, words: int = DEFAULT_WORDS, packages: tuple[str, ...] = DEFAULT_PACKAGES
 ) -> tuple[int, int]:
-    """Write the corpus; return the numbers of documents and words."""
+    """Write documents until there are enough words, or no more, without a paragraph twice; return both numbers."""
     make_parent(output)
+    seen: set[str] = set()
     documents = total = 0
     with replacing(output) as stream:
-        for paragraphs, length in _documents(words, packages):
-            documents, total = documents + 1, total + length
-            stream.write(("\n".join(paragraphs) + "\n\n").encode())
+        for texts in _candidates(packages):
+            found = dict.fromkeys(paragraph for text in texts for paragraph in plain_prose(text))
+            paragraphs = [paragraph for paragraph in found if paragraph not in seen]
+            seen.update(paragraphs)
+            length = sum(len(paragraph.split()) for paragraph in paragraphs)
+            if length >= SHORTEST_DOCUMENT:
+                documents, total = documents + 1, total + length
+                stream.write(("\n".join(paragraphs) + "\n\n").encode())
+            if total >= words:
+                break
         if not documents:
-            raise UserError(
-                "this Python has no documentation (pydoc_data and sources are stripped); use text of your own"
-            )
+            missing = "this Python has no documentation (pydoc_data and sources are stripped)"
+            raise UserError(f"{missing}; use text of your own")
     return documents, total
 
 

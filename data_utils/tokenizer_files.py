@@ -9,13 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 from typing_extensions import Annotated, Literal
 
 from utilities.environment import prepare_transformers
 from utilities.errors import UserError
 from utilities.files import read_json_object
-from utilities.validation import first_problem
+from utilities.validation import Strict, first_problem
 
 PADDING, UNKNOWN, CLASSIFIER, SEPARATOR, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PADDING, UNKNOWN, CLASSIFIER, SEPARATOR, MASK)
@@ -69,11 +69,7 @@ class TokenizerRules(NamedTuple):
 USUAL_RULES = TokenizerRules()
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class _Token(_Part):
+class _Token(Strict):
     id: Annotated[int, Field(ge=0)]
     content: Annotated[str, Field(min_length=1)]
     special: bool
@@ -83,7 +79,7 @@ class _Token(_Part):
     single_word: bool
 
 
-class _Model(_Part):
+class _Model(Strict):
     type: Literal["WordPiece"]
     vocab: Dict[str, int]
     continuing_subword_prefix: Literal["##"]
@@ -91,7 +87,7 @@ class _Model(_Part):
     max_input_chars_per_word: Literal[100]
 
 
-class _Normalizer(_Part):
+class _Normalizer(Strict):
     type: Literal["BertNormalizer"]
     lowercase: bool
     strip_accents: Optional[bool] = None
@@ -99,7 +95,7 @@ class _Normalizer(_Part):
     clean_text: bool
 
 
-class _PreTokenizer(_Part):
+class _PreTokenizer(Strict):
     type: Literal["BertPreTokenizer"]
 
 
@@ -112,7 +108,7 @@ _SINGLE = [_BEGIN, _FIRST, _END]
 _PAIR = [*_SINGLE, ("Sequence", "B", 1), ("SpecialToken", SEPARATOR, 1)]
 
 
-class _PostProcessor(_Part):
+class _PostProcessor(Strict):
     type: Literal["BertProcessing", "TemplateProcessing"]
     single: List[Dict[str, Any]] = _template(*_SINGLE)
     pair: List[Dict[str, Any]] = _template(*_PAIR)
@@ -125,7 +121,7 @@ class _PostProcessor(_Part):
         return parts
 
 
-class _Tokenizer(_Part):
+class _Tokenizer(Strict):
     """A tokenizer as the library ``tokenizers`` writes it, as far as it determines the pieces of a text."""
 
     model: _Model
@@ -135,7 +131,7 @@ class _Tokenizer(_Part):
     added_tokens: List[_Token]
 
 
-class _Settings(_Part):
+class _Settings(Strict):
     """What Hugging Face's tokenizer has beside it. With another value of a setting, it is not followed."""
 
     pad_token: Literal["[PAD]", None]

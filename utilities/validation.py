@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping, Optional, Type, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from utilities.errors import UserError
 from utilities.files import read_json_object
 from utilities.tables import short
 
 Content = TypeVar("Content", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    """A part of a file: a value of another type is refused, and further keys are allowed."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
 
 
 def read_checked(path: Path, kind: Type[Content]) -> Content:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from typing_extensions import Annotated, Literal
 
 from data_utils.records.features import SEQUENCES_FORMAT, FeatureSpec
@@ -14,7 +14,7 @@ from data_utils.records.framing import file_size, renew_index, unreadable
 from utilities.errors import UserError
 from utilities.files import sha256, write_atomically
 from utilities.tables import short
-from utilities.validation import first_problem
+from utilities.validation import Strict, first_problem
 
 MANIFEST_NAME = "manifest.json"
 WORK_FOLDER = ".work"  # in the folder of a data set until that is complete
@@ -74,20 +74,14 @@ def _record_file_name(name: str) -> str:
     return name
 
 
-class _Strict(BaseModel):
-    """A part of the file; a value of another type is refused, and further keys are allowed."""
-
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class ManifestFile(_Strict):
+class ManifestFile(Strict):
     name: Annotated[str, AfterValidator(_record_file_name)]
     records: Count
     bytes: Count
     sha256: Optional[str] = None
 
 
-class _Sizes(_Strict):
+class _Sizes(Strict):
     """Those settings that code computes with."""
 
     max_seq_length: Size = 1
@@ -97,17 +91,17 @@ class _Sizes(_Strict):
     max_predictions_per_pack: Size = 1
 
 
-class _VocabularySize(_Strict):
+class _VocabularySize(Strict):
     size: Size = 1
 
 
-class _Totals(_Strict):
+class _Totals(Strict):
     records: Count = 0
     sequences: Count = 0
     random_next_sentences: Count = 0
 
 
-class _Numbers(_Strict):
+class _Numbers(Strict):
     """The numbers within the sections of a manifest that are kept as they are."""
 
     settings: _Sizes
@@ -115,7 +109,7 @@ class _Numbers(_Strict):
     totals: _Totals = _Totals()
 
 
-class Manifest(_Strict):
+class Manifest(Strict):
     """A data set as its maker described it.
 
     The ``unigram_entropy_nats``, if known, are the entropy of the distribution of the corpus' word pieces, which is the
@@ -126,9 +120,9 @@ class Manifest(_Strict):
     path: Path = Path()
     format: str  # the kind of records, such as ``bert-pretraining``
     settings: Dict[str, Any]  # how the records were made (``max_seq_length``, ``vocab_size``, …)
-    vocabulary: Dict[str, Any] = {}
+    vocabulary: Dict[str, Any] = Field(default_factory=dict)
     files: Tuple[ManifestFile, ...]
-    totals: Dict[str, Any] = {}
+    totals: Dict[str, Any] = Field(default_factory=dict)
     unigram_entropy_nats: Optional[Annotated[float, Field(ge=0, lt=_MOST_NATS)]] = None
     context_free: Optional[ContextFree] = None  # what the frequencies of the pieces alone reach, if known
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Dict, Generic, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from typing_extensions import Annotated
 
 from data_utils.hub_dataset import hub_split
@@ -21,7 +21,7 @@ from utilities.errors import UserError
 from utilities.files import json_digest, parse_json
 from utilities.files import sha256 as file_digest
 from utilities.tables import json_rows, read_text, short
-from utilities.validation import first_problem
+from utilities.validation import Strict, first_problem
 
 TRAIN, VALIDATION = "train", "validation"
 
@@ -99,12 +99,6 @@ def _is_json_lines(text: str) -> bool:
         return False
 
 
-class _Part(BaseModel):
-    """A part of the file: a value of another type is refused, and further keys are allowed."""
-
-    model_config = ConfigDict(strict=True)
-
-
 def _without_half_characters(text: str) -> str:
     text.encode("utf-8")  # fails for a lone surrogate, which no tokenizer takes
     return text
@@ -144,15 +138,15 @@ _Text = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_without
 _Words = Annotated[_Text, AfterValidator(_not_blank)]
 
 
-class _Answer(_Part):
+class _Answer(Strict):
     text: _Words
     answer_start: Annotated[int, BeforeValidator(_text_as_number), Field(ge=-1)]
 
 
-class _Question(_Part):
+class _Question(Strict, frozen=False):
     id: Annotated[_Text, Field(min_length=1)]
     question: _Text
-    answers: Annotated[List[_Answer], BeforeValidator(_listed_answers)] = []
+    answers: Annotated[List[_Answer], BeforeValidator(_listed_answers)] = Field(default_factory=list)
     is_impossible: Annotated[Optional[bool], Field(strict=False)] = False
 
     @model_validator(mode="before")
@@ -162,12 +156,12 @@ class _Question(_Part):
         return {**values, "answers": []} if isinstance(values, dict) and values.get("is_impossible") is True else values
 
 
-class _Paragraph(_Part):
+class _Paragraph(Strict):
     context: _Words
     qas: List[_Question]
 
 
-class _Article(_Part):
+class _Article(Strict):
     title: Optional[_Text] = None
     paragraphs: List[_Paragraph]
 
@@ -177,10 +171,10 @@ class _Row(_Question):
     context: _Words
 
 
-Content = TypeVar("Content", bound=_Part)
+Content = TypeVar("Content", bound=Strict)
 
 
-class _Data(_Part, Generic[Content]):
+class _Data(Strict, Generic[Content]):
     data: List[Content]
 
 
