@@ -40,16 +40,11 @@ class FileFindings:
 
 @dataclass(frozen=True)
 class Checker:
-    """Checks the records of a file and counts them. Picklable.
-
-    Attributes:
-        special: ids of [PAD], [UNK], [CLS], [SEP] and [MASK]; None if they are not known.
-        may_mask_nothing: whether a row may have no masked token: whole words are masked, and none is short enough.
-    """
+    """Checks the records of a file and counts them. Picklable."""
 
     spec: FeatureSpec
-    special: Sequence[int] | None
-    may_mask_nothing: bool
+    special: Sequence[int] | None  # ids of [PAD], [UNK], [CLS], [SEP] and [MASK], if they are known
+    may_mask_nothing: bool  # whether whole words are masked, so that none may be short enough in a row
 
     def examine(self, shard: Shard) -> tuple[list[str], dict[str, Any]]:
         """Read all records of a file; return no names of new files, and the ``FileFindings``."""

@@ -97,11 +97,7 @@ def optimal(counts: Sequence[int], max_sequences: int, bound: int) -> Tuple[Dict
     again for the sequences that are left, a few times over (residual rounding: Wäscher and Gau, "Heuristics for the
     integer one-dimensional cutting stock problem", 1996).
 
-    Args:
-        counts: ``counts[i]`` sequences of length i + 1, not all 0, with an entry for each length up to that of a pack.
-
-    Returns:
-        Packs, longest sequence first, with how often each is used; and a higher ``bound`` if one was proven.
+    The packs are returned with a higher ``bound`` if one was proven.
     """
     rest = simple = _best_heuristic(counts, max_sequences)
     if sum(simple.values()) == bound:
@@ -212,9 +208,6 @@ def nnlshp(counts: Sequence[int], max_sequences: int, bound: int) -> Tuple[Dict[
 
     Find how often to use each completely full pack to come nearest to ``counts``, and round this to whole numbers. Each
     sequence that is left over gets a pack of its own.
-
-    Returns:
-        Packs, longest sequence first, with how often each is used; and ``bound``.
     """
     fractions = least_squares(np.array(counts, float), max_sequences)
     uses = {pack: round(times) for pack, times in fractions.items() if round(times)}

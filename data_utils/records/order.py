@@ -55,11 +55,9 @@ def select_batch(update: int, skipped: Sequence[int]) -> int:
 
 
 def permute(offset: np.ndarray, n: int, seed: int, epoch: np.ndarray) -> np.ndarray:
-    """Return the samples at some offsets of the permutation of (seed, epoch), int64 ``(count,)``.
+    """Return the samples at some offsets in [0, n) of the permutation of (seed, epoch), int64 ``(count,)``.
 
-    Args:
-        offset: int64 ``(count,)``, positions counted from the beginning of their epoch, in [0, n).
-        epoch: int64 ``(count,)`` or ``(1,)``, the epoch of each offset.
+    The ``epoch`` is that of each offset, or ``(1,)`` of all.
     """
     left_range = math.isqrt(n - 1) + 1
     right_range = -(-n // left_range)

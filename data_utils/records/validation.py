@@ -16,10 +16,8 @@ _REMAKE = "make the data set again"
 def good_records(
     messages: Sequence[bytes], features: Sequence[Feature], find: Callable[[Batch], Optional[ExampleError]]
 ) -> Tuple[Batch, Dict[int, ExampleError]]:
-    """Decode the good records of a batch, and isolate the others, in which ``find`` finds a problem, by halving it.
-
-    Returns:
-        The arrays of the good records, and the problem of each other record by its index in the batch.
+    """Decode a batch, and isolate bad records, in which ``find`` finds a problem, by halving it; return the arrays of
+    the good ones, and the problem of each other one by its index in the batch.
     """
     try:
         batch = decode_examples(features, messages)

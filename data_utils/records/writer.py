@@ -21,12 +21,7 @@ TEMPORARY_FILES = ".*.tmp"  # pattern of the names that ``utilities.files.tempor
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> List[bytes]:
-    """Serialize a batch as N ``tf.train.Example`` messages.
-
-    Args:
-        features: name → (N, K); integers become int64 lists, floating-point numbers float32 lists.
-    """
-
+    """Serialize a batch, name → (N, K), as N ``tf.train.Example`` messages of int64 and float32 lists."""
     example = Example()  # one for all rows, because making its parts takes longer than filling them
     columns = []
     for name, values in features.items():

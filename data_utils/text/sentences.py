@@ -126,8 +126,8 @@ def _sample(source: Source, limit: int, progress: tqdm) -> Iterator[str]:
 def write_sentences(
     source: Source,
     folder: Path,
-    language: str = DEFAULT_LANGUAGE,
-    min_characters: int = DEFAULT_MIN_CHARACTERS,
+    language: str = DEFAULT_LANGUAGE,  # of NLTK's trained Punkt model, if that is installed
+    min_characters: int = DEFAULT_MIN_CHARACTERS,  # of a document that is kept
     workers: Workers = ALONE,
     max_bad_articles: int = DEFAULT_MAX_REJECTED,
     overwrite: bool = False,
@@ -135,17 +135,10 @@ def write_sentences(
     """Write the sentences of a source into a folder; shards that an earlier run made are skipped.
 
     More than ``max_bad_articles`` rejected documents end the run; the output does not depend on the workers.
-
-    Args:
-        language: that of NLTK's trained Punkt model, which is used if it is installed.
-        min_characters: length of the shortest document that is kept.
     """
     model = language if has_trained_model(language) else "trained on the input"
-    text = {"language": language, "min_characters": min_characters}
-    recipe = {
-        "input": source.identity(),
-        "text": {**text, "training_megabytes": TRAINING_MEGABYTES, "punkt": model},
-    }
+    text = {"language": language, "min_characters": min_characters, "training_megabytes": TRAINING_MEGABYTES}
+    recipe = {"input": source.identity(), "text": {**text, "punkt": model}}
     if prepare_folder(folder, recipe, overwrite, CORPUS_NAME, SENTENCE_FILES, (PUNKT_NAME, REJECTED_NAME), True):
         print(f"sentences: {folder} is complete already", file=sys.stderr)
         return read_corpus(folder)
