@@ -39,6 +39,7 @@ _PACKS_AT_ONCE = 1024
 _PACKS_COUNTED = 1 << 20  # at a time, which limits memory
 _EPOCH = 0  # of the permutation of the packs
 RECORDS_OF_SHARD = 1 << 17
+_FOR_HELD_OUT = {"algorithm": DEFAULT_ALGORITHM, "seed": DEFAULT_SEED}
 
 
 class Sizes(NamedTuple):
@@ -85,7 +86,7 @@ def pack_dataset(
         manifest = load_manifest(output)
         assert manifest is not None, "it was just written"
         sizes = {name: manifest.settings[name] for name in Sizes._fields}
-        choices = {**sizes, "algorithm": DEFAULT_ALGORITHM, "seed": DEFAULT_SEED}
+        choices = {**sizes, **_FOR_HELD_OUT}
         source = UnpackedRecords.open(input_folder / VALIDATION_FOLDER)
         _pack(source, output / VALIDATION_FOLDER, choices, workers, overwrite, held_out)
     return output / MANIFEST_NAME
@@ -125,14 +126,14 @@ def _pack(
         return None
     if overwrite:  # held-out packs of another data set, whose documents this one may train on
         shutil.rmtree(output / VALIDATION_FOLDER, ignore_errors=True)
-    max_length, limit, seed = choices["max_seq_length"], choices["max_sequences_per_pack"], choices["seed"]
+    max_length, sequences = choices["max_seq_length"], choices["max_sequences_per_pack"]
     held_out, folder = None, source.folder / VALIDATION_FOLDER
     try:
-        planned = planned or _planned(source, output, "measure", max_length, limit, choices["algorithm"], seed, workers)
-        sequences = planned.plan.max_sequences_in_a_pack if isinstance(limit, str) else limit
+        planned = planned or _planned(source, Step(output, "measure"), choices, workers)
+        sequences = planned.plan.max_sequences_in_a_pack if sequences == UNLIMITED else sequences
         if (folder / MANIFEST_NAME).exists():
-            step = "measure-held-out", max_length, sequences, DEFAULT_ALGORITHM, DEFAULT_SEED
-            held_out = _planned(UnpackedRecords.open(folder), output, *step, workers)
+            others = {**choices, "max_sequences_per_pack": sequences, **_FOR_HELD_OUT}
+            held_out = _planned(UnpackedRecords.open(folder), Step(output, "measure-held-out"), others, workers)
         most = planned.most_in_a_pack, held_out.most_in_a_pack if held_out else 0
         requested = choices["max_predictions_per_pack"]
         predictions = choose_max_predictions(source.shape, max_length, sequences, *most, requested)
@@ -141,29 +142,21 @@ def _pack(
         raise
     sizes = Sizes(max_length, predictions, sequences)
     write_plan(output, planned.plan)
-    entries = _write(source, output, planned, sizes, seed, workers)
+    entries = _write(source, output, planned, sizes, choices["seed"], workers)
     _finish(source, output, planned, sizes, entries, {name: choices[name] for name in ("algorithm", "seed")})
     return held_out
 
 
-def _planned(
-    source: UnpackedRecords,
-    output: Path,
-    step: str,
-    max_length: int,
-    max_sequences: Union[int, str],
-    algorithm: str,
-    seed: int,
-    workers: Workers,
-) -> _Planned:
-    lengths, masked_positions = _measured(source, Step(output, step), workers)
+def _planned(source: UnpackedRecords, step: Step, choices: Mapping[str, Any], workers: Workers) -> _Planned:
+    max_length = choices["max_seq_length"]
+    lengths, masked_positions = _measured(source, step, workers)
     counts = histogram(lengths, max_length)
     if counts.size > max_length:
         longer = int(counts[max_length:].sum())
         problem = f"{longer:,} records are longer, up to {counts.size} tokens"
         raise UserError(f"--max-seq-length {max_length}: {problem}; give that or more")
-    plan = plan_packing(counts, max_length, max_sequences, algorithm)
-    packs = fill_packs(plan, lengths, seed)
+    plan = plan_packing(counts, max_length, choices["max_sequences_per_pack"], choices["algorithm"])
+    packs = fill_packs(plan, lengths, choices["seed"])
     needed = max(
         _most_in_a_pack(packs, np.arange(begin, min(begin + _PACKS_COUNTED, packs.number)), masked_positions)
         for begin in range(0, packs.number, _PACKS_COUNTED)

@@ -247,30 +247,25 @@ def add_vocabulary_file_options(parser: argparse.ArgumentParser, otherwise: str,
 
 
 def add_example_options(parser: argparse.ArgumentParser) -> None:
-    default = Settings()
     group = parser.add_argument_group("records")
+    group.add_argument("--max-seq-length", type=positive, metavar="N", help="tokens (default %(default)s)")
     group.add_argument(
-        "--max-seq-length", type=positive, default=default.max_seq_length, metavar="N",
-        help="tokens (default %(default)s)",
+        "--max-predictions", dest="max_predictions_per_seq", type=positive, metavar="N",
+        help="maximum number of masked tokens of a sequence (default %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--max-predictions", dest="max_predictions_per_seq", type=positive, default=default.max_predictions_per_seq,
-        metavar="N", help="maximum number of masked tokens of a sequence (default %(default)s)",
-    )  # fmt: skip
-    group.add_argument(
-        "--masked-lm-prob", type=fraction, default=default.masked_lm_prob,
+        "--masked-lm-prob", type=fraction,
         help="share of the tokens to mask (default %(default)s); held-out text always has the default",
     )  # fmt: skip
     group.add_argument(
-        "--short-seq-prob", type=fraction, default=default.short_seq_prob,
-        help="share of shorter rows, drawn for each row (default %(default)s)",
-    )  # fmt: skip
+        "--short-seq-prob", type=fraction, help="share of shorter rows, drawn for each row (default %(default)s)"
+    )
     group.add_argument(
-        "--duplicate-factor", type=positive, default=default.duplicate_factor, metavar="N",
+        "--duplicate-factor", type=positive, metavar="N",
         help="passes over the corpus, each with new pairs and masks (default %(default)s)",
     )  # fmt: skip
     group.add_argument(
-        "--validation-fraction", type=fraction, default=default.validation_fraction, metavar="X",
+        "--validation-fraction", type=fraction, metavar="X",
         help="share of the text to hold out of training, in whole documents or, where there are few, in parts of them,"
         f" into the folder {VALIDATION_FOLDER} of the data set (default: none)",
     )  # fmt: skip
@@ -279,12 +274,13 @@ def add_example_options(parser: argparse.ArgumentParser) -> None:
         "--no-next-sentence", dest="next_sentence", action="store_false",
         help="rows of consecutive sentences, for training on masked words alone, instead of sentence pairs",
     )  # fmt: skip
-    group.add_argument("--seed", type=natural, default=default.seed, help="random seed (default %(default)s)")
+    group.add_argument("--seed", type=natural, help="random seed (default %(default)s)")
     group.add_argument(
         "--unit-megabytes", type=float, metavar="X",
         help="text of a shard, and so of a file (default: 4, less for a small corpus)",
     )  # fmt: skip
     group.add_argument("--overwrite", action="store_true", help="replace a data set in the output folder")
+    parser.set_defaults(**{name: value for name, value in Settings()._asdict().items() if name != "lower_case"})
 
 
 def vocabulary_from_options(options: argparse.Namespace) -> Vocabulary | None:
