@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from model.architecture import (
-    EMB,
-    HEADS,
-    HID,
-    POOL,
-    Architecture,
-)
+from model.architecture import EMB, HEADS, HID, POOL, Architecture
 from model.tasks import PRETRAINING, expected_blocks
 from settings.architecture import known_architecture
 from settings.data_sections import Packing

@@ -118,7 +118,9 @@ def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List
     for item in error.errors():
         keys = [part for part in item["loc"] if isinstance(part, str)]
         if item["type"] == "extra_forbidden":
-            lines[unknown_key(keys, origins)] = None
+            *section, key = keys
+            name = ".".join(keys)
+            lines[f"{name} ({find_origin(name, origins)}): unknown key; {_key_hint('.'.join(section), key)}"] = None
             continue
         path = _known_part(keys)
         name = ".".join(path)
@@ -173,18 +175,12 @@ def _value_hint(leaf: Leaf, value: Any) -> str:
 
 def _not_an_object(name: str, value: Any, origins: Dict[str, str]) -> str:
     keys = ", ".join(sections()[name].keys) if name in sections() else "its keys"
-    line = f"{name} = {show(value)} ({find_origin(name, origins)})"
-    return f'{line}: expected an object; write "{name.split(".")[-1]}": {{…}} with keys from: {keys}'
-
-
-def unknown_key(keys: Sequence[str], origins: Dict[str, str]) -> str:
-    """Return the line for a field that does not exist, with the one that was probably meant."""
-    name = ".".join(keys)
-    section = ".".join(keys[:-1])
-    return f"{name} ({find_origin(name, origins)}): unknown key; {_key_hint(section, keys[-1])}"
+    fix = f'write "{name.split(".")[-1]}": {{…}} with keys from: {keys}'
+    return f"{with_origin(name, value, origins)}: expected an object; {fix}"
 
 
 def _key_hint(section: str, key: str) -> str:
+    """Return what was probably meant by a key that a section does not have."""
     if key in leaves() and "." in key:
         outer, _, inner = key.rpartition(".")
         return f"write it as {outer}: {{ {inner}: … }}"

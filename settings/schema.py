@@ -13,16 +13,7 @@ from pydantic import Field
 from typing_extensions import Annotated, Literal
 
 from model.tasks import SENTENCE_EMBEDDING
-from settings.data_sections import (
-    ClassificationData,
-    Data,
-    Embedding,
-    Evaluation,
-    Packing,
-    Squad,
-    TokenData,
-    UserFiles,
-)
+from settings.data_sections import ClassificationData, Data, Embedding, Evaluation, Packing, Squad, TokenData, UserFiles
 from settings.fields import (
     MAY_CHANGE,
     PER_PROCESS,

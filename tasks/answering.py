@@ -13,13 +13,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
 from checkpoints.pretrained.weights import SPAN_HEAD
 from model.blocks import run_blocks
-from model.tasks import (
-    PRETRAINING,
-    SENTENCE_EMBEDDING,
-    SQUAD,
-    TASK_OF_CLASS,
-    TASKS,
-)
+from model.tasks import PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASK_OF_CLASS, TASKS
 from settings.rules import SHORTEST_SEQUENCE
 from tasks import prediction_config, restore_task
 from tasks.answers import Answers

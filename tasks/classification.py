@@ -29,12 +29,7 @@ from data_utils.records.features import Feature, FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective
 from model.architecture import Architecture
-from model.losses import (
-    ClassificationObjective,
-    LabelObjective,
-    MultiLabelObjective,
-    RegressionObjective,
-)
+from model.losses import ClassificationObjective, LabelObjective, MultiLabelObjective, RegressionObjective
 from model.tasks import CLASSIFICATION, MULTI_LABEL
 from settings.data_sections import USUAL_SEPARATOR, ClassificationData
 from settings.schema import TrainingConfig

@@ -23,7 +23,6 @@ from utilities.environment import describe_environment, describe_start, program_
 from utilities.errors import UserError
 from utilities.files import read_json_object, read_steps, write_atomically
 from utilities.history import BEGIN, History
-from utilities.metric_names import F1, MACRO_F1
 from utilities.run_names import DATASET, METRICS, RESOLVED
 from utilities.secrets import mask_value
 
@@ -107,10 +106,9 @@ class RunFolder:
             write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def evaluations(self, metric: str) -> List[Tuple[int, float]]:
-        """Return step and score of each evaluation in metrics.jsonl, also by its former name; NaN without a score."""
-        former = F1 if metric == MACRO_F1 else metric
+        """Return step and score of each evaluation in metrics.jsonl; NaN without a score."""
         rows = [each for each in self.metrics() if "evaluation" in each]
-        scores = [(row["step"], row["evaluation"].get(metric, row["evaluation"].get(former))) for row in rows]
+        scores = [(row["step"], row["evaluation"].get(metric)) for row in rows]
         return [(step, score if is_number(score) else math.nan) for step, score in scores]
 
     def metrics(self) -> List[Dict[str, Any]]:

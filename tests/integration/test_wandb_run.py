@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from model.tasks import TASKS
-from settings.loading import load_config
 from tests.integration.test_search import guide_block
 from tests.integration.test_watched_runs import HUGGING_FACE, OWN_SECRET, check_no_secret
+from tests.support.config_files import load_config
 from tests.support.runs import logged, write_config, write_dataset
 from tests.support.terminals import on_terminal
 from training.wandb_run import ID_FILE

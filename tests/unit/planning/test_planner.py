@@ -10,8 +10,8 @@ from planning import estimates
 from planning.estimates import flops_per_row, host_memory
 from planning.overview import duration_lines, host_memory_lines
 from settings.architecture import known_architecture
-from settings.loading import load_config
 from tests import ROOT
+from tests.support.config_files import load_config
 
 
 def pretraining_parameters(architecture):

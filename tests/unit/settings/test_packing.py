@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from settings.derived import betas, masked_positions, training_samples, training_steps
-from settings.loading import LoadedConfig, load_config
-from tests.support.config_files import TINY, changed, plan_of, write
+from settings.loading import LoadedConfig
+from tests.support.config_files import TINY, changed, load_config, plan_of, write
 
 ROWS = 24  # of TINY's global batch: 2 × 1 × 12
 

@@ -13,9 +13,9 @@ from planning.estimates import room_figures
 from planning.overview import plan_lines
 from reports.page import write_report
 from settings.architecture import known_architecture
-from settings.loading import LoadedConfig, load_config
+from settings.loading import LoadedConfig
 from sparsity.figures import sparse_weights
-from tests.support.config_files import TINY, assert_config_refused, changed, write
+from tests.support.config_files import TINY, assert_config_refused, changed, load_config, write
 from tests.support.published_configs import SIZES
 from tests.support.published_configs import load as load_recipe
 

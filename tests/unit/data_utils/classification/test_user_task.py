@@ -17,9 +17,9 @@ from data_utils.classification.user_task import user_task
 from planning.overview import plan_lines, plan_warnings
 from settings.data_sections import ClassificationData
 from settings.derived import number_of_labels
-from settings.loading import LoadedConfig, load_config
+from settings.loading import LoadedConfig
 from tasks.user_data import read_classes
-from tests.support.config_files import FINE_TUNING, write
+from tests.support.config_files import FINE_TUNING, load_config, write
 from utilities.errors import UserError
 
 PARTS = ["plain", '"', '""', ",", "\n", "\r\n", "\t", " ", "é", "\u2028", "\\", "'", ";", "中", "\ufeff"]
