@@ -78,6 +78,8 @@ OWN_WORDS = (
         "give another --name",
     ),
 )
+# Fields of a recipe that decide the rows.
+OF_ROWS = ("vocabulary", "lengths", "masked", "documents_share", "held_out", "pass_updates")
 INPUTS = ("dump", "text", "jsonl", "wikiextractor", "wikitext", "parquet", "hub_dataset")
 
 
@@ -244,7 +246,7 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     if planned is None or (planned.has_more_hours and not (folder.path / UPDATES).exists()):
         recipe = _recipe(options, text, machine, given)
         if planned is not None and is_prepared(folder, planned.recipe):
-            recipe = recipe.with_data_of(planned.recipe)
+            recipe = replace(recipe, **{name: getattr(planned.recipe, name) for name in OF_ROWS})
         check_phases(purpose.phases(folder, recipe, given, recipe.vocabulary), recipe, given)
     if not options.plan and (planned is None or planned.has_more_hours):
         folder.begin(identity, recipe, inputs, machine.measured)

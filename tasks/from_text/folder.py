@@ -6,16 +6,19 @@ import contextlib
 import json
 import threading
 import time
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
+
+from pydantic import TypeAdapter, ValidationError
 
 from reports.run_files import is_number
 from tasks.from_text.inputs import Measured
-from tasks.from_text.recipe import Choice, Recipe
+from tasks.from_text.recipe import Recipe
 from utilities import text_folder
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_json_lines, read_json_object, write_atomically
+from utilities.validation import first_problem
 
 PLAN, UPDATES, TIMES, RESULT = text_folder.PLAN, "updates.json", "times.jsonl", "result.json"
 PAGE, MODEL = "index.html", text_folder.MODEL
@@ -58,17 +61,14 @@ class Folder:
         machine = _mapping(plan, "inputs").get("machine")
         if machine != inputs["machine"]:
             print(f"The plan was made on another machine ({machine}), for whose speed its time is.")
-        with damage_in(path, "give another --name"):
-            found = plan.get("measured")
-            measured = None if found is None else Measured(**{name: float(found[name]) for name in Measured._fields})
-            return Planned(_recipe(_mapping(plan, "recipe")), measured, has_more)
+        try:
+            decided = {"recipe": plan.get("recipe"), "measured": plan.get("measured"), "has_more_hours": has_more}
+            return TypeAdapter(Planned).validate_python(decided)
+        except ValidationError as error:
+            raise UserError(f"{path}: {first_problem(error)}; give another --name") from error
 
     def begin(
-        self,
-        command: Mapping[str, Any],
-        recipe: Recipe,
-        inputs: Mapping[str, str],
-        measured: Optional[Measured] = None,
+        self, command: Mapping[str, Any], recipe: Recipe, inputs: Mapping[str, str], measured: Optional[Measured]
     ) -> None:
         """Write down what is decided; arguments as for ``planned``, the choice, and what it is based on."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -103,11 +103,7 @@ class Folder:
 
     def worked(self) -> float:
         """Return the seconds worked so far."""
-        return sum(self.seconds().values()) + self.since_lap()
-
-    def since_lap(self) -> float:
-        """Return the seconds since the last step ended."""
-        return time.monotonic() - self._lap
+        return sum(self.seconds().values()) + time.monotonic() - self._lap
 
     def seconds(self) -> Dict[str, float]:
         """Return the seconds worked, by step."""
@@ -132,7 +128,7 @@ class Folder:
 
 
 @contextlib.contextmanager
-def damage_in(path: Path, fix: str = "delete it and repeat the command") -> Iterator[None]:
+def damage_in(path: Path) -> Iterator[None]:
     """Within the block, which uses what a file contains, report that this is not what this version writes."""
     try:
         yield
@@ -140,17 +136,11 @@ def damage_in(path: Path, fix: str = "delete it and repeat the command") -> Iter
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path}: is damaged, or of another version ({reason}); {fix}") from error
+        raise UserError(
+            f"{path}: is damaged, or of another version ({reason}); delete it and repeat the command"
+        ) from error
 
 
 def _mapping(plan: Mapping[str, Any], key: str) -> Dict[str, Any]:
     value = plan.get(key)
     return value if isinstance(value, dict) else {}
-
-
-def _recipe(content: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that ``asdict`` and JSON described."""
-    choices: List[Choice] = [Choice(**each) for each in content["choices"]]
-    lists = {name: tuple(content[name]) for name in ("lengths", "advice")}
-    names = [field.name for field in fields(Recipe)]
-    return Recipe(**{**{name: content[name] for name in names}, **lists, "choices": tuple(choices)})

@@ -107,11 +107,6 @@ class Recipe:
         """Return this recipe with the tokens of the prepared text, without what is held out."""
         return replace(self, pass_updates=updates_of(tokens))
 
-    def with_data_of(self, other: Recipe) -> Recipe:
-        """Return this recipe with the rows that were made for another one."""
-        names = ("vocabulary", "lengths", "masked", "documents_share", "held_out", "pass_updates")
-        return replace(self, **{name: getattr(other, name) for name in names})
-
     @property
     def expected_bits(self) -> Optional[float]:
         """Return the held-out loss to expect of a text like Wikipedia, in bits a byte; None if nothing is known."""
