@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS, TOKEN_CLASSIFICATION
 from settings.fields import Leaf, OtherFlag
-from settings.problems import expand_abbreviation, nearest, show
+from settings.problems import nearest, show
 from settings.schema import leaves, sections
 from utilities.commands import ShowVersion, complete, completes
 from utilities.errors import UserError
@@ -191,13 +191,7 @@ def _unknown_flag(argument: str, own: Sequence[str] = ()) -> str:
     known = [leaf.flag for leaf in leaves().values()]
     known += ["--config", "--plan", "--throughput", "--schema", "--debug", "--version", "--help", "--help-all"]
     plain = word.lower().replace("_", "-").lstrip("-")
-    section, _, key = plain.replace("-", "_").rpartition(".")
-    short = leaves().get(expand_abbreviation(key, section))
-    guess = (
-        nearest("--" + plain, own, 0.8)
-        or by_key.get(plain)
-        or (short.flag if short else nearest("--" + plain, known, 0.7))
-    )
+    guess = nearest("--" + plain, own, 0.8) or by_key.get(plain) or nearest("--" + plain, known, 0.7)
     guess = guess or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help-all lists the flags"
     return f"{word}: unknown flag; {hint}"

@@ -111,11 +111,11 @@ def resolve(
     return LoadedConfig(config, task, origins, notes)
 
 
-def check_values(values: Mapping[str, Any], origin: str = COMMAND_LINE) -> None:
-    """Check the types of values by dotted name, before there is a whole config."""
-    tree = read_config([{}])
+def check_values(values: Mapping[str, Any]) -> None:
+    """Check the types of flags' values by dotted name, before there is a whole config."""
+    tree = Tree()
     for name, value in values.items():
-        merge_into(tree, _nested(name, value), Path(), origin, ())
+        tree.merge(_nested(name, value), COMMAND_LINE)
     _validated(tree)
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
-import re
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from pydantic import ValidationError
 
@@ -34,18 +32,12 @@ class ConfigError(UserError):
         super().__init__(self.problems[0] + (f" (and {more} more; --debug lists them)" if more else ""))
 
 
-class SettingError(UserError):
-    """A rule that is broken by one or several fields.
+class SettingError(NamedTuple):
+    """A rule that is broken by one or several fields, of which the first one is to be changed."""
 
-    Args:
-        fields: dotted names; the first one is the field to change.
-    """
-
-    def __init__(self, fields: Sequence[str], reason: str, fix: str):
-        self.fields = tuple(fields)
-        self.reason = reason
-        self.fix = fix
-        super().__init__(f"{', '.join(fields)}: {reason}; {fix}")
+    fields: Sequence[str]
+    reason: str
+    fix: str
 
 
 def show(value: Any) -> str:
@@ -87,29 +79,6 @@ def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
     lower = {name.lower(): name for name in known}
     matches = difflib.get_close_matches(word.lower(), list(lower), n=1, cutoff=cutoff)
     return lower[matches[0]] if matches else ""
-
-
-def expand_abbreviation(word: str, section: str = "") -> str:
-    """Return the field that a word, such as "lr", abbreviates by the beginnings of words, or an empty text."""
-    letters = re.sub("[-_]", "", word.lower())
-    prefix = f"{section}." if section else ""
-    matches = []
-    for name in leaves():
-        if not name.startswith(prefix) or len(letters) < 2:
-            continue
-        # Words of the name and of its sections that are not in the abbreviation; the fewer, the better it fits.
-        left = [_words_left(letters, key.split("_")) for key in name[len(prefix) :].split(".")]
-        if min(left) < math.inf:
-            matches.append((min(left), left[-1], name))
-    return min(matches, key=lambda match: match[:2], default=("",))[-1]
-
-
-def _words_left(letters: str, words: Sequence[str]) -> float:
-    """Return the number of words that an abbreviation by their beginnings leaves out; infinite if it is none."""
-    if not letters or not words:
-        return math.inf if letters else len(words)
-    used = [n for n in range(1, len(words[0]) + 1) if letters.startswith(words[0][:n])]
-    return min([_words_left(letters, words[1:]) + 1, *(_words_left(letters[n:], words[1:]) for n in used)])
 
 
 def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List[str]:
@@ -190,8 +159,6 @@ def _key_hint(section: str, key: str) -> str:
         full = ".".join((*elsewhere[0], key))
         return f"it belongs in section {outer}: {full}" if outer else f"{key} belongs at the top of the config"
     known = sections()[section].keys if section in sections() else ()
-    if expand_abbreviation(key, section) and key not in known:
-        return f"did you mean {expand_abbreviation(key, section)}?"
     if nearest(key, known):
         return f"did you mean {'.'.join(filter(None, (section, nearest(key, known))))}?"
     everywhere = {leaf.path[-1]: leaf.name for leaf in leaves().values()}
