@@ -52,7 +52,9 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True
     fields = list(leaves()) if everything else _set_fields(loaded, processes)
     yield from titled("Config", ("field", "value", "from"), _config_rows(loaded, fields))
     run = planned(config, task)
-    rows = [*_run_rows(config, task, processes, everything), *_parameter_rows(run)]
+    rows = list(_run_rows(config, task, processes, everything))
+    if run is not None:
+        rows.append(("parameters", f"{run.parameters([block for stage in run.stages for block in stage]):,}"))
     rows[1:1] = [("rows", loaded.rows)] if loaded.rows else []
     yield from titled("Run", (), rows)
     if run is None:
@@ -204,11 +206,6 @@ def _flops_rows(config: TrainingConfig, task: str, architecture: Architecture, s
     yield from room_figures(config, task, architecture)[1]
     if steps is not None:
         yield "model FLOPs of the run", f"{flops * steps * config.samples_per_update:.3g}"
-
-
-def _parameter_rows(run: Optional[Planned]) -> Iterator[Row]:
-    if run is not None:
-        yield "parameters", f"{run.parameters([block for stage in run.stages for block in stage]):,}"
 
 
 def _parameter_tables(run: Planned) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -25,7 +25,7 @@ from data_utils.classification.scoring import (
 from data_utils.classification.tasks import USER, BenchmarkTask, Split
 from data_utils.classification.user_task import user_task
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import Feature, FeatureSpec
+from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective
 from model.architecture import Architecture
@@ -56,19 +56,6 @@ class HeldOut(NamedTuple):
     examples: Examples
 
 
-class Lesson(Protocol):
-    """What is learned of samples besides their labels."""
-
-    def features(self, classes: int) -> Sequence[Feature]:
-        """Return the further features of a sample."""
-
-    def samples(self, examples: Examples) -> Tuple[List[Tuple[str, ...]], Dict[str, np.ndarray], Dict[str, Any]]:
-        """Return all texts to train on, their targets, and what the report says of them."""
-
-    def objective(self, labels: LabelObjective) -> Objective:
-        """Return the losses, given those of the labels."""
-
-
 class Choice(NamedTuple):
     """A class or label and its probability."""
 
@@ -94,7 +81,7 @@ class Classification(FineTuning):
             self.label_names = [label.name for label in self.benchmark.labels]
             self.text_columns = config.classification_data.text
         self.labels = self.benchmark.classes
-        self._lesson: Optional[Lesson] = None
+        self._lesson: Any = None  # what is learned of samples besides their labels
         self._lesson = teacher_lesson(config, self.benchmark)  # room: teacher
         self.objective = self._objective()
         if not config.generated_dataset:
@@ -213,10 +200,6 @@ class Classification(FineTuning):
             predict.count(len(texts), inputs.truncated)
         elif origin is not None:
             report_truncation(origin, len(texts), inputs, self._config.max_seq_length)
-        return self.logits_of(predict, inputs)
-
-    def logits_of(self, predict: Predict, inputs: Features) -> np.ndarray:
-        """Return what :meth:`logits` does for encoded texts."""
         samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
         logits = self.predicted(predict, samples, inputs.lengths)["logits"]
         return np.asarray(expit(logits)) if self._is_squashed else logits

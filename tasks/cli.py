@@ -89,7 +89,10 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
                 check_files(loaded.config, task)
             loaded = fitted(loaded, fetch=False)
         print("\n".join(plan_lines(loaded, processes, options.plan == EVERYTHING)))
-        print_duration(loaded, options.throughput)
+        if options.throughput is not None:
+            if not options.throughput > 0:
+                raise UserError(f"--throughput {options.throughput}: give samples per second, more than 0")
+            print(*duration_lines(loaded, options.throughput), sep="\n")
         warnings = [*plan_warnings(loaded), *host_memory_lines(loaded)]
         for line in ["", *warnings] if warnings else []:
             print(line)
@@ -101,14 +104,6 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         root.setLevel(max(root.level, logging.WARNING))
     run(loaded)
     return 0
-
-
-def print_duration(loaded: LoadedConfig, throughput: Optional[float]) -> None:
-    """Print how long the run takes at a throughput, if one is given."""
-    if throughput is not None and not throughput > 0:
-        raise UserError(f"--throughput {throughput}: give samples per second, more than 0")
-    for line in duration_lines(loaded, throughput) if throughput is not None else ():
-        print(line)
 
 
 def resume_command(program: str, arguments: Sequence[str], name: str) -> str:

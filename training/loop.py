@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from typing import Any, Optional
 
@@ -85,7 +86,8 @@ class TrainingLoop:
                         checkpoints.writer.wait()
                     if context.config.on_divergence != "rewind":
                         raise
-                    checkpoints.position = self._rewind(checkpoints, error)
+                    go_back = functools.partial(rewind, context, checkpoints, error)
+                    checkpoints.position = shared_position(processes, go_back)
             with waiting("writing the last checkpoint"):
                 checkpoints.writer.wait()
             processes.barrier()
@@ -189,7 +191,3 @@ class TrainingLoop:
         if best.checkpoint is not None:
             logger.info("the best evaluation was that of %s", best.checkpoint.folder.name)
             state.restore_on_all(best.checkpoint, processes)
-
-    def _rewind(self, checkpoints: RunCheckpoints, error: DivergenceError) -> Position:
-        """Rewind to the position that the chief chooses; all processes have noticed the same divergence."""
-        return shared_position(self._context.processes, lambda: rewind(self._context, checkpoints, error))

@@ -7,15 +7,14 @@ import dataclasses
 import functools
 import logging
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from checkpoints.state import load_weights
 from execution.interface import Platform
-from execution.processes import Processes
 from execution.select import select_platform
 from graphcore.training import warn_of_ignored_settings  # room: graphcore
 from keras_extensions.backend import keras
-from keras_extensions.listeners.progress import EarlyRecords, early_log, run_log
+from keras_extensions.listeners.progress import early_log, run_log
 from keras_extensions.listeners.reporting import Period, closing
 from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
@@ -85,7 +84,7 @@ class Result:
     """A run that has ended.
 
     Attributes:
-        scores: the scores of the final evaluation; empty without one, and in processes other than the chief.
+        scores: of the final evaluation; empty without one, and in processes other than the chief.
         history: the content of metrics.jsonl: a dict with ``step`` and ``metrics`` for each logging period, and one
             with ``step`` and ``evaluation`` for each evaluation while training.
     """
@@ -144,7 +143,8 @@ def train_run(
         with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
             current.folder = run
             processes.run_name = run.path.name
-            with open_log(run, config.logging, processes, log):
+            run_file = run_log(run.path / LOG, config.logging, early=log)
+            with run_file if processes.is_chief else process_log(processes.index):
                 if resumed:
                     record_resume(resumed, config)
                 elif processes.is_chief:
@@ -219,13 +219,6 @@ def starting_weights(
     return start, dataclasses.replace(loaded, config=with_sizes(config, architecture)), architecture
 
 
-def open_log(run: RunFolder, level: str, processes: Processes, early: EarlyRecords) -> ContextManager[None]:
-    """Return the log of the run; the chief's is also a file, and the others log only warnings."""
-    if processes.is_chief:
-        return run_log(run.path / LOG, level, early=early)
-    return process_log(processes.index)
-
-
 def length_line(data: TrainingData, rows_per_update: int) -> str:
     """Return the samples to train on, those that are held out, and how often the training reads the former."""
     plan, held_out = data.plan, data.description.get("records_held_out")
@@ -297,21 +290,16 @@ def set_initial_weights(
 @contextlib.contextmanager
 def final_report(context: RunContext) -> Iterator[None]:
     """Write the report when the block ends, even by an error; a failing report does not fail the run."""
+    run = context.run.path
     try:
         yield
     finally:
-        begun = (context.run.path / METRICS).exists() or (context.run.path / SCORES).exists()
-        if context.config.report and begun:
-            write_final_report(context)
-
-
-def write_final_report(context: RunContext) -> None:
-    """Write the report and log its path."""
-    try:
-        path = write_report(context.run.path)
-    except (UserError, OSError) as error:
-        logger.warning("no report: %s; try again: python -m reports %s", error, context.run.path)
-        return
-    logger.info("report: %s", path)
-    for listener in context.listeners:
-        listener.wrote("report", path)
+        if context.config.report and ((run / METRICS).exists() or (run / SCORES).exists()):
+            try:
+                path = write_report(run)
+            except (UserError, OSError) as error:
+                logger.warning("no report: %s; try again: python -m reports %s", error, run)
+            else:
+                logger.info("report: %s", path)
+                for listener in context.listeners:
+                    listener.wrote("report", path)
