@@ -11,7 +11,7 @@ from settings.derived import used_length
 from settings.fields import value_at
 from settings.metadata import manifest_count
 from settings.problems import TYPED, with_origin
-from settings.published import published_notes, runs_on_ipus
+from settings.published import published_notes
 from settings.schema import TrainingConfig
 
 
@@ -40,7 +40,7 @@ def config_notes(
     if alike:
         what = f"{', '.join(alike[:8])} differ in capitals only, and are classes of their own"
         yield f"classification_data.classes: {what}; if they are not, write them alike in the file"
-    yield from published_notes(config.optimizer_opts, runs_on_ipus(config))
+    yield from published_notes(config.optimizer_opts, config.runs_on_ipus)
 
 
 def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> Iterator[Tuple[str, str]]:

@@ -36,9 +36,12 @@ from settings.sections import SIZES, BertConfig, Execution, GlobalBatch, IpuConf
 from settings.wandb import EnableWandb, WandbEntity, WandbProject, WandbTags  # room: wandb
 from sparsity.section import Sparsity  # room: sparsity
 from teacher.section import DISTILLATION, Distillation  # room: teacher
+from utilities.environment import is_graphcore
 
 LOW_PRECISION = ("float16", "bfloat16")  # precisions whose weights are rounded
 
+# Classes of each benchmark task: 1 for a regression, 2 for all others.
+_LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 GlueTask = Literal[
     "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli",
     "afqmc", "tnews", "iflytek", "cmnli", "wsc", "csl",
@@ -328,6 +331,19 @@ class TrainingConfig(Section):
         """The parts of the data set that the run reads, of train, validation and test."""
         flags = {"train": self.do_training, "validation": self.do_validation, "test": self.do_test}
         return [name for name, is_read in flags.items() if is_read]
+
+    @property
+    def runs_on_ipus(self) -> bool:
+        """Whether the run uses Graphcore's TensorFlow, which is not imported to know it."""
+        return is_graphcore(self.execution.platform)
+
+    @property
+    def number_of_labels(self) -> int:
+        """The number of the classifier's outputs; 1 for a regression."""
+        data = self.classification_data
+        if data is None:
+            return _LABELS.get(self.glue_task or "", 2)
+        return 1 if data.regression else len(data.classes or ()) or 2
 
     @property
     def samples_per_update(self) -> int:

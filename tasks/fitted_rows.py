@@ -39,7 +39,6 @@ from settings.fields import value_at
 from settings.loading import LoadedConfig
 from settings.metadata import stated_in
 from settings.problems import DATA, DEFAULT
-from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
 from teacher.plan import unlabelled_texts  # room: teacher
 from utilities.errors import UserError
@@ -84,7 +83,7 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
     is_open = loaded.origins[LENGTH] == DEFAULT and config.packing.max_sequences_per_pack is None
     if task not in (CLASSIFICATION, TOKEN_CLASSIFICATION, SENTENCE_EMBEDDING) or not is_open:
         return loaded
-    if config.generated_dataset or runs_on_ipus(config):
+    if config.generated_dataset or config.runs_on_ipus:
         return loaded
     if config.resume:
         begun = _as_begun(loaded)

@@ -19,7 +19,7 @@ from keras_extensions.listeners.reporting import Period, closing
 from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
-from planning.estimates import model_figures, room_figures
+from planning.estimates import planned
 from reports.page import write_report
 from settings.architecture import with_sizes
 from settings.loading import LoadedConfig
@@ -250,11 +250,10 @@ def describe_run(
     run: RunFolder, loaded: LoadedConfig, task: Task, architecture: Architecture, data: Optional[TrainingData]
 ) -> None:
     """Write the files that describe the run."""
-    model = model_figures(loaded.config, task.name, architecture, task.labels)
-    of_rooms, _ = room_figures(loaded.config, task.name, architecture)
-    run.write_description(
-        loaded, {**(data.plan._asdict() if data else {}), **model, **of_rooms}, data.description if data else {}
-    )
+    model = planned(loaded.config, task.name, architecture)
+    of_rooms, _ = model.of_rooms()
+    derived = {**(data.plan._asdict() if data else {}), **model.sizes(task.labels), **of_rooms}
+    run.write_description(loaded, derived, data.description if data else {})
 
 
 def initial_model(context: RunContext, data: Optional[TrainingData], start: Optional[InitialWeights]) -> BuiltModel:
