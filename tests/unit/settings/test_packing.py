@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from planning.estimates import planned_if_known
 from settings.derived import betas, training_samples, training_steps
 from settings.loading import LoadedConfig
 from tests.support.config_files import TINY, changed, load_config, plan_of, write
