@@ -33,12 +33,9 @@ class RunData:
         periods: logging periods in the order of their steps, each with ``step``, ``metrics`` and the other fields of
             metrics.jsonl. If a resumed run repeated steps, the later ones are kept.
         evaluations: evaluations while training, each with ``step`` and ``evaluation``, the scores by name.
-        config, origins, derived: the parts of resolved_config.json; config and origins by dotted key.
-        environment: description of the machine, by dotted key.
+        config, origins, environment: by dotted key, as all that is not a list.
         baseline: what predictions without reading the texts score, for some or none of these names.
         mistakes: errors of the evaluation, see ``tasks.mistakes.Mistakes``.
-        start: how the run was last started: ``command``, ``folder`` and ``variables`` of the environment.
-        history: rows of events: resumes, rewinds after a divergence, interruptions.
         notes: the problems of files that could not be read.
     """
 
@@ -126,11 +123,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def read_run_folder(folder: Path) -> RunData:
-    """Read a run folder, in which any file may be absent; of a folder of several runs in order, the last.
-
-    Raises:
-        UserError: there is no such folder, or it contains no run.
-    """
+    """Read a run folder, in which any file may be absent; of a folder of several runs in order, the last."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"run folder {folder} does not exist; give the folder that a training run wrote")

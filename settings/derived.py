@@ -159,11 +159,9 @@ def max_learning_rate(rate: LearningRate, samples_per_update: int) -> float:
 def betas(options: OptimizerOptions, packing: Packing, factor: float) -> Tuple[float, float]:
     """Return the optimizer's decay constants; for packs, each to the power of the packing factor.
 
-    An update on packs has ``factor`` times as many samples. β to that power makes the moments decay as much over one
-    such update as over ``factor`` small ones. The learning rate is not scaled: that slowed convergence (arXiv
-    2107.02027, on hyperparameters).
-
-    The ``factor`` is the mean number of samples in a row of the batch.
+    An update on packs has ``factor`` times as many samples, the mean number in a row. β to that power makes the moments
+    decay as much over one such update as over ``factor`` small ones. The learning rate is not scaled: that slowed
+    convergence (arXiv 2107.02027, on hyperparameters).
     """
     power = factor if packing.is_on and packing.adjust_betas else 1
     return options.beta_1**power, options.beta_2**power

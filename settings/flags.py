@@ -162,12 +162,8 @@ def _arguments(leaf: Leaf) -> Dict[str, Any]:
 def parse_flags(task: str, argv: Sequence[str], own: Sequence[str] = ()) -> Tuple[argparse.Namespace, Dict[str, Any]]:
     """Return the options of the command itself, and the config values given by flag, by dotted name.
 
-    Args:
-        own: further flags of this command, which ``argv`` has no longer; one of them may be meant by an unknown flag.
-
-    Raises:
-        UserError: a flag is unknown, or lacks its value or another flag that it needs.
-        SystemExit: after ``--help``.
+    An unknown flag may have been meant for one of the command's ``own``, which ``argv`` has no longer. ``--help`` ends
+    in ``SystemExit``.
     """
     parser = build_parser(task, shows_all="--help-all" in argv or completes())
     complete(parser)

@@ -120,13 +120,7 @@ def fitting_length(lengths: np.ndarray, positions: int) -> Tuple[int, str]:
 
 
 class FittingPacks(NamedTuple):
-    """Packs that pay.
-
-    Attributes:
-        sequences: most samples in a pack.
-        rows: packs of a micro batch.
-        factor: mean number of samples in a pack.
-    """
+    """Packs that pay: most samples in one, packs of a micro batch, and the mean number of samples in one."""
 
     sequences: int
     rows: int
@@ -145,9 +139,7 @@ def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Op
     """Return packs of samples of ``lengths`` ``(N,)`` tokens in rows of a length; None if they do not pay.
 
     A row costs the same whatever is in it. An update keeps its number of samples, so that packs whose number in a
-    micro batch would be rounded much are left out.
-
-    The ``micro_batch_size`` is that without packs.
+    micro batch would be rounded much are left out. The ``micro_batch_size`` is that without packs.
     """
     counts = np.bincount(lengths, minlength=length + 1)[1:]
     most = min(MOST_SEQUENCES, length // int(lengths.min()))

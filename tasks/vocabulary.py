@@ -27,10 +27,6 @@ def tokenizer_settings(
 
     The vocabulary is ``vocab_file``, or else that of the weights. Whether text is lower-cased is determined by
     ``lower_case``, else by ``vocab_file`` if it says so, else by the weights, else it is guessed from the vocabulary.
-
-    Raises:
-        UserError: there is no vocabulary, it cannot be read, or it has more pieces than the model, or far fewer than
-            model and weights.
     """
     theirs = start.vocabulary if start else None
     path = Path(vocab_file) if vocab_file else theirs

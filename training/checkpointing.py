@@ -43,12 +43,7 @@ DIVERGED = "diverged"
 
 
 class RunCheckpoints:
-    """The checkpoints of a run: writes them, and finds them.
-
-    Attributes:
-        position: the position at which training began, or continued after a rewind.
-        writer: writes checkpoints; in processes other than the chief it only contributes to the chief's.
-    """
+    """Writes and finds the checkpoints of a run; ``position`` is where training began, or continued after a rewind."""
 
     def __init__(
         self, context: RunContext, data: TrainingData, state: TrainingState, seconds: Callable[[], float]

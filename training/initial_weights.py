@@ -133,11 +133,7 @@ def resolved_architecture(
 ) -> Architecture:
     """Return the architecture to build: that of a resumed run, or the config's, completed by the weights'.
 
-    Args:
-        activation: ``hidden_act``, if neither the config nor the weights set it.
-
-    Raises:
-        UserError: the weights have other sizes than the config, or fewer positions than its sequences.
+    The ``activation`` is ``hidden_act`` if neither the config nor the weights set it.
     """
     stated = {} if start is None else start.architecture
     if isinstance(start, ResumedWeights):

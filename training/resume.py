@@ -38,13 +38,8 @@ DAMAGED = "damaged"
 class Position:
     """The position where training begins or resumes. With weights and optimizer, it suffices for an exact resume.
 
-    The data of an update is a function of the seed, the number of the update, and ``skipped``; see
-    :func:`data_utils.records.pipeline.training_dataset`.
-
-    Attributes:
-        step: weight updates done.
-        skipped: ascending numbers of the global batches left out after a divergence.
-        checkpoint: the checkpoint with the state; None if there is none yet.
+    The data of an update is a function of the seed, the number of the update, and ``skipped``, the ascending numbers of
+    the global batches left out after a divergence; see :func:`data_utils.records.pipeline.training_dataset`.
     """
 
     step: int = 0
@@ -67,12 +62,7 @@ class Position:
             raise UserError(f"resume: {checkpoint.folder} lacks its position in the data; {RESTORE}") from error
 
     def description(self, step: int, seconds: float, samples_per_update: int, identity: str) -> Dict[str, Any]:
-        """Return the position as a part of a checkpoint's description.
-
-        Args:
-            samples_per_update: size of the global batch; with packing, on average.
-            identity: checksum of the data.
-        """
+        """Return the position as a part of a checkpoint's description; ``identity`` is the checksum of the data."""
         return {
             "data": {
                 "updates": step,

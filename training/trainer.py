@@ -106,9 +106,6 @@ def train_run(
     Args:
         started: ``time.perf_counter()`` when the program started.
         until: called after each logging period; the run is saved and stops, as by a signal, if it returns True.
-
-    Raises:
-        UserError: data, checkpoint or folder does not match the config.
     """
     config = loaded.config
     processes = configured_processes(config)

@@ -19,13 +19,7 @@ CONTINUE = PROJECT / "configs" / "continue.json"
 
 
 class Phase(NamedTuple):
-    """One of the trainings, on rows of one length.
-
-    Attributes:
-        name: Of its run, its data and its config: the length.
-        config: The config, without the length of training.
-        task: That is trained.
-    """
+    """One of the trainings, named by the length of its rows; its config has no length of training."""
 
     name: str
     config: Dict[str, Any]

@@ -41,20 +41,15 @@ class Recipe:
 
     Attributes:
         start_from: Folder of released weights that are continued; None: random weights.
-        rate: AdamW's highest learning rate.
-        on_gpu, precision: Where it is trained, and in which number format.
         layers, hidden, initializer_range, vocabulary: The model's; of released weights, which decide them, 0.
         lengths: Tokens of a row, one length a phase.
         first_share: Share of the updates in the first phase, if there are two.
-        masked: Share of the tokens that is masked.
-        documents_share: Share of the documents that is read.
+        masked, documents_share: Share of the tokens that is masked, and of the documents that is read.
         updates: That are expected, in all phases.
         pass_updates: Updates in which the text is read once, without what is held out.
         is_measured: Whether text and model are like those of which the loss to expect was measured.
         preparation, training: Seconds that are expected.
         minutes: Minutes of the training that is expected, on two cores of a Zen 4.
-        choices: All of this for people, with reasons.
-        advice: Sentences on what would help more.
     """
 
     start_from: Optional[str]
