@@ -99,12 +99,7 @@ def checked(texts: Any) -> Tuple[str, ...]:
 
 
 def load_model(checkpoint: str, key: str, task: Optional[str] = None, **options: Any) -> Model:
-    """Open a checkpoint and return its model; see :func:`tasks.load`.
-
-    Args:
-        key: the flag or function that named the checkpoint, for messages.
-        options: those of :func:`restored_model`.
-    """
+    """Return the model of a checkpoint, which ``key`` named; see :func:`tasks.load` and :func:`restored_model`."""
     start = open_pretrained(checkpoint, key)
     if task is not None and task not in TASKS:
         raise UserError(f"{key}: {task!r} is not the name of a task; name one of {', '.join(TASKS)}")

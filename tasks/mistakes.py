@@ -27,12 +27,9 @@ Entity = Tuple[str, int, str]  # kind, number of the first word, and text of an 
 
 
 class Mistakes(NamedTuple):
-    """The errors on one set of samples.
+    """The errors on one set of samples: a table, and the worst errors, whose last cells are texts.
 
-    Attributes:
-        headings, rows: the table.
-        worst_headings, worst: the worst errors, whose last cells are texts.
-        points: expected and predicted numbers, to be drawn; empty unless numbers are predicted.
+    The ``points`` are expected and predicted numbers, to be drawn.
     """
 
     title: str

@@ -74,11 +74,8 @@ class Predictor:
 class PredictorByLength:
     """Computes outputs for all samples of a reader, the longest first, each batch as wide as its longest one.
 
-    One graph serves batches of any shape, and several threads.
-
-    Args:
-        compute: returns outputs by name, ``(N, …)``, from the features of a batch and the options of a call.
-        options: shape and type of each option.
+    One graph serves batches of any shape, and several threads. From the features of a batch and the options of a call,
+    ``compute`` returns outputs by name, ``(N, …)``.
     """
 
     def __init__(self, compute: Callable[..., Tensors], **options: tf.TensorSpec) -> None:

@@ -70,10 +70,8 @@ class Text(NamedTuple):
 class Measured(NamedTuple):
     """What the timing of some updates has shown.
 
-    Attributes:
-        speed: of training, as a multiple of that of two cores of a Zen 4 in bfloat16.
-        start: seconds before the first update of a training, once TensorFlow is loaded.
-        around: seconds of all that is neither preparation nor training, the timing included.
+    The ``speed`` is a multiple of that of two cores of a Zen 4 in bfloat16. A training takes ``start`` seconds before
+    its first update, TensorFlow's import aside; all that is neither preparation nor training takes ``around`` seconds.
     """
 
     speed: float
