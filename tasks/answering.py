@@ -155,7 +155,7 @@ def restored_model(
         vocab_file=vocab_file,
     )
     skipped = 0  # tokens of a prompt that are not pooled
-    answering, built, _ = restore_task(start, task, config)
+    answering, built = restore_task(start, task, config)
     if task == SENTENCE_EMBEDDING:
         own_prompt = embedding_prompt(start, prompt)
         answering.prompt, answering.normalizes = own_prompt.text, known.normalize or normalize

@@ -49,13 +49,6 @@ SUBMISSION_FOLDER = "submission"
 BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
 
 
-class HeldOut(NamedTuple):
-    """A split that is evaluated after training."""
-
-    split: Split
-    examples: Examples
-
-
 class Choice(NamedTuple):
     """A class or label and its probability."""
 
@@ -93,8 +86,8 @@ class Classification(FineTuning):
             self._is_squashed = has_sigmoid and not config.do_training
             if has_sigmoid and config.do_training:
                 logger.warning("%s has a sigmoid after its output, which the training leaves out", start.origin)
-        self._validation: List[HeldOut] = []
-        self._test: List[HeldOut] = []
+        self._validation: List[Tuple[Split, Examples]] = []
+        self._test: List[Tuple[Split, Examples]] = []
         if not config.generated_dataset:
             if config.do_validation:
                 self._validation = self._held_out(self.benchmark.validation, with_labels=True)
@@ -264,9 +257,9 @@ class Classification(FineTuning):
         folder = self._config.dataset_dir
         return read_split(self.benchmark, split, Path(folder) if folder else None, with_labels)
 
-    def _held_out(self, splits: Sequence[Split], with_labels: bool) -> List[HeldOut]:
+    def _held_out(self, splits: Sequence[Split], with_labels: bool) -> List[Tuple[Split, Examples]]:
         read = [(split, self._read(split, with_labels)) for split in splits]
-        return [HeldOut(split, examples) for split, examples in read if examples is not None]
+        return [(split, examples) for split, examples in read if examples is not None]
 
     def _report_copies(self, examples: Examples) -> None:
         """Warn of rows of the user's own files that are both trained and scored."""
@@ -278,7 +271,7 @@ class Classification(FineTuning):
         assert examples.labels is not None
         return {
             "records": len(examples.texts),
-            **held_out_count([len(held_out.examples.texts) for held_out in self._validation]),
+            **held_out_count([len(examples.texts) for _, examples in self._validation]),
             "source": examples.origin,
             "benchmark": f"{self.benchmark.benchmark.upper()} {self.benchmark.name}",
             **label_description(self.benchmark, examples.labels),

@@ -43,17 +43,9 @@ def embed(options: argparse.Namespace) -> List[str]:
     with waiting("loading TensorFlow"):  # which --help and errors of the command line do not need
         from tasks.answering import load_model
 
-    model = load_model(
-        options.checkpoint,
-        CHECKPOINT,
-        SENTENCE_EMBEDDING,
-        vocab_file=options.vocab_file,
-        max_seq_length=options.max_seq_length,
-        pooling=options.pooling,
-        prompt=options.prompt,
-        normalize=options.normalize,
-        precision=options.precision,
-    )
+    names = ("vocab_file", "max_seq_length", "pooling", "prompt", "normalize", "precision")
+    given = {name: getattr(options, name) for name in names}
+    model = load_model(options.checkpoint, CHECKPOINT, SENTENCE_EMBEDDING, **given)
     embeddings = model(texts)
     with replacing(output) as file:
         np.save(file, embeddings)

@@ -158,4 +158,5 @@ def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None, pr
     config = prediction_config(precision, vocab_file=vocab_file, **fields)
     architecture = resolved_architecture(config, start)
     settings = tokenizer_settings(config.vocab_file, config.lower_case, architecture, start)
-    return MaskedWords(settings, architecture, restore_task(start, PRETRAINING, config).built.blocks)
+    _, built = restore_task(start, PRETRAINING, config)
+    return MaskedWords(settings, architecture, built.blocks)

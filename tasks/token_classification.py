@@ -167,18 +167,17 @@ class TokenClassification(FineTuning):
                 continue
             scored, names = (entity_scores, METRICS) if self._has_entities else (word_scores, METRICS_OF_WORDS)
             results = scored(sentences.tags, tags)
-            if folder is not None:
-                words, origin = sentences.words, sentences.origin
-                texts = [text for text, _ in sentences.texts] if sentences.texts is not None else None
-                mistakes.append(tag_mistakes(origin, words, sentences.tags, tags, results, self._has_entities, texts))
-                constant = scored(sentences.tags, constant_tags(sentences.tags))[""]
-                baseline.update({f"{name}{suffix}": constant[name] for name in names})
+            scores.update({f"{name}{suffix}": results[""][name] for name in names})
+            if folder is None:
+                continue
+            words, origin = sentences.words, sentences.origin
+            texts = [text for text, _ in sentences.texts] if sentences.texts is not None else None
+            mistakes.append(tag_mistakes(origin, words, sentences.tags, tags, results, self._has_entities, texts))
+            constant = scored(sentences.tags, constant_tags(sentences.tags))[""]
+            baseline.update({f"{name}{suffix}": constant[name] for name in names})
             for kind, values in results.items():
-                if folder is not None:
-                    shown = " ".join(f"{name} {value:.4g}" for name, value in values.items())
-                    logger.info("  %s %s", kind or ("all entities" if self._has_entities else "all tags"), shown)
-                if not kind:
-                    scores.update({f"{name}{suffix}": values[name] for name in names})
+                shown = " ".join(f"{name} {value:.4g}" for name, value in values.items())
+                logger.info("  %s %s", kind or ("all entities" if self._has_entities else "all tags"), shown)
         if folder is not None:
             write_baseline(folder, baseline)
             write_mistakes(folder, mistakes)
