@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS, TOKEN_CLASSIFICATION
 from settings.fields import Leaf, OtherFlag
-from settings.problems import nearest, show
+from settings.problems import ABBREVIATED, nearest, show
 from settings.schema import leaves, sections
 from utilities.commands import ShowVersion, complete, completes
 from utilities.errors import UserError
@@ -184,10 +184,11 @@ def _unknown_flag(argument: str, own: Sequence[str] = ()) -> str:
         return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
     word = argument.split("=")[0]
     by_key = {leaf.path[-1].replace("_", "-"): leaf.flag for leaf in reversed(list(leaves().values()))}
+    by_key.update({short: leaves()[name].flag for short, name in ABBREVIATED.items()})
     known = [leaf.flag for leaf in leaves().values()]
     known += ["--config", "--plan", "--throughput", "--schema", "--debug", "--version", "--help", "--help-all"]
     plain = word.lower().replace("_", "-").lstrip("-")
-    guess = nearest("--" + plain, own, 0.8) or by_key.get(plain) or nearest("--" + plain, known, 0.7)
+    guess = nearest("--" + plain, own, 0.8) or by_key.get(plain.rpartition(".")[2]) or nearest("--" + plain, known, 0.7)
     guess = guess or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help-all lists the flags"
     return f"{word}: unknown flag; {hint}"

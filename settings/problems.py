@@ -20,6 +20,7 @@ TYPED = (COMMAND_LINE, CALL)  # given for this run alone, not in a config that o
 DERIVED = "derived"
 DATA = "data"  # chosen by what the data set contains
 
+ABBREVIATED = {"lr": "optimizer_opts.learning_rate.max_learning_rate"}  # no letters by which difflib would find it
 _LONGEST_VALUE = 60  # characters of a value that a message shows
 
 
@@ -159,6 +160,8 @@ def _key_hint(section: str, key: str) -> str:
         full = ".".join((*elsewhere[0], key))
         return f"it belongs in section {outer}: {full}" if outer else f"{key} belongs at the top of the config"
     known = sections()[section].keys if section in sections() else ()
+    if key in ABBREVIATED:
+        return f"did you mean {ABBREVIATED[key]}?"
     if nearest(key, known):
         return f"did you mean {'.'.join(filter(None, (section, nearest(key, known))))}?"
     everywhere = {leaf.path[-1]: leaf.name for leaf in leaves().values()}
