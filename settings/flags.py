@@ -99,17 +99,16 @@ def build_parser(task: str, shows_all: bool = True) -> argparse.ArgumentParser:
     own = [name for name in leaves() if _is_in(name, _OF_TASKS[task])]
     own_fields = parser.add_argument_group(f"fields of {task}")
     most_used = parser.add_argument_group("fields used most")
-    others = parser.add_argument_group()
     for name, leaf in leaves().items():
         if name in own:
             _add_field(own_fields, leaf)
         elif name in _MOST_USED:
             _add_field(most_used, leaf)
         else:
-            _add_field(others, leaf, help=argparse.SUPPRESS)
+            _add_field(parser, leaf, help=argparse.SUPPRESS)
     for section, info in sections().items():
         if section and info.optional:
-            _add_unset(others, section, argparse.SUPPRESS)
+            _add_unset(parser, section, argparse.SUPPRESS)
     return parser
 
 

@@ -143,9 +143,8 @@ class Squad(FineTuning):
             return {}, {}
         if threshold is None:
             return score({identity: texts for identity, texts in expected.items() if texts}, predictions)
-        best = {
-            identity: max(each.text for each in found[:2]) for identity, found in answers.items()
-        }  # not the empty one
+        # Not the empty one.
+        best = {identity: max(each.text for each in found[:2]) for identity, found in answers.items()}
         odds = {identity: no_answer_odds(candidates) for identity, candidates in answers.items()}
         return score_with_no_answers(expected, best, odds, threshold)
 

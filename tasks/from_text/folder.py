@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
 from pydantic import TypeAdapter, ValidationError
 
 from reports.run_files import is_number
+from settings.fields import value_at
 from tasks.from_text.inputs import Measured
 from tasks.from_text.recipe import Recipe
 from utilities import text_folder
@@ -52,13 +53,13 @@ class Folder:
                 raise UserError(f"{self.path}: is there already and not of this command; give another --name")
             return None
         plan = self._read(PLAN)
-        before, now = _mapping(plan, "command"), json.loads(json.dumps(command))
-        changed = [name for name in now if before.get(name) != now[name]]
-        has_more = changed == ["hours"] and is_number(before["hours"]) and now["hours"] > before["hours"]
+        now, hours = json.loads(json.dumps(command)), value_at(plan, "command.hours")
+        changed = [name for name in now if value_at(plan, f"command.{name}") != now[name]]
+        has_more = changed == ["hours"] and is_number(hours) and now["hours"] > hours
         if changed and not has_more:
             what = "the text has changed" if changed == ["text"] else f"{', '.join(changed)} changed"
             raise UserError(f"{self.path}: was begun with another command ({what}); {AGAIN}")
-        machine = _mapping(plan, "inputs").get("machine")
+        machine = value_at(plan, "inputs.machine")
         if machine != inputs["machine"]:
             print(f"The plan was made on another machine ({machine}), for whose speed its time is.")
         try:
@@ -139,8 +140,3 @@ def damage_in(path: Path) -> Iterator[None]:
         raise UserError(
             f"{path}: is damaged, or of another version ({reason}); delete it and repeat the command"
         ) from error
-
-
-def _mapping(plan: Mapping[str, Any], key: str) -> Dict[str, Any]:
-    value = plan.get(key)
-    return value if isinstance(value, dict) else {}
