@@ -108,7 +108,8 @@ class Classification(FineTuning):
         examples = self._read(benchmark.train, with_labels=True)
         assert examples is not None and examples.labels is not None, "training data is not optional"
         self.objective = self._objective(examples.labels)
-        self._report_copies(examples)
+        for _, held_out in self._validation if benchmark.benchmark == USER else ():
+            report_copies(examples, held_out)
         texts, targets = examples.texts, {"labels": examples.labels}
         description: Dict[str, Any] = {}
         if self._lesson is not None:
@@ -260,11 +261,6 @@ class Classification(FineTuning):
     def _held_out(self, splits: Sequence[Split], with_labels: bool) -> List[Tuple[Split, Examples]]:
         read = [(split, self._read(split, with_labels)) for split in splits]
         return [(split, examples) for split, examples in read if examples is not None]
-
-    def _report_copies(self, examples: Examples) -> None:
-        """Warn of rows of the user's own files that are both trained and scored."""
-        for _, held_out in self._validation if self.benchmark.benchmark == USER else ():
-            report_copies(examples, held_out)
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
         """Describe the training data for the report."""

@@ -22,7 +22,7 @@ from settings.loading import LoadedConfig
 from settings.problems import TYPED
 from settings.schema import TrainingConfig
 from teacher.identity import check_same_teacher  # room: teacher
-from training.run_folder import CHECKPOINT_LIST, RESTORE, FolderLocks, RunFolder
+from training.run_folder import CHECKPOINT_LIST, FolderLocks, RunFolder
 from training.same_config import changed_fields, check_same_config, differences
 from utilities.environment import describe_start
 from utilities.errors import UserError
@@ -53,13 +53,8 @@ class Position:
         """Return the position at which a checkpoint was written."""
         description = checkpoint.description
         assert description is not None, "a plain TensorFlow checkpoint has no position"
-        try:
-            skipped = tuple(map(int, description["data"]["skipped_batches"]))
-            return cls(
-                description["step"], skipped, int(description["rewinds"]), float(description["seconds"]), checkpoint
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"resume: {checkpoint.folder} lacks its position in the data; {RESTORE}") from error
+        skipped = tuple(description["data"]["skipped_batches"])
+        return cls(description["step"], skipped, description["rewinds"], description["seconds"], checkpoint)
 
     def description(self, step: int, seconds: float, samples_per_update: int, identity: str) -> Dict[str, Any]:
         """Return the position as a part of a checkpoint's description; ``identity`` is the checksum of the data."""
