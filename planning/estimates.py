@@ -34,7 +34,6 @@ class Planned(NamedTuple):
 
     @property
     def blocks(self) -> List[str]:
-        """The blocks of all stages."""
         return [block for stage in self.stages for block in stage]
 
     @property
@@ -56,7 +55,6 @@ class Planned(NamedTuple):
         return model_flops_per_sample(self.architecture, self.blocks, tokens, positions, labels, sequences)
 
     def parameters(self, blocks: Iterable[str]) -> int:
-        """Return the number of parameters of these blocks."""
         return sum(block_parameters(self.architecture, block, self.config.number_of_labels) for block in blocks)
 
     def moments(self, blocks: Sequence[str]) -> float:

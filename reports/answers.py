@@ -27,8 +27,6 @@ class Excerpt(NamedTuple):
 
 
 class Article(NamedTuple):
-    """The questions of an article."""
-
     title: str
     note: str
     answered: List[Answered]

@@ -35,8 +35,6 @@ class Curve:
 
 
 class Chart(NamedTuple):
-    """A drawn chart and its title."""
-
     title: str
     svg: Markup
 

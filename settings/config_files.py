@@ -111,7 +111,6 @@ def _bases(extends: Any, label: str) -> Sequence[str]:
 
 
 def read_object(path: Path) -> Dict[str, Any]:
-    """Read the object in a JSON file."""
     label = display(path)
     try:
         text = read_regular(path).decode("utf-8-sig")

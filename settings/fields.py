@@ -180,7 +180,6 @@ class Leaf:
 
     @property
     def resume_policy(self) -> ResumePolicy:
-        """How far the value may vary within one run."""
         return self.annotation(ResumePolicy) or ResumePolicy.FIXED
 
     def annotation(self, kind: Type[Annotation]) -> Optional[Annotation]:

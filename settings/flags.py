@@ -132,7 +132,6 @@ def _add_sections(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_unset(group: Any, section: str, about: str) -> None:
-    """Add the flag that leaves out a section."""
     none = {"type": str.lower, "choices": NONE_WORDS, "metavar": "none", "default": argparse.SUPPRESS}
     group.add_argument("--" + section.replace("_", "-"), dest=section, help=about, **none)
 

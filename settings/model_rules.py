@@ -78,7 +78,6 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 
 def layer_options(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    """Yield options that the layers do not support."""
     switched_off = [name for name in LAYER_OPTIONS if getattr(config, name) is False]
     if not config.replace_layers and switched_off:
         fix = f"set replace_layers to true, or leave {switched_off[0]} unset"

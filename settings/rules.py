@@ -34,7 +34,6 @@ def model_source(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 
 def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    """Yield the problems of the lengths of sequences and packs."""
     if config.max_seq_length < SHORTEST_SEQUENCE:
         fix = "set max_seq_length to 128"
         yield SettingError(["max_seq_length"], "[CLS], two texts and two [SEP] need at least 5 tokens", fix)
@@ -75,7 +74,6 @@ def data_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 
 def data_and_length(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    """Yield the problems of the data and the length of training."""
     trains = config.do_training
     other = "generated_dataset to true for random data" if trains else "validation_dir"
     has_other = config.generated_dataset if trains else config.validation_dir is not None
@@ -144,7 +142,6 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 
 def user_data(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    """Yield the problems of ``classification_data`` and ``embedding``."""
     section, data = config.user_files(task)
     if config.classification_data is not None and task != CLASSIFICATION:
         fix = "remove classification_data, or use run_seq_classification.py"

@@ -50,8 +50,6 @@ BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
 
 
 class Choice(NamedTuple):
-    """A class or label and its probability."""
-
     label: str
     probability: float
 
@@ -95,13 +93,11 @@ class Classification(FineTuning):
                 self._test = self._held_out(self.benchmark.test, with_labels=False)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return the features of a sample."""
         more = () if self._lesson is None else self._lesson.features(self.labels)
         rows, is_multi_label = self._architecture.vocab_size, self.benchmark.is_multi_label
         return classification_features(length, rows, self.labels, labels, is_multi_label, more)
 
     def open_data(self) -> SampleReader:
-        """Return the training samples, or generated ones."""
         config, benchmark = self._config, self.benchmark
         if config.generated_dataset:
             return self.generated()
@@ -184,7 +180,6 @@ class Classification(FineTuning):
         return [*lines, f"{math.log(classes):8.4f}: uniform baseline, ln({classes})"]
 
     def encoded(self, texts: Sequence[Tuple[str, ...]]) -> Features:
-        """Return the model inputs of texts, one or two for each sample."""
         return text_features(self.tokenizer, texts, self._config.max_seq_length)
 
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str] = None) -> np.ndarray:
@@ -263,7 +258,6 @@ class Classification(FineTuning):
         return [(split, examples) for split, examples in read if examples is not None]
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
-        """Describe the training data for the report."""
         assert examples.labels is not None
         return {
             "records": len(examples.texts),
@@ -306,7 +300,6 @@ def score_name(metric: str, split: Split) -> str:
 
 
 def compute_scores(benchmark: BenchmarkTask, predictions: np.ndarray, labels: np.ndarray) -> Dict[str, float]:
-    """Return the task's metrics by name."""
     return {metric: METRICS[metric](predictions, labels) for metric in benchmark.metrics}
 
 

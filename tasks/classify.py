@@ -120,7 +120,6 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command and return its exit status."""
     parser = make_parser(
         "tasks.classify",
         "Try a sentence, or a pair of sentences, on a model that run_seq_classification.py or"

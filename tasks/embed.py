@@ -53,7 +53,6 @@ def embed(options: argparse.Namespace) -> List[str]:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command and return its exit status."""
     parser = make_parser("tasks.embed", "Write the embeddings of texts as a NumPy array: a row for each text, float32.")
     add_model_flags(parser, ", also one of sentence-transformers")
     what = "table (.csv, .tsv, .jsonl), or a file with a text on each line"

@@ -49,7 +49,6 @@ def add_model_flags(parser: argparse.ArgumentParser, remark: str = "") -> None:
 
 
 def add_precision_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag of the number format."""
     what = "number format; some processors compute bfloat16 faster, with three digits [%(default)s]"
     parser.add_argument("--precision", choices=PRECISIONS, default=FLOAT32, help=what)
 
@@ -207,5 +206,4 @@ def parts(items: Iterable[Item]) -> Iterator[List[Item]]:
 
 
 def read_rows(source: Path) -> Iterator[Tuple[int, Row]]:
-    """Yield the number of the line and the row."""
     return ((number, row) for number, row in read_table(source) if row is not None)

@@ -157,7 +157,6 @@ class FineTuning:
         return make_tokenizer(*self.required_tokenizer_settings, special_tokens=True)
 
     def vocabulary_description(self) -> Dict[str, Any]:
-        """Describe the vocabulary for the report."""
         vocabulary, lower_case = self.required_tokenizer_settings
         return {
             "vocabulary": {"file": str(vocabulary.path), "size": len(vocabulary.pieces), "sha256": vocabulary.sha256},

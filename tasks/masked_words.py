@@ -56,7 +56,6 @@ class MaskedWords:
         self.settings, self._blocks, self._rows = settings, blocks, architecture.vocab_size
 
     def check_texts(self, given: int) -> None:
-        """Raise ``UserError`` unless a sample is one text."""
         if given != 1:
             raise UserError(f"blanks are filled in 1 text, not {given}; quote each text")
 
@@ -145,7 +144,6 @@ class MaskedWords:
         return run_blocks(self._blocks, features)["masked_lm"]
 
     def features(self, longest: int, blanks: int, *more: Feature) -> FeatureSpec:
-        """Return the features of a text with a number of blanks."""
         return fine_tuning_features(longest, self._rows, Feature(POSITIONS, blanks, TOKEN_POSITIONS, longest), *more)
 
 

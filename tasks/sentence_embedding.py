@@ -143,13 +143,11 @@ class SentenceEmbedding(FineTuning):
         return RECALLS if config.embedding.label is None else ("spearman", "pearson")
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return the features of a text; its label is that of its sample."""
         has_labels = labels and self._config.embedding.label is not None
         label = (Feature("labels", 1, SCORE),) if has_labels else ()
         return fine_tuning_features(length, self._architecture.vocab_size, *label)
 
     def open_data(self) -> SampleReader:
-        """Return the training samples, or generated ones."""
         config = self._config
         if config.generated_dataset:
             return self.generated()
@@ -214,7 +212,6 @@ class SentenceEmbedding(FineTuning):
         return examples
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
-        """Describe the training data for the report."""
         return {
             "records": len(examples.texts),
             **held_out_count([] if self._validation is None else [len(self._validation.texts)]),

@@ -135,11 +135,9 @@ class TokenClassification(FineTuning):
         return METRICS if are_entity_tags(set(chain.from_iterable(sentences.tags or ()))) else METRICS_OF_WORDS
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return the features of a sentence."""
         return token_features(length, self._architecture.vocab_size, self.labels, labels)
 
     def open_data(self) -> SampleReader:
-        """Return the training sentences, or generated ones."""
         if self._config.generated_dataset:
             return self.generated()
         assert self._train is not None and self._train.tags is not None, "training data has tags"
@@ -191,7 +189,6 @@ class TokenClassification(FineTuning):
         return [*lines, f"{math.log(self.labels):8.4f}: uniform baseline, ln({self.labels})"]
 
     def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Answer]:
-        """Return the entities of each text in their order."""
         return [Answer(entities) for entities in self.entities(predict, [text for (text,) in texts])]
 
     def lines(self, answer: Answer) -> List[str]:
@@ -199,7 +196,6 @@ class TokenClassification(FineTuning):
         return [f"{entity.kind}  {entity.probability:7.2%}  {entity.text}" for entity in answer] or ["no entities"]
 
     def row(self, answer: Answer) -> Dict[str, Any]:
-        """Return the entities of a text, by column."""
         return {"entities": [{**entity._asdict(), "probability": round(entity.probability, 6)} for entity in answer]}
 
     def entities(self, predict: Predict, texts: Sequence[str]) -> List[List[Entity]]:
@@ -270,7 +266,6 @@ class TokenClassification(FineTuning):
         return self.predicted(predict, samples, encoded.lengths)["logits"]
 
     def _describe(self, sentences: Sentences, encoded: Encoded) -> Dict[str, Any]:
-        """Describe the training data for the report."""
         assert sentences.tags is not None
         counts = Counter(chain.from_iterable(sentences.tags))
         shares = np.array(list(counts.values())) / sum(counts.values())

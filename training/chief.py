@@ -32,7 +32,6 @@ def on_chief(processes: Processes, make: Callable[[], Value]) -> Optional[Value]
 
 
 def shared_position(processes: Processes, decide: Callable[[], Position]) -> Position:
-    """Return the position that the chief chooses."""
     if processes.is_single:
         return decide()
     return Position.from_json(processes.decide(lambda: decide().as_json()))

@@ -22,8 +22,6 @@ _OUT_OF_MEMORY = re.compile(
 
 
 class CurrentRun:
-    """The run that messages name."""
-
     folder: Optional[RunFolder] = None
 
     @property

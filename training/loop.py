@@ -31,15 +31,12 @@ logger = logging.getLogger(__name__)
 
 
 class LastPeriod(Listener):
-    """Remembers the last logging period."""
-
     def __init__(self, seconds: float) -> None:
         self.last: Optional[Period] = None
         self._seconds_before = seconds
 
     @property
     def seconds(self) -> float:
-        """The seconds of training so far."""
         return self._seconds_before if self.last is None else self.last.seconds
 
     def period(self, period: Period) -> None:

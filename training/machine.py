@@ -36,7 +36,6 @@ def configured_processes(config: TrainingConfig) -> Processes:
 
 
 def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> ExecutionOptions:
-    """Return the config's settings of the machine."""
     execution, ipu, on_ipus = config.execution, config.ipu_config, config.runs_on_ipus
     own_micro_batches = config.global_batch.micro_batches // processes.count
     # Hugging Face's own layers compute in float32.

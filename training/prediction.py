@@ -153,7 +153,6 @@ class PredictorCall:
         return self._predictor(reader, lengths, self._progress, **options)
 
     def count(self, samples: int, cut: int, lost_words: int = 0) -> None:
-        """Count samples that have been encoded."""
         self.samples, self.cut, self.lost_words = self.samples + samples, self.cut + cut, self.lost_words + lost_words
 
 

@@ -70,7 +70,6 @@ class Position:
         }
 
     def as_json(self) -> Dict[str, Any]:
-        """Return the position in a form that JSON can represent."""
         content = dataclasses.asdict(dataclasses.replace(self, checkpoint=None))
         if self.checkpoint is not None:
             content["checkpoint"] = {
@@ -229,7 +228,6 @@ def run_of(checkpoint: Path) -> Optional[str]:
 
 
 def check_same_data(position: Position, identity: str, dataset_dir: Optional[str]) -> None:
-    """Refuse to resume on other data."""
     if position.checkpoint is None or position.checkpoint.description is None:
         return
     begun = position.checkpoint.description["data"]["identity"]
@@ -242,7 +240,6 @@ def check_same_data(position: Position, identity: str, dataset_dir: Optional[str
 
 
 def check_same_precision(position: Position, precision: str) -> None:
-    """Refuse to resume in another number format."""
     description = (position.checkpoint.description if position.checkpoint is not None else None) or {}
     begun = description.get("precision", precision)
     if begun != precision:

@@ -77,7 +77,6 @@ class RunFolder:
         return Path(save_ckpt_path) if save_ckpt_path else self.path / "checkpoints"
 
     def write(self, name: str, content: Any) -> None:
-        """Write a JSON file."""
         write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
 
     def write_description(self, loaded: LoadedConfig, derived: Dict[str, Any], dataset: Dict[str, Any]) -> None:
@@ -116,7 +115,6 @@ class RunFolder:
         return [row for row in read_steps(self.path / METRICS) if is_measurement(row)]
 
     def last_step(self) -> int:
-        """Return the last step in metrics.jsonl."""
         return max((record["step"] for record in self.metrics()), default=0)
 
     def losses(self, names: Sequence[str]) -> List[Tuple[int, float]]:
@@ -140,7 +138,6 @@ class FolderLocks(contextlib.ExitStack):
     """Keeps other runs out of folders by kernel locks on files, until the block or the process ends."""
 
     def lock(self, folder: Path) -> None:
-        """Lock an existing folder."""
         try:
             file = self.enter_context((folder / LOCK).open("a+", encoding="utf-8"))
         except OSError as error:

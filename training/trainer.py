@@ -226,14 +226,12 @@ def length_line(data: TrainingData, rows_per_update: int) -> str:
 
 
 def model_line(architecture: Architecture, tokens: int) -> str:
-    """Return the sizes of the model."""
     sizes = f"{architecture.num_hidden_layers} layers of {architecture.hidden_size}"
     heads, pieces = architecture.num_attention_heads, architecture.vocab_size
     return f"model: {sizes}, {heads} heads, {pieces:,} word pieces; sequences of {tokens} tokens"
 
 
 def log_next_command(context: RunContext) -> None:
-    """Log a command that uses the trained model."""
     config = context.config
     words = NEXT_COMMANDS.get(context.task.name, EXPORT)
     if config.do_training and not config.compile_only and not config.generated_dataset:
@@ -246,7 +244,6 @@ def log_next_command(context: RunContext) -> None:
 def describe_run(
     run: RunFolder, loaded: LoadedConfig, task: Task, architecture: Architecture, data: Optional[TrainingData]
 ) -> None:
-    """Write the files that describe the run."""
     model = planned(loaded.config, task.name, architecture)
     of_rooms, _ = model.of_rooms()
     derived = {**(data.plan._asdict() if data else {}), **model.sizes(task.labels), **of_rooms}

@@ -152,7 +152,6 @@ def in_own_words(message: str) -> str:
 
 
 def _make(options: argparse.Namespace, others: Sequence[str], started: float) -> None:
-    """Do all steps that are not done yet."""
     decision = decide(options, others, started)
     folder = decision.folder
     notes = [*decision.notes, f"folder:  {folder.path}"]
@@ -255,7 +254,6 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
 
 
 def _recipe(options: argparse.Namespace, text: Text, machine: Machine, given: Mapping[str, Any]) -> Recipe:
-    """Return the recipe for the purpose."""
     has_head = options.start_from is None or has_masked_lm_head(options.start_from)
     recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given, has_head)
     return PURPOSES[options.purpose].adapt(recipe, text)
@@ -278,7 +276,6 @@ def _given(others: Sequence[str], purpose: Purpose) -> Dict[str, Any]:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse options that cannot be followed."""
     check_case(options)
     if not 0 < options.hours < 10_000:
         raise UserError(f"--hours {options.hours:g}: give a number of hours above 0, such as 0.5")

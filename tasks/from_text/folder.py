@@ -103,7 +103,6 @@ class Folder:
             self.lap(name)
 
     def worked(self) -> float:
-        """Return the seconds worked so far."""
         return sum(self.seconds().values()) + time.monotonic() - self._lap
 
     def seconds(self) -> Dict[str, float]:
@@ -117,11 +116,9 @@ class Folder:
         return totals
 
     def read(self, name: str) -> Optional[Dict[str, Any]]:
-        """Return the object in one of the files; None if it is not there yet."""
         return self._read(name) if (self.path / name).exists() else None
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write an object into one of the files."""
         write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _read(self, name: str) -> Dict[str, Any]:

@@ -206,7 +206,6 @@ def _script(text: str) -> str:
 
 
 def look_at_machine() -> Machine:
-    """Return this machine, without TensorFlow."""
     memory = memory_bytes()
     gpu, note = _gpu()
     return Machine(usable_cores(), fast_bfloat16(), None if memory is None else memory / 2**30, gpu, note)

@@ -28,8 +28,6 @@ FEWEST_UPDATES = 500  # 288 were too few to use the neighbours of a word, 748 en
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, its value, and why."""
-
     name: str
     value: Any
     reason: str
@@ -76,12 +74,10 @@ class Recipe:
 
     @property
     def shares(self) -> Tuple[float, ...]:
-        """Return the share of the updates in each phase."""
         return (self.first_share, 1 - self.first_share)[: len(self.lengths)]
 
     @property
     def passes(self) -> float:
-        """Return the passes over the text that are expected, in all phases."""
         return self.updates / self.pass_updates
 
     @property

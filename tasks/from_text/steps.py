@@ -57,7 +57,6 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
 
 
 def is_prepared(folder: Folder, recipe: Recipe) -> bool:
-    """Return whether rows of any length are there."""
     return any((folder.path / "data" / str(length) / MANIFEST_NAME).exists() for length in recipe.lengths)
 
 
