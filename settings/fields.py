@@ -41,13 +41,6 @@ class Equivalent:
 
 
 @dataclass(frozen=True)
-class Misplaced:
-    """Annotation of a field that published configs also have in another section, where it was ignored."""
-
-    section: str
-
-
-@dataclass(frozen=True)
 class FileOnly:
     """Annotation of a key that has a meaning only in a file, and therefore has no flag."""
 
@@ -59,7 +52,7 @@ class OtherFlag:
     flag: str
 
 
-Annotation = TypeVar("Annotation", ResumePolicy, Equivalent, Misplaced, FileOnly, OtherFlag)
+Annotation = TypeVar("Annotation", ResumePolicy, Equivalent, FileOnly, OtherFlag)
 
 
 # Value types

@@ -15,7 +15,7 @@ from model.tasks import TASKS
 from settings.architecture import follow_weights, known_architecture
 from settings.config_files import ConfigSource, Tree, merge_into, plain_values, read_config
 from settings.derived import derive, with_values
-from settings.fields import Leaf, Misplaced, value_at
+from settings.fields import Leaf, value_at
 from settings.notes import config_notes
 from settings.problems import (
     CALL,
@@ -138,25 +138,24 @@ def _validated(tree: Tree) -> TrainingConfig:
 
 
 def move_misplaced_keys(tree: Tree) -> List[str]:
-    """Move keys that published configs have in the wrong section to the top level, unless they have a value there.
+    """Move keys that published configs have in ``bert_config`` to the top level, unless they have a value there.
 
     The published application ignored such keys. Return a note for each.
     """
     notes: List[str] = []
-    for leaf in leaves().values():
-        mark = leaf.annotation(Misplaced)
-        section = tree.values.get(mark.section) if mark is not None else None
-        if mark is None or not isinstance(section, dict) or leaf.name not in section:
+    section = tree.values.get("bert_config")
+    for name in ("max_seq_length", "max_predictions_per_seq") if isinstance(section, dict) else ():
+        if name not in section:
             continue
-        misplaced = f"{mark.section}.{leaf.name}"
-        value, origin = section.pop(leaf.name), find_origin(misplaced, tree.origins)
+        misplaced = f"bert_config.{name}"
+        value, origin = section.pop(name), find_origin(misplaced, tree.origins)
         tree.origins.pop(misplaced, None)
-        note = f"{misplaced} = {show(value)} ({origin}) belongs at the top of the config, as {leaf.name}"
-        if leaf.name in tree.values:
-            used = with_origin(leaf.name, tree.values[leaf.name], tree.origins)
+        note = f"{misplaced} = {show(value)} ({origin}) belongs at the top of the config, as {name}"
+        if name in tree.values:
+            used = with_origin(name, tree.values[name], tree.origins)
             notes.append(f"{note}; it has no effect: {used} is used")
         else:
-            tree.merge({leaf.name: value}, origin)
+            tree.merge({name: value}, origin)
             notes.append(f"{note}; its value is used")
     return notes
 

@@ -22,7 +22,6 @@ from settings.fields import (
     CountOrZero,
     FileOnly,
     Leaf,
-    Misplaced,
     Names,
     PathText,
     Positive,
@@ -75,13 +74,11 @@ class TrainingConfig(Section):
     generated_dataset: bool = Field(
         False, description="Train on random data instead of dataset_dir, to measure throughput."
     )
-    max_seq_length: Annotated[Size, Misplaced("bert_config")] = Field(
+    max_seq_length: Size = Field(
         128,
         description="Tokens per sequence. Unset in fine-tuning (not of SQuAD): as many as the longest sample has.",
     )
-    max_predictions_per_seq: Annotated[Size, Misplaced("bert_config")] = Field(
-        20, description="Most masked tokens per sequence (pre-training)."
-    )
+    max_predictions_per_seq: Size = Field(20, description="Most masked tokens per sequence (pre-training).")
     data: Data = Field(default_factory=Data, description="Reading of the data set.")
     packing: Packing = Field(default_factory=Packing, description="Several sequences in one row of the batch.")
 

@@ -69,22 +69,6 @@ class Position:
             "seconds": round(seconds, 3),
         }
 
-    def as_json(self) -> Dict[str, Any]:
-        content = dataclasses.asdict(dataclasses.replace(self, checkpoint=None))
-        if self.checkpoint is not None:
-            content["checkpoint"] = {
-                "weights": str(self.checkpoint.weights),
-                "description": self.checkpoint.description,
-            }
-        return content
-
-    @classmethod
-    def from_json(cls, content: Dict[str, Any]) -> Position:
-        """Return the position that :meth:`as_json` described."""
-        saved = content["checkpoint"]
-        checkpoint = None if saved is None else Checkpoint(Path(saved["weights"]), saved["description"])
-        return cls(**{**content, "skipped": tuple(content["skipped"]), "checkpoint": checkpoint})
-
 
 class Resumed(NamedTuple):
     """A run to resume, whose folders are locked."""

@@ -33,7 +33,7 @@ from tasks.from_text.judgement import judge
 from tasks.from_text.pace import Pace, measure
 from tasks.from_text.phases import check_phases, has_masked_lm_head
 from tasks.from_text.purpose import LANGUAGE, Purpose
-from tasks.from_text.recipe import Choice, Recipe
+from tasks.from_text.recipe import Recipe
 from tasks.from_text.search import OF_PAIRS, SEARCH  # room: search
 from tasks.from_text.steps import is_prepared, train_phase
 from utilities.commands import flags_of, make_parser, run_main
@@ -199,32 +199,24 @@ class Decision(NamedTuple):
                 task_class(purpose.task)
             phase = purpose.phases(self.folder, self.recipe, self.given, self.recipe.vocabulary)[-1]
             machine = measure(self.machine, self.recipe, phase, self.folder)
-        recipe = with_changes(self.recipe, _recipe(options, self.text, machine, self.given))
-        print("\n".join(changed_lines(self.recipe, recipe)), flush=True)
+        recipe, lines = planned_again(self.recipe, _recipe(options, self.text, machine, self.given))
+        print("\n".join(lines), flush=True)
         self.folder.begin(self.identity, recipe, self.inputs, machine.measured)
         return self._replace(recipe=recipe, machine=machine)
 
 
-def with_changes(before: Recipe, now: Recipe) -> Recipe:
-    """Return a recipe that was chosen again; the reason of a choice that has changed says what it was before."""
+def planned_again(before: Recipe, now: Recipe) -> Tuple[Recipe, List[str]]:
+    """Return a recipe that was chosen again, whose changed choices say what they were before, and lines about these."""
     values = {choice.name: choice.value for choice in before.choices}
-
-    def reason(choice: Choice) -> str:
-        same = values.get(choice.name, choice.value) == choice.value
-        return choice.reason if same else f"instead of {values[choice.name]}, after the timing; {choice.reason}"
-
-    return replace(now, choices=tuple(replace(choice, reason=reason(choice)) for choice in now.choices))
-
-
-def changed_lines(before: Recipe, now: Recipe) -> List[str]:
-    """Return the choices that are others than before, with their reasons."""
-    values = {choice.name: choice.value for choice in before.choices}
-    rows = [
-        (choice.name, str(choice.value), choice.reason)
-        for choice in now.choices
-        if values.get(choice.name, choice.value) != choice.value
-    ]
-    return ["", f"planned again: {now.updates:,} updates instead of {before.updates:,}", *aligned(rows), *now.warning]
+    choices, rows = [], []
+    for choice in now.choices:
+        if values.get(choice.name, choice.value) != choice.value:
+            reason = f"instead of {values[choice.name]}, after the timing; {choice.reason}"
+            choice = replace(choice, reason=reason)
+            rows.append((choice.name, str(choice.value), choice.reason))
+        choices.append(choice)
+    title = f"planned again: {now.updates:,} updates instead of {before.updates:,}"
+    return replace(now, choices=tuple(choices)), ["", title, *aligned(rows), *now.warning]
 
 
 def decide(options: argparse.Namespace, others: Sequence[str], started: float) -> Decision:
