@@ -90,8 +90,4 @@ def layer_options(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         yield SettingError(["use_qkv_bias", "use_qkv_split"], "use_qkv_bias needs use_qkv_split", fix)
 
 
-RULES = (
-    model_sizes,
-    stage_blocks,
-    layer_options,
-)
+RULES = (model_sizes, stage_blocks, layer_options)

@@ -75,8 +75,7 @@ class TrainingConfig(Section):
         False, description="Train on random data instead of dataset_dir, to measure throughput."
     )
     max_seq_length: Size = Field(
-        128,
-        description="Tokens per sequence. Unset in fine-tuning (not of SQuAD): as many as the longest sample has.",
+        128, description="Tokens per sequence. Unset in fine-tuning (not of SQuAD): as many as the longest sample has."
     )
     max_predictions_per_seq: Size = Field(20, description="Most masked tokens per sequence (pre-training).")
     data: Data = Field(default_factory=Data, description="Reading of the data set.")
@@ -147,8 +146,7 @@ class TrainingConfig(Section):
         False, description="Write predictions for the test set (classification, entities)."
     )
     evaluation_batch_size: Annotated[Optional[Size], MAY_CHANGE] = Field(
-        None,
-        description="Samples per evaluation batch. Unset: 32, or the micro batch where that is larger.",
+        None, description="Samples per evaluation batch. Unset: 32, or the micro batch where that is larger."
     )
     glue_task: Optional[GlueTask] = Field(
         None,
@@ -212,8 +210,7 @@ class TrainingConfig(Section):
         "scratch, else as the checkpoint needs it.",
     )
     use_projection_bias: Optional[bool] = Field(
-        None,
-        description="Bias on attention's output matrix. Unset: false from scratch, else as the checkpoint has it.",
+        None, description="Bias on attention's output matrix. Unset: false from scratch, else as the checkpoint has it."
     )
     use_cls_layer: Optional[bool] = Field(
         None,
@@ -246,8 +243,7 @@ class TrainingConfig(Section):
         5, description="Newest checkpoints to keep; none keeps all."
     )
     keep_every: Annotated[Optional[Count], MAY_CHANGE] = Field(
-        None,
-        description="Also keep for good the first checkpoint at or after each multiple of this many updates.",
+        None, description="Also keep for good the first checkpoint at or after each multiple of this many updates."
     )
     resume: Annotated[bool, PER_PROCESS] = Field(
         False,

@@ -191,8 +191,7 @@ class Execution(Section):
     """Where and how the run executes."""
 
     platform: Annotated[Literal["auto", "software", "graphcore"], MAY_CHANGE] = Field(
-        "auto",
-        description="Graphcore's TensorFlow or stock TensorFlow (software); auto takes what is installed.",
+        "auto", description="Graphcore's TensorFlow or stock TensorFlow (software); auto takes what is installed."
     )
     device: Annotated[Literal["auto", "cpu", "gpu"], MAY_CHANGE] = Field(
         "auto", description="Device of the software platform; auto takes a GPU if there is one."

@@ -49,11 +49,7 @@ def write_mistakes(folder: Path, mistakes: Sequence[Mistakes]) -> None:
 
 
 def class_mistakes(
-    title: str,
-    names: Sequence[str],
-    texts: Sequence[Tuple[str, ...]],
-    labels: np.ndarray,
-    probabilities: np.ndarray,
+    title: str, names: Sequence[str], texts: Sequence[Tuple[str, ...]], labels: np.ndarray, probabilities: np.ndarray
 ) -> Mistakes:
     """Return the confusion matrix, and the errors of which the model was surest.
 
@@ -76,11 +72,7 @@ def class_mistakes(
 
 
 def label_mistakes(
-    title: str,
-    names: Sequence[str],
-    texts: Sequence[Tuple[str, ...]],
-    labels: np.ndarray,
-    probabilities: np.ndarray,
+    title: str, names: Sequence[str], texts: Sequence[Tuple[str, ...]], labels: np.ndarray, probabilities: np.ndarray
 ) -> Mistakes:
     """Return the errors by label, and the labels about which the model was most wrong.
 

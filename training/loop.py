@@ -141,14 +141,7 @@ class TrainingLoop:
         if position.step == plan.updates:  # an interruption left nothing else to do
             return
         progress = TrainingProgress(
-            plan,
-            position.step,
-            self._optimizer,
-            reporting,
-            timer,
-            evaluation,
-            context.stop,
-            context.processes,
+            plan, position.step, self._optimizer, reporting, timer, evaluation, context.stop, context.processes
         )
         try:
             progress.begin()

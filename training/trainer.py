@@ -96,10 +96,7 @@ class Result:
 
 
 def train_run(
-    loaded: LoadedConfig,
-    make_task: MakeTask,
-    started: float,
-    until: Optional[Callable[[Period], bool]] = None,
+    loaded: LoadedConfig, make_task: MakeTask, started: float, until: Optional[Callable[[Period], bool]] = None
 ) -> Result:
     """Train and evaluate according to the config.
 
