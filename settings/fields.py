@@ -67,9 +67,7 @@ class Kind:
 
 
 def _whole(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _none_word(value: Any) -> Any:

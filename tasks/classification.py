@@ -40,7 +40,7 @@ from tasks.mistakes import Mistakes, class_mistakes, label_mistakes, number_mist
 from tasks.saved_classifier import CLASSIFIER, SIGMOID, class_rows, output_names
 from teacher.lesson import teacher_lesson  # room: teacher
 from training.initial_weights import InitialWeights
-from training.prediction import Predict, Predictor, PredictorCall
+from training.prediction import Predict, Predictor
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
@@ -184,13 +184,7 @@ class Classification(FineTuning):
 
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str] = None) -> np.ndarray:
         """Return the model's outputs for texts, ``(N, classes)``; log what was cut if the texts' origin is given."""
-        inputs = self.encoded(texts)
-        if isinstance(predict, PredictorCall):
-            predict.count(len(texts), inputs.truncated)
-        elif origin is not None:
-            report_truncation(origin, len(texts), inputs, self._config.max_seq_length)
-        samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
-        logits = self.predicted(predict, samples, inputs.lengths)["logits"]
+        logits = self.outputs_of_texts(predict, texts, origin)["logits"]
         return np.asarray(expit(logits)) if self._is_squashed else logits
 
     def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Any]:

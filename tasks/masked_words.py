@@ -23,8 +23,8 @@ from model.tasks import PRETRAINING
 from tasks import prediction_config, restore_task
 from tasks.answers import Answer
 from tasks.file_predictions import FLOAT32
+from tasks.fine_tuning import TokenizerSettings, tokenizer_settings
 from tasks.named_models import MASKED_LM_FIX
-from tasks.vocabulary import TokenizerSettings, tokenizer_settings
 from training.initial_weights import resolved_architecture
 from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError

@@ -35,7 +35,7 @@ from tasks.classification import label_description
 from tasks.fine_tuning import FineTuning, held_out_count
 from tasks.fitted_rows import described_files
 from training.initial_weights import InitialWeights
-from training.prediction import Predict, Predictor, PredictorCall
+from training.prediction import Predict, Predictor
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
@@ -196,14 +196,7 @@ class SentenceEmbedding(FineTuning):
 
     def embeddings(self, predict: Predict, texts: Sequence[str], origin: Optional[str] = None) -> np.ndarray:
         """Return the embeddings of texts, ``(len(texts), H)`` float32; log what was cut if their origin is given."""
-        length = self._config.max_seq_length
-        inputs = text_features(self.tokenizer, [(text,) for text in texts], length)
-        if isinstance(predict, PredictorCall):
-            predict.count(len(texts), inputs.truncated)
-        elif origin is not None:
-            report_truncation(origin, len(texts), inputs, length)
-        samples = ArrayReader(self.features(length, labels=False), inputs.arrays)
-        return self.predicted(predict, samples, inputs.lengths)[EMBEDDINGS]
+        return self.outputs_of_texts(predict, [(text,) for text in texts], origin)[EMBEDDINGS]
 
     def _read(self, split: Split) -> Examples:
         folder = Path(self._config.dataset_dir) if self._config.dataset_dir else None

@@ -11,7 +11,7 @@ import pytest
 from checkpoints.pretrained.pretrained import Pretrained
 from settings.fields import value_at
 from settings.loading import LoadedConfig
-from tasks.vocabulary import tokenizer_settings
+from tasks.fine_tuning import tokenizer_settings
 from tests.support.config_files import load_config, plan_of, write
 from tests.support.published_configs import CONFIGS
 from training.initial_weights import resolved_architecture
