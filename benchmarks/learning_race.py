@@ -29,7 +29,7 @@ from benchmarks import measuring
 from benchmarks.real_tasks import write_json
 from data_utils.records.features import pretraining_features
 from settings.architecture import known_architecture
-from settings.loading import load_config
+from settings.loading import resolve
 from utilities.errors import UserError
 from utilities.files import PROJECT
 
@@ -56,7 +56,7 @@ def read_part(length: int, dataset: Path, rows: Path, scale: float) -> Part:
         rows: folder of its rows as arrays, see :func:`write_rows`.
         scale: factor of the number of samples.
     """
-    config = load_config("pretraining", ["--config", str(config_file(length)), "--dataset-dir", str(dataset)]).config
+    config = resolve("pretraining", [config_file(length)], {"dataset_dir": str(dataset)}).config
     architecture, optimizer = known_architecture(config, "pretraining"), config.optimizer_opts
     assert architecture is not None and config.total_num_train_samples is not None
     batch = config.samples_per_update

@@ -63,16 +63,16 @@ def pair_scores(pairs: Sequence[Pair], checkpoint: str, vocab_file: Optional[str
         checkpoint: path of the model.
         vocab_file: its vocabulary; None: the one of the checkpoint.
     """
+    from benchmarks.masked_pieces import log_likelihoods
     from checkpoints.pretrained.opening import open_pretrained
+    from data_utils.tokenizer import make_tokenizer
     from tasks.masked_words import restore_masked_words
-    from training.prediction import PredictorByLength
 
     model = restore_masked_words(open_pretrained(checkpoint, CHECKPOINT), vocab_file)
-    sentences = word_pieces(pairs, model.corpus_tokenizer, model.longest - 2)
+    tokenizer = make_tokenizer(*model.settings)  # as in the preparation of corpora
+    sentences = word_pieces(pairs, tokenizer, model.longest - 2)
     numbers = {sentence: number for number, sentence in enumerate(dict.fromkeys(sentences))}  # each is scored once
-    predict = PredictorByLength(model.log_probabilities)
-    with predict.call(sum(map(len, numbers)), "scored", "word pieces") as call:
-        scores = model.log_likelihoods(call, list(numbers))
+    scores = log_likelihoods(model, list(numbers))
     return scores[[numbers[sentence] for sentence in sentences]].reshape(-1, 2)
 
 

@@ -8,7 +8,6 @@ from settings.derived import runs_in_sequence
 from settings.fields import value_at
 from settings.loading import LoadedConfig
 from settings.problems import DEFAULT, TYPED
-from settings.published import runs_on_ipus
 from settings.schema import LOW_PRECISION, TrainingConfig
 from utilities.environment import nvidia_gpus
 from utilities.tables import titled
@@ -115,7 +114,7 @@ def warning_line(config: TrainingConfig, origins: Dict[str, str], machine: Machi
 
 def ignored_in_plan(config: TrainingConfig, processes: int) -> Set[str]:
     """Return the fields that a run ignores, as far as the config alone determines its machine."""
-    if runs_on_ipus(config):
+    if config.runs_on_ipus:
         return set()
     precision, device = config.execution.precision, config.execution.device
     machine = Machine(

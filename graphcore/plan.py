@@ -12,9 +12,7 @@ from graphcore.rules import number_of_ipus
 from model.architecture import block_flops
 from pipeline.schedule import BACKWARD, FORWARD, Job, idle_fraction, make_schedule, simulate
 from planning.estimates import HALF, Planned
-from settings.derived import masked_positions, number_of_labels
 from settings.loading import LoadedConfig
-from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
 from utilities.tables import counted, titled
 
@@ -30,7 +28,7 @@ Row = Tuple[str, ...]
 
 def ipus_row(config: TrainingConfig, everything: bool) -> Iterator[Row]:
     """Yield the number of IPUs; ``everything``: also if the run is not on IPUs."""
-    if everything or runs_on_ipus(config):
+    if everything or config.runs_on_ipus:
         ipus, replicas = number_of_ipus(config), config.global_batch.replicas
         yield "IPUs", f"{ipus * replicas} = {ipus} per replica × {replicas} replicas"
 
@@ -54,7 +52,7 @@ def ipu_tables(loaded: LoadedConfig, run: Optional[Planned], processes: int, eve
     """
     if everything:
         yield from effects_table(loaded, processes)
-    if run is not None and (everything or runs_on_ipus(run.config)):
+    if run is not None and (everything or run.config.runs_on_ipus):
         yield from memory_table(run)
         yield from titled("Pipeline", (), pipeline_rows(run))
 
@@ -147,7 +145,7 @@ class Communication(NamedTuple):
 
 def stage_flops(run: Planned) -> List[int]:
     """Return the operations of each stage's forward pass on one sample; an embedding counts as its copy."""
-    masked, labels = masked_positions(run.config, run.task), number_of_labels(run.config)
+    masked, labels = run.masked_positions, run.config.number_of_labels
     return [
         sum(block_flops(run.architecture, block, run.config.max_seq_length, masked, labels) for block in blocks)
         for blocks in run.stages
@@ -189,10 +187,9 @@ def communication(run: Planned) -> Communication:
     config, batch = run.config, run.config.global_batch
     tokens = batch.micro_batch_size * config.max_seq_length
     links = sum(one != other for one, other in zip(run.devices, run.devices[1:]))
-    blocks = [block for stage in run.stages for block in stage]
-    parameters = run.parameters(blocks)
+    parameters = run.parameters(run.blocks)
     return Communication(
         between_stages=2.0 * HALF * tokens * run.architecture.hidden_size * links * batch.grad_acc_steps_per_replica,
         between_replicas=2.0 * HALF * parameters * (batch.replicas - 1) / batch.replicas,
-        streaming=0.0 if config.optimizer_state_offchip is False else 2.0 * run.moments(blocks),
+        streaming=0.0 if config.optimizer_state_offchip is False else 2.0 * run.moments(run.blocks),
     )

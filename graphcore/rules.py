@@ -7,7 +7,6 @@ from typing import Iterator
 from model.tasks import PRETRAINING
 from settings.derived import DEVICES, PROPORTIONS
 from settings.problems import SettingError
-from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
 
 
@@ -29,7 +28,7 @@ def proportions(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 def limits_of_ipus(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     """Yield the schedule, number format, options of the optimizer, and evaluations that IPUs do not support."""
-    if not runs_on_ipus(config):
+    if not config.runs_on_ipus:
         return
     devices = config.ipu_config.pipeline_device_mapping or []
     if config.ipu_config.pipeline_schedule == "interleaved" and len(set(devices)) < len(devices):

@@ -9,13 +9,12 @@ from typing import Iterator, List, Optional, Sequence, Set, Tuple
 from execution.software.cluster.membership import shares  # room: cluster
 from graphcore.effects import ignored_in_plan  # room: graphcore
 from graphcore.plan import ipu_tables, ipus_row, parameters_by_ipu  # room: graphcore
-from model.architecture import BLOCK_NAMES, EMB, HEADS, Architecture, hidden_matrix_parameters
+from model.architecture import BLOCK_NAMES, EMB, HEADS, hidden_matrix_parameters
 from model.tasks import SQUAD
-from planning.estimates import Planned, flops_per_row, host_memory, planned, room_figures
-from settings.architecture import known_architecture, options_come_from_checkpoint
+from planning.estimates import Planned, host_memory, planned_if_known
+from settings.architecture import options_come_from_checkpoint
 from settings.derived import (
     betas,
-    derive_blocks,
     max_learning_rate,
     packing_factor,
     runs_in_sequence,
@@ -27,7 +26,6 @@ from settings.fields import value_at
 from settings.loading import LoadedConfig
 from settings.metadata import manifest_count
 from settings.problems import DEFAULT, with_origin
-from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig, leaves
 from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
 from utilities.errors import LESS_MEMORY
@@ -51,15 +49,15 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True
     yield f"Plan of {config.name} ({task})"
     fields = list(leaves()) if everything else _set_fields(loaded, processes)
     yield from titled("Config", ("field", "value", "from"), _config_rows(loaded, fields))
-    run = planned(config, task)
-    rows = [*_run_rows(config, task, processes, everything), *_parameter_rows(run)]
+    run = planned_if_known(config, task)
+    rows = list(_run_rows(config, run, processes, everything))
     rows[1:1] = [("rows", loaded.rows)] if loaded.rows else []
     yield from titled("Run", (), rows)
     if run is None:
         assert config.weights is not None, "the sizes are unknown only if weights determine them"
         yield ""
         yield f"Parameters are unknown until {config.weights} is loaded."
-    elif everything or runs_on_ipus(config):
+    elif everything or config.runs_on_ipus:
         yield from _parameter_tables(run)
     if not everything:
         yield ""
@@ -74,8 +72,8 @@ def plan_warnings(loaded: LoadedConfig) -> List[str]:
 
 def host_memory_lines(loaded: LoadedConfig) -> Iterator[str]:
     """Yield a warning if the memory of this machine is too small for the run on its CPU."""
-    config, run, available = loaded.config, planned(loaded.config, loaded.task), memory_bytes()
-    if run is None or available is None or runs_on_ipus(config) or config.execution.device == "gpu":
+    config, run, available = loaded.config, planned_if_known(loaded.config, loaded.task), memory_bytes()
+    if run is None or available is None or config.runs_on_ipus or config.execution.device == "gpu":
         return
     needed = host_memory(run)
     if needed > available:
@@ -93,7 +91,7 @@ def duration_lines(loaded: LoadedConfig, throughput: float) -> Iterator[str]:
     if steps is not None:
         hours = steps * config.samples_per_update * samples_per_row / throughput / 3600
         duration = f"{hours:,.1f} hours for {steps:,} updates"
-    if planned(config, loaded.task) is not None:
+    if planned_if_known(config, loaded.task) is not None:
         yield from titled("Duration", (), [("throughput", f"{throughput:,.4g} samples/s"), ("duration", duration)])
 
 
@@ -146,7 +144,7 @@ def _text(value: object) -> str:
     return str(value).replace("\n", " ")
 
 
-def _run_rows(config: TrainingConfig, task: str, processes: int, everything: bool) -> Iterator[Row]:
+def _run_rows(config: TrainingConfig, run: Optional[Planned], processes: int, everything: bool) -> Iterator[Row]:
     batch, rate = config.global_batch, config.optimizer_opts.learning_rate
     row, factor = "packs" if config.packing.is_on else "samples", packing_factor(config)
     yield (
@@ -155,7 +153,7 @@ def _run_rows(config: TrainingConfig, task: str, processes: int, everything: boo
         f"{batch.replicas} replicas"
         f" × {batch.grad_acc_steps_per_replica} accumulation steps",
     )
-    if not runs_on_ipus(config):
+    if not config.runs_on_ipus:
         yield "device", _device(config.execution.device)
     yield "processes", shares(batch.micro_batches, processes)  # room: cluster
     records = manifest_count(config.data_folder, "totals", "records")
@@ -164,7 +162,9 @@ def _run_rows(config: TrainingConfig, task: str, processes: int, everything: boo
     yield "samples to train on", f"{samples:,}" if samples is not None else UNKNOWN
     if config.packing.is_on:
         yield "samples in a pack", f"{factor:.4g} on average" if factor is not None else UNKNOWN
-        yield "betas", _betas(config, factor)
+        known = factor is not None or not config.packing.adjust_betas
+        decays = betas(config.optimizer_opts, config.packing, factor or 1)
+        yield "betas", "{:.4g} and {:.4g}".format(*decays) if known else UNKNOWN
     if records and samples is not None and factor is not None:
         yield "epochs", f"{samples / (records * factor):,.2f}"
     yield "steps", f"{steps:,} weight updates" if steps is not None else UNKNOWN
@@ -174,9 +174,14 @@ def _run_rows(config: TrainingConfig, task: str, processes: int, everything: boo
         tokens = steps * config.samples_per_update * config.max_seq_length
         yield "tokens to train on", f"{tokens:,} at most ({row} of {config.max_seq_length}, padding included)"
     yield from ipus_row(config, everything)  # room: graphcore
-    architecture = known_architecture(config, task)
-    if architecture is not None and derive_blocks(config, task) is not None:
-        yield from _flops_rows(config, task, architecture, steps)
+    if run is None:
+        return
+    flops = run.flops_per_row
+    yield f"model FLOPs per {row[:-1]}", f"{flops / 1e9:,.4g} GFLOP, forward and backward"
+    yield from run.of_rooms()[1]
+    if steps is not None:
+        yield "model FLOPs of the run", f"{flops * steps * config.samples_per_update:.3g}"
+    yield "parameters", f"{run.parameters(run.blocks):,}"
 
 
 def _device(device: str) -> str:
@@ -189,31 +194,8 @@ def _device(device: str) -> str:
     return f"{len(gpus)} × {gpus[0].name}, {memory}, {ability}; if TensorFlow was installed for GPUs, otherwise the CPU"
 
 
-def _betas(config: TrainingConfig, factor: Optional[float]) -> str:
-    if factor is None and config.packing.adjust_betas:
-        return UNKNOWN
-    return "{:.4g} and {:.4g}".format(*betas(config.optimizer_opts, config.packing, factor or 1))
-
-
-def _flops_rows(config: TrainingConfig, task: str, architecture: Architecture, steps: Optional[int]) -> Iterator[Row]:
-    flops = flops_per_row(config, task, architecture)
-    yield (
-        f"model FLOPs per {'pack' if config.packing.is_on else 'sample'}",
-        f"{flops / 1e9:,.4g} GFLOP, forward and backward",
-    )
-    yield from room_figures(config, task, architecture)[1]
-    if steps is not None:
-        yield "model FLOPs of the run", f"{flops * steps * config.samples_per_update:.3g}"
-
-
-def _parameter_rows(run: Optional[Planned]) -> Iterator[Row]:
-    if run is not None:
-        yield "parameters", f"{run.parameters([block for stage in run.stages for block in stage]):,}"
-
-
 def _parameter_tables(run: Planned) -> Iterator[str]:
-    config, architecture = run.config, run.architecture
-    blocks = [block for stage in run.stages for block in stage]
+    config, architecture, blocks = run.config, run.architecture, run.blocks
     each = {block: run.parameters([block]) for block in set(blocks)}
     total = run.parameters(blocks)
     rows = [

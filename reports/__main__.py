@@ -14,7 +14,6 @@ from utilities.commands import make_parser, run_main
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    """Run the command and return its exit code."""
     parser = make_parser("reports", "Write report.html into a run folder, from the files in it.")
     parser.add_argument("run_folder", type=Path, help="folder of a training run, finished or not")
     parser.add_argument(

@@ -27,8 +27,6 @@ class Excerpt(NamedTuple):
 
 
 class Article(NamedTuple):
-    """The questions of an article."""
-
     title: str
     note: str
     answered: List[Answered]
@@ -37,12 +35,8 @@ class Article(NamedTuple):
 class Answered(NamedTuple):
     """A question and the model's answer.
 
-    Attributes:
-        answer: the answer's span of characters of the context, [begin, end).
-        expected_at: span of the first of them, if known.
-        confidence: 0 to 1.
-        exact_match: 0 or 1; None without expected answers.
-        f1: 0 to 1; None without expected answers.
+    Spans are characters of the context, [begin, end); that of the expected answer is the first one's. Confidence and
+    scores are from 0 to 1; without expected answers there are no scores.
     """
 
     article: str

@@ -35,8 +35,6 @@ class Curve:
 
 
 class Chart(NamedTuple):
-    """A drawn chart and its title."""
-
     title: str
     svg: Markup
 
@@ -61,11 +59,10 @@ def draw(
 
     Args:
         identifier: id of the SVG; curve number i becomes the group ``{identifier}-curve-{i}``.
-        unit: label of the vertical axis.
         curves: at most ``MOST_CURVES``; long ones are thinned.
         references: names and heights of at most two horizontal lines to compare with.
         from_zero: whether the vertical axis starts at 0, for values whose small changes do not matter.
-        axis: label of the horizontal axis.
+        unit, axis: labels of the vertical and the horizontal axis.
     """
 
     def plot(figure: Any, axes: Any) -> None:

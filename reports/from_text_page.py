@@ -13,11 +13,9 @@ from utilities.files import write_atomically
 
 
 def write_from_text_page(path: Path, result: Mapping[str, Any], commands: Sequence[Tuple[str, str]]) -> Path:
-    """Write the page, and return its path.
+    """Write the page of a result of ``tasks.from_text.judgement``, with ``seconds`` by step, and return its path.
 
-    Args:
-        result: As ``tasks.from_text.judgement.read_result`` returns it, with ``seconds`` by step.
-        commands: What can be done next, and the shell command.
+    The ``commands`` are what can be done next, each with its shell command.
     """
     total = sum(result["seconds"].values())
     html = fill(

@@ -170,7 +170,6 @@ def final_mean(run: RunData, metric: str) -> Optional[Final]:
 
 
 def final_value(run: RunData, metric: str) -> Optional[float]:
-    """Return the mean of :func:`final_mean`."""
     final = final_mean(run, metric)
     return None if final is None else final.value
 

@@ -6,9 +6,8 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
 
-from utilities.environment import VARIABLES
 from utilities.errors import UserError
 from utilities.files import read_json_lines
 from utilities.history import HISTORY_NAME, History
@@ -34,12 +33,9 @@ class RunData:
         periods: logging periods in the order of their steps, each with ``step``, ``metrics`` and the other fields of
             metrics.jsonl. If a resumed run repeated steps, the later ones are kept.
         evaluations: evaluations while training, each with ``step`` and ``evaluation``, the scores by name.
-        config, origins, derived: the parts of resolved_config.json; config and origins by dotted key.
-        environment: description of the machine, by dotted key.
+        config, origins, environment: by dotted key, as all that is not a list.
         baseline: what predictions without reading the texts score, for some or none of these names.
         mistakes: errors of the evaluation, see ``tasks.mistakes.Mistakes``.
-        start: how the run was last started: ``command``, ``folder`` and ``variables`` of the environment.
-        history: rows of events: resumes, rewinds after a divergence, interruptions.
         notes: the problems of files that could not be read.
     """
 
@@ -127,11 +123,7 @@ def _is_run(folder: Path) -> bool:
 
 
 def read_run_folder(folder: Path) -> RunData:
-    """Read a run folder, in which any file may be absent; of a folder of several runs in order, the last.
-
-    Raises:
-        UserError: there is no such folder, or it contains no run.
-    """
+    """Read a run folder, in which any file may be absent; of a folder of several runs in order, the last."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError(f"run folder {folder} does not exist; give the folder that a training run wrote")
@@ -140,13 +132,9 @@ def read_run_folder(folder: Path) -> RunData:
         raise UserError(f"{folder} contains no run (no {', '.join(_RUN_FILES)}); name the folder of one")
     notes: List[str] = []
     resolved = _read_object(folder / RESOLVED, notes)
-    conversion = _read_json(folder / "conversion.json", notes)
-    checkpoints = _read_json(folder / "checkpoints.json", notes)
     periods, evaluations = _read_metrics(folder / METRICS, notes)
     events = History(folder).events()
-    starts = [
-        event for event in events if isinstance(event.get("command"), str) and isinstance(event.get("variables"), dict)
-    ]
+    starts = [event for event in events if isinstance(event.get("variables"), dict)]
     return RunData(
         folder=folder,
         periods=periods,
@@ -159,19 +147,12 @@ def read_run_folder(folder: Path) -> RunData:
         scores=flatten(_read_object(folder / SCORES, notes)),
         baseline=flatten(_read_object(folder / BASELINE, notes)),
         mistakes=[each for each in _rows(_read_json(folder / MISTAKES, notes)) if _is_mistakes(each)],
-        conversion=_rows(conversion),
-        checkpoints=_rows(checkpoints),
-        start=_start(starts[-1]) if starts else {},
+        conversion=_rows(_read_json(folder / "conversion.json", notes)),
+        checkpoints=_rows(_read_json(folder / "checkpoints.json", notes)),
+        start=mask_value({name: starts[-1].get(name) for name in STARTED}) if starts else {},
         history=[_history_row(event) for event in events],
         notes=notes,
     )
-
-
-def _start(event: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return how a run was started; earlier versions also recorded variables that have nothing to do with it."""
-    start = {name: event.get(name) for name in STARTED}
-    variables = {name: value for name, value in event["variables"].items() if name in VARIABLES}
-    return mask_value({**start, "variables": variables})
 
 
 def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:

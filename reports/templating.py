@@ -53,7 +53,6 @@ def columns(records: Sequence[Mapping[str, Any]]) -> List[str]:
 
 
 def numbers(mapping: Mapping[str, Any]) -> Dict[str, str]:
-    """Format the values of a mapping."""
     return {key: number(value) for key, value in mapping.items()}
 
 
@@ -72,7 +71,6 @@ def number(value: Any) -> str:
 
 
 def text(value: Any) -> str:
-    """Format a JSON value as text."""
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -110,8 +110,7 @@ def _bases(extends: Any, label: str) -> Sequence[str]:
     return names
 
 
-def read_object(path: Path, flag: str = "--config") -> Dict[str, Any]:
-    """Read the object in a JSON file, which the user named after a flag."""
+def read_object(path: Path) -> Dict[str, Any]:
     label = display(path)
     try:
         text = read_regular(path).decode("utf-8-sig")
@@ -123,9 +122,9 @@ def read_object(path: Path, flag: str = "--config") -> Dict[str, Any]:
             reason += f" in {' or '.join(dict.fromkeys((os.getcwd(), str(PROJECT))))}"
         known = [display(each) for each in (PROJECT / "configs").rglob("*.json") if each.name == path.name]
         fix = f"did you mean {known[0]}?" if known else "give the path of a JSON file"
-        raise UserError(f"{flag}: cannot read {label}: {reason}; {fix}") from error
+        raise UserError(f"--config: cannot read {label}: {reason}; {fix}") from error
     if not text.strip():
-        raise UserError(f"{flag}: {label} is empty; write a JSON object {{…}}")
+        raise UserError(f"--config: {label} is empty; write a JSON object {{…}}")
     try:
         values = json.loads(
             text,
@@ -143,7 +142,7 @@ def read_object(path: Path, flag: str = "--config") -> Dict[str, Any]:
     except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
         raise UserError(f"{label}: a number has too many digits; write a shorter one") from error
     if not isinstance(values, dict):
-        raise UserError(f"{flag}: {label} contains {show(values)}; write a JSON object {{…}}")
+        raise UserError(f"--config: {label} contains {show(values)}; write a JSON object {{…}}")
     return values
 
 

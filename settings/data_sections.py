@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Optional, Union
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from typing_extensions import Annotated, Literal
 
 from settings.fields import (
@@ -14,7 +14,6 @@ from settings.fields import (
     Columns,
     Count,
     CountOrZero,
-    Equivalent,
     Finite,
     Interval,
     LabelColumns,
@@ -27,7 +26,6 @@ from settings.fields import (
     Workers,
 )
 from settings.sections import Section
-from utilities.metric_names import F1, MACRO_F1
 
 USUAL_SEPARATOR = ";"  # of labels, for models and files that do not specify one
 
@@ -62,7 +60,7 @@ class Evaluation(Section):
     patience: Optional[Count] = Field(
         None, description="Stop training after this many evaluations without a better one. Unset: train to the end."
     )
-    metric: Annotated[Optional[Text], Equivalent((F1, MACRO_F1))] = Field(
+    metric: Optional[Text] = Field(
         None,
         description="Score by which evaluations are compared; of a loss, lower is better. Unset: f1 (SQuAD, entities), "
         "macro_f1 (other tags), the first of the benchmark's scores (classification), mlm_loss (pre-training).",
@@ -95,14 +93,6 @@ class Squad(Section):
         description="SQuAD 2.0, in which questions without an answer are impossible: how much higher the score of no "
         "answer must be than the best answer's; 0 to begin with. Unset: SQuAD 1.1, each question has an answer.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_cache_dir(cls, values: Any) -> Any:
-        """Ignore the folder of cached windows, which configs of earlier versions name; nothing is cached any more."""
-        if isinstance(values, dict):
-            return {key: value for key, value in values.items() if key != "cache_dir"}
-        return values
 
 
 class TokenData(Section):

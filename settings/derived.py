@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from model.architecture import (
-    EMB,
-    HEADS,
-    HID,
-    POOL,
-    Architecture,
-)
+from model.architecture import EMB, HEADS, HID, POOL, Architecture
 from model.tasks import PRETRAINING, expected_blocks
-from settings.architecture import known_architecture
 from settings.data_sections import Packing
 from settings.metadata import manifest_count
 from settings.problems import DERIVED, TYPED
-from settings.published import published_values, runs_on_ipus
+from settings.published import published_values
 from settings.schema import TrainingConfig
 from settings.sections import LearningRate, OptimizerOptions
-
-# Classes of each benchmark task: 1 for a regression, 2 for all others.
-_LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 
 Stages = Sequence[Sequence[str]]  # of blocks
 
@@ -37,7 +27,7 @@ def derive(
 
     The architecture is ``known`` where it needs no weights to be opened.
     """
-    packing, on_ipus = config.packing, runs_on_ipus(config)
+    packing, on_ipus = config.packing, config.runs_on_ipus
     derived: Dict[str, Any] = {"name": file_stem} if config.name is None else {}
     derived.update(published_values(config, task, known, origins))
     if config.total_num_train_samples is not None and config.num_epochs is not None:
@@ -92,7 +82,7 @@ def _pipeline(
 
 def runs_in_sequence(config: TrainingConfig) -> bool:
     """Return whether one device runs all stages, as far as the config says."""
-    in_sequence = not runs_on_ipus(config)
+    in_sequence = not config.runs_on_ipus
     in_sequence &= (config.execution.pipeline_devices or 1) == 1  # room: pipeline
     return in_sequence
 
@@ -115,23 +105,6 @@ def with_values(config: TrainingConfig, values: Dict[str, Any]) -> TrainingConfi
             name, value = section, getattr(config, section).model_copy(update={key: value})
         config = config.model_copy(update={name: value})
     return config
-
-
-def number_of_labels(config: TrainingConfig) -> int:
-    """Return the number of the classifier's outputs for the config's task; 1 for a regression."""
-    data = config.classification_data
-    if data is None:
-        return _LABELS.get(config.glue_task or "", 2)
-    return 1 if data.regression else len(data.classes or ()) or 2
-
-
-def derive_blocks(config: TrainingConfig, task: str) -> Optional[List[str]]:
-    """Return the model's blocks in order: those of ``pipeline_stages``, else the task's; None if unknown."""
-    stages = config.ipu_config.pipeline_stages
-    if stages is not None:
-        return [block for stage in stages for block in stage]
-    model = known_architecture(config, task)
-    return expected_blocks(task, model.num_hidden_layers, config.use_next_sentence) if model else None
 
 
 def packing_factor(config: TrainingConfig) -> Optional[float]:
@@ -186,21 +159,9 @@ def max_learning_rate(rate: LearningRate, samples_per_update: int) -> float:
 def betas(options: OptimizerOptions, packing: Packing, factor: float) -> Tuple[float, float]:
     """Return the optimizer's decay constants; for packs, each to the power of the packing factor.
 
-    An update on packs has ``factor`` times as many samples. β to that power makes the moments decay as much over one
-    such update as over ``factor`` small ones. The learning rate is not scaled: that slowed convergence (arXiv
-    2107.02027, on hyperparameters).
-
-    The ``factor`` is the mean number of samples in a row of the batch.
+    An update on packs has ``factor`` times as many samples, the mean number in a row. β to that power makes the moments
+    decay as much over one such update as over ``factor`` small ones. The learning rate is not scaled: that slowed
+    convergence (arXiv 2107.02027, on hyperparameters).
     """
     power = factor if packing.is_on and packing.adjust_betas else 1
     return options.beta_1**power, options.beta_2**power
-
-
-def masked_positions(config: TrainingConfig, task: str) -> int:
-    """Return the number of positions of a row that the masked-LM head computes; 0 outside pre-training."""
-    if task != PRETRAINING:
-        return 0
-    if not config.packing.is_on:
-        return config.max_predictions_per_seq
-    assert config.packing.max_predictions_per_pack is not None, "set by derive"
-    return config.packing.max_predictions_per_pack

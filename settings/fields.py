@@ -41,13 +41,6 @@ class Equivalent:
 
 
 @dataclass(frozen=True)
-class Misplaced:
-    """Annotation of a field that published configs also have in another section, where it was ignored."""
-
-    section: str
-
-
-@dataclass(frozen=True)
 class FileOnly:
     """Annotation of a key that has a meaning only in a file, and therefore has no flag."""
 
@@ -59,7 +52,7 @@ class OtherFlag:
     flag: str
 
 
-Annotation = TypeVar("Annotation", ResumePolicy, Equivalent, Misplaced, FileOnly, OtherFlag)
+Annotation = TypeVar("Annotation", ResumePolicy, Equivalent, FileOnly, OtherFlag)
 
 
 # Value types
@@ -74,9 +67,7 @@ class Kind:
 
 
 def _whole(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _none_word(value: Any) -> Any:
@@ -90,17 +81,11 @@ def _split_stages(value: Any) -> Any:
     return [stage.split() if isinstance(stage, str) else stage for stage in value]
 
 
-def _more_than_one(value: Any) -> Any:
-    """Accept a number, which the field had before: 1 is false, and more is true."""
-    return value > 1 if type(value) is int else value
-
-
 def _alone(value: Any) -> Any:
     """Accept a list of one text, as the flag gives it, for the text."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
-MoreThanOne = BeforeValidator(_more_than_one, json_schema_input_type=bool)
 _WHOLE = BeforeValidator(_whole)  # placed after the bounds, which must reach the JSON Schema
 _Finite = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 _LIMIT = 2**63 - 1  # TensorFlow has no larger whole numbers
@@ -158,8 +143,6 @@ Stages = Annotated[
     Kind("stages", 'a list of stages, each a list of block names (or one text such as "hid hid"), none of them empty'),
 ]
 
-_KINDS = {bool: Kind("bool", "true or false"), str: Kind("str", "a text")}
-
 
 # The flat view
 
@@ -188,7 +171,6 @@ class Leaf:
 
     @property
     def resume_policy(self) -> ResumePolicy:
-        """How far the value may vary within one run."""
         return self.annotation(ResumePolicy) or ResumePolicy.FIXED
 
     def annotation(self, kind: Type[Annotation]) -> Optional[Annotation]:
@@ -248,7 +230,7 @@ def _kind(annotation: Any, metadata: Tuple[Any, ...]) -> Tuple[Optional[Kind], T
     if origin is Literal:
         choices = tuple(str(c) for c in get_args(annotation))
         return Kind("choice", ("one of " if len(choices) > 1 else "") + ", ".join(choices)), choices, False
-    return _KINDS.get(annotation), (), False
+    return Kind("bool", "true or false") if annotation is bool else None, (), False
 
 
 def value_at(tree: Any, name: str) -> Any:

@@ -7,16 +7,9 @@ import json
 import re
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
-from model.tasks import (
-    CLASSIFICATION,
-    PRETRAINING,
-    SENTENCE_EMBEDDING,
-    SQUAD,
-    TASKS,
-    TOKEN_CLASSIFICATION,
-)
+from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS, TOKEN_CLASSIFICATION
 from settings.fields import Leaf, OtherFlag
-from settings.problems import expand_abbreviation, nearest, show
+from settings.problems import ABBREVIATED, nearest, show
 from settings.schema import leaves, sections
 from utilities.commands import ShowVersion, complete, completes
 from utilities.errors import UserError
@@ -35,10 +28,6 @@ _EPILOG = (
 )
 
 
-# Options of the command that have no effect without another one.
-_NEEDS = {
-    "--throughput": "--plan",
-}
 EVERYTHING = "all"  # of --plan: also defaults, and what has no effect
 
 # The fields that --help shows: the most used ones, and those of the task, also whole sections. --help-all shows all.
@@ -110,17 +99,16 @@ def build_parser(task: str, shows_all: bool = True) -> argparse.ArgumentParser:
     own = [name for name in leaves() if _is_in(name, _OF_TASKS[task])]
     own_fields = parser.add_argument_group(f"fields of {task}")
     most_used = parser.add_argument_group("fields used most")
-    others = parser.add_argument_group()
     for name, leaf in leaves().items():
         if name in own:
             _add_field(own_fields, leaf)
         elif name in _MOST_USED:
             _add_field(most_used, leaf)
         else:
-            _add_field(others, leaf, help=argparse.SUPPRESS)
+            _add_field(parser, leaf, help=argparse.SUPPRESS)
     for section, info in sections().items():
         if section and info.optional:
-            _add_unset(others, section, argparse.SUPPRESS)
+            _add_unset(parser, section, argparse.SUPPRESS)
     return parser
 
 
@@ -144,15 +132,11 @@ def _add_sections(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_unset(group: Any, section: str, about: str) -> None:
-    """Add the flag that leaves out a section."""
-    flag, default = "--" + section.replace("_", "-"), argparse.SUPPRESS
-    group.add_argument(
-        flag, dest=section, type=str.lower, choices=NONE_WORDS, default=default, metavar="none", help=about
-    )
+    none = {"type": str.lower, "choices": NONE_WORDS, "metavar": "none", "default": argparse.SUPPRESS}
+    group.add_argument("--" + section.replace("_", "-"), dest=section, help=about, **none)
 
 
 def _add_field(group: Any, leaf: Leaf, **changes: Any) -> None:
-    """Add the flag of a field."""
     other = leaf.annotation(OtherFlag)
     names = [leaf.flag] if other is None else [leaf.flag, other.flag]
     action = group.add_argument(*names, dest=leaf.name, default=argparse.SUPPRESS, **{**_arguments(leaf), **changes})
@@ -176,21 +160,16 @@ def _arguments(leaf: Leaf) -> Dict[str, Any]:
 def parse_flags(task: str, argv: Sequence[str], own: Sequence[str] = ()) -> Tuple[argparse.Namespace, Dict[str, Any]]:
     """Return the options of the command itself, and the config values given by flag, by dotted name.
 
-    Args:
-        own: further flags of this command, which ``argv`` has no longer; one of them may be meant by an unknown flag.
-
-    Raises:
-        UserError: a flag is unknown, or lacks its value or another flag that it needs.
-        SystemExit: after ``--help``.
+    An unknown flag may have been meant for one of the command's ``own``, which ``argv`` has no longer. ``--help`` ends
+    in ``SystemExit``.
     """
     parser = build_parser(task, shows_all="--help-all" in argv or completes())
     complete(parser)
     parsed, unknown = parser.parse_known_args(list(argv))
     if unknown:
         raise UserError(_unknown_flag(unknown[0], own))
-    for flag, needed in _NEEDS.items():
-        if _given(parsed, flag) and not _given(parsed, needed):
-            raise UserError(f"{flag} has no effect without {needed}; add {needed}, or remove {flag}")
+    if parsed.throughput is not None and parsed.plan is None:
+        raise UserError("--throughput has no effect without --plan; add --plan, or remove --throughput")
     fields = leaves()
     without: Dict[str, Any] = {name: None for name in sections() if name in parsed}  # before the keys of these sections
     given = {name: read_value(leaf, getattr(parsed, name)) for name, leaf in fields.items() if name in parsed}
@@ -198,26 +177,16 @@ def parse_flags(task: str, argv: Sequence[str], own: Sequence[str] = ()) -> Tupl
     return argparse.Namespace(**others), {**without, **given}
 
 
-def _given(parsed: argparse.Namespace, flag: str) -> bool:
-    value = getattr(parsed, flag[2:].replace("-", "_"))
-    return value is not None and value is not False
-
-
 def _unknown_flag(argument: str, own: Sequence[str] = ()) -> str:
     if not argument.startswith("-"):
         return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
     word = argument.split("=")[0]
     by_key = {leaf.path[-1].replace("_", "-"): leaf.flag for leaf in reversed(list(leaves().values()))}
-    known = [*(leaf.flag for leaf in leaves().values()), *_NEEDS]
-    known += ["--config", "--plan", "--schema", "--debug", "--version", "--help", "--help-all"]
+    by_key.update({short: leaves()[name].flag for short, name in ABBREVIATED.items()})
+    known = [leaf.flag for leaf in leaves().values()]
+    known += ["--config", "--plan", "--throughput", "--schema", "--debug", "--version", "--help", "--help-all"]
     plain = word.lower().replace("_", "-").lstrip("-")
-    section, _, key = plain.replace("-", "_").rpartition(".")
-    short = leaves().get(expand_abbreviation(key, section))
-    guess = (
-        nearest("--" + plain, own, 0.8)
-        or by_key.get(plain)
-        or (short.flag if short else nearest("--" + plain, known, 0.7))
-    )
+    guess = nearest("--" + plain, own, 0.8) or by_key.get(plain.rpartition(".")[2]) or nearest("--" + plain, known, 0.7)
     guess = guess or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help-all lists the flags"
     return f"{word}: unknown flag; {hint}"

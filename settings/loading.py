@@ -15,8 +15,7 @@ from model.tasks import TASKS
 from settings.architecture import follow_weights, known_architecture
 from settings.config_files import ConfigSource, Tree, merge_into, plain_values, read_config
 from settings.derived import derive, with_values
-from settings.fields import Leaf, Misplaced, value_at
-from settings.flags import parse_flags
+from settings.fields import Leaf, value_at
 from settings.notes import config_notes
 from settings.problems import (
     CALL,
@@ -56,25 +55,6 @@ class LoadedConfig:
     origins: Dict[str, str]
     notes: List[str] = field(default_factory=list)
     rows: str = ""
-
-
-def load_config(task: str, argv: Sequence[str], complete: Optional[Complete] = None) -> LoadedConfig:
-    """Return the config that a command line specifies.
-
-    Args:
-        argv: arguments without the program's name; ``--config FILE [OVERLAY ...]`` is required.
-        complete: see :func:`resolve`.
-
-    Raises:
-        SystemExit: after ``--help``.
-
-    Example:
-        >>> recipe = "configs/pretraining/pretrain_tiny_128_speedrun.json"
-        >>> load_config("pretraining", ["--config", recipe]).config.max_seq_length
-        128
-    """
-    options, flag_values = parse_flags(task, argv)
-    return resolve(task, options.config or (), flag_values, complete=complete)
 
 
 def resolve_call(
@@ -121,7 +101,8 @@ def resolve(
     tree.origins.update(dict.fromkeys(from_weights, DERIVED))
     known = known_architecture(config, task)
     notes = [*misplaced, *replaced, *config_notes(config, task, known, tree.origins)]
-    config, changed = derive(config, task, known, tree.origins, _default_name(sources[0], task))
+    file_stem = Path(sources[0]).stem if isinstance(sources[0], (str, os.PathLike)) else task
+    config, changed = derive(config, task, known, tree.origins, file_stem)
     origins = {name: tree.origins.get(name, DEFAULT) for name in leaves()}
     origins.update(dict.fromkeys([*from_data, *changed], DERIVED))
     broken = [problem for rule in RULES for problem in rule(config, task)]
@@ -130,11 +111,11 @@ def resolve(
     return LoadedConfig(config, task, origins, notes)
 
 
-def check_values(values: Mapping[str, Any], origin: str = COMMAND_LINE) -> None:
-    """Check the types of values by dotted name, before there is a whole config."""
-    tree = read_config([{}])
+def check_values(values: Mapping[str, Any]) -> None:
+    """Check the types of flags' values by dotted name, before there is a whole config."""
+    tree = Tree()
     for name, value in values.items():
-        merge_into(tree, _nested(name, value), Path(), origin, ())
+        tree.merge(_nested(name, value), COMMAND_LINE)
     _validated(tree)
 
 
@@ -142,11 +123,6 @@ def _nested(name: str, value: Any) -> Dict[str, Any]:
     """Return the nested sections of a config file that contain one value, given its dotted name."""
     *sections, key = name.split(".")
     return functools.reduce(lambda inner, section: {section: inner}, reversed(sections), {key: value})
-
-
-def _default_name(source: ConfigSource, task: str) -> str:
-    """Return the name of a run whose config has none: that of the first config file, or else of the task."""
-    return Path(source).stem if isinstance(source, (str, os.PathLike)) else task
 
 
 def _validated(tree: Tree) -> TrainingConfig:
@@ -162,25 +138,24 @@ def _validated(tree: Tree) -> TrainingConfig:
 
 
 def move_misplaced_keys(tree: Tree) -> List[str]:
-    """Move keys that published configs have in the wrong section to the top level, unless they have a value there.
+    """Move keys that published configs have in ``bert_config`` to the top level, unless they have a value there.
 
     The published application ignored such keys. Return a note for each.
     """
     notes: List[str] = []
-    for leaf in leaves().values():
-        mark = leaf.annotation(Misplaced)
-        section = tree.values.get(mark.section) if mark is not None else None
-        if mark is None or not isinstance(section, dict) or leaf.name not in section:
+    section = tree.values.get("bert_config")
+    for name in ("max_seq_length", "max_predictions_per_seq") if isinstance(section, dict) else ():
+        if name not in section:
             continue
-        misplaced = f"{mark.section}.{leaf.name}"
-        value, origin = section.pop(leaf.name), find_origin(misplaced, tree.origins)
+        misplaced = f"bert_config.{name}"
+        value, origin = section.pop(name), find_origin(misplaced, tree.origins)
         tree.origins.pop(misplaced, None)
-        note = f"{misplaced} = {show(value)} ({origin}) belongs at the top of the config, as {leaf.name}"
-        if leaf.name in tree.values:
-            used = with_origin(leaf.name, tree.values[leaf.name], tree.origins)
+        note = f"{misplaced} = {show(value)} ({origin}) belongs at the top of the config, as {name}"
+        if name in tree.values:
+            used = with_origin(name, tree.values[name], tree.origins)
             notes.append(f"{note}; it has no effect: {used} is used")
         else:
-            tree.merge({leaf.name: value}, origin)
+            tree.merge({name: value}, origin)
             notes.append(f"{note}; its value is used")
     return notes
 
@@ -203,13 +178,9 @@ def expand_paths(values: Dict[str, Any], origins: Dict[str, str]) -> List[str]:
         else:
             *sections, key = leaf.path
             section = value_at(values, ".".join(sections)) if sections else values
-            section[key] = _expand(value)
+            filled = _VARIABLE.sub(lambda match: os.environ[match.group(1) or match.group(2)], value)
+            section[key] = os.path.expanduser(filled)
     return problems
-
-
-def _expand(path: str) -> str:
-    filled = _VARIABLE.sub(lambda match: os.environ[match.group(1) or match.group(2)], path)
-    return os.path.expanduser(filled)
 
 
 def _path_problem(leaf: Leaf, value: str, origins: Dict[str, str]) -> str:

@@ -20,11 +20,9 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         yield SettingError([config.weights_key], reason, "name a BERT with the file of its weights")
     if given is not None and given.hidden_size % given.num_attention_heads:
         near = _nearest_divisor(given.hidden_size, given.num_attention_heads)
-        yield SettingError(
-            ["bert_config.num_attention_heads", "bert_config.hidden_size"],
-            "the heads must divide hidden_size",
-            f"set num_attention_heads to {near}, or hidden_size to a multiple of {given.num_attention_heads}",
-        )
+        reason = "the heads must divide hidden_size"
+        fix = f"set num_attention_heads to {near}, or hidden_size to a multiple of {given.num_attention_heads}"
+        yield SettingError(["bert_config.num_attention_heads", "bert_config.hidden_size"], reason, fix)
     if given is not None and given.vocab_size % factor:
         padded = next_multiple(given.vocab_size, factor)
         yield SettingError(
@@ -35,11 +33,9 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         )
     if known is not None and config.max_seq_length > known.max_position_embeddings:
         limit = known.max_position_embeddings
-        yield SettingError(
-            ["max_seq_length", "bert_config.max_position_embeddings" if given else config.weights_key],
-            f"sequences are longer than the model's {limit} positions",
-            f"set max_seq_length to at most {limit}" + (", or raise max_position_embeddings" if given else ""),
-        )
+        fields = ["max_seq_length", "bert_config.max_position_embeddings" if given else config.weights_key]
+        fix = f"set max_seq_length to at most {limit}" + (", or raise max_position_embeddings" if given else "")
+        yield SettingError(fields, f"sequences are longer than the model's {limit} positions", fix)
 
 
 def _nearest_divisor(number: int, target: int) -> int:
@@ -82,30 +78,16 @@ def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 
 def layer_options(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    """Yield options that the layers do not support."""
     switched_off = [name for name in LAYER_OPTIONS if getattr(config, name) is False]
     if not config.replace_layers and switched_off:
-        yield SettingError(
-            ["replace_layers", switched_off[0]],
-            "Hugging Face's own layers cannot leave it out",
-            f"set replace_layers to true, or leave {switched_off[0]} unset",
-        )
+        fix = f"set replace_layers to true, or leave {switched_off[0]} unset"
+        yield SettingError(["replace_layers", switched_off[0]], "Hugging Face's own layers cannot leave it out", fix)
     if not config.replace_layers and config.execution.precision not in ("auto", "float32"):
-        yield SettingError(
-            ["execution.precision", "replace_layers"],
-            "Hugging Face's own layers are float32",
-            "set execution.precision to float32, or replace_layers to true",
-        )
+        fix = "set execution.precision to float32, or replace_layers to true"
+        yield SettingError(["execution.precision", "replace_layers"], "Hugging Face's own layers are float32", fix)
     if config.use_qkv_bias and not config.use_qkv_split:
-        yield SettingError(
-            ["use_qkv_bias", "use_qkv_split"],
-            "use_qkv_bias needs use_qkv_split",
-            "set use_qkv_split to true, or use_qkv_bias to false",
-        )
+        fix = "set use_qkv_split to true, or use_qkv_bias to false"
+        yield SettingError(["use_qkv_bias", "use_qkv_split"], "use_qkv_bias needs use_qkv_split", fix)
 
 
-RULES = (
-    model_sizes,
-    stage_blocks,
-    layer_options,
-)
+RULES = (model_sizes, stage_blocks, layer_options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, Optional, Tuple
 
 from model.architecture import Architecture
 from model.tasks import PRETRAINING
@@ -11,7 +11,7 @@ from settings.derived import used_length
 from settings.fields import value_at
 from settings.metadata import manifest_count
 from settings.problems import TYPED, with_origin
-from settings.published import published_notes, runs_on_ipus
+from settings.published import published_notes
 from settings.schema import TrainingConfig
 
 
@@ -27,31 +27,20 @@ def config_notes(
         used, unused = used_length(origins)
         yield f"{shown(unused)} has no effect: {shown(used)} sets the length"
     if task == PRETRAINING and known is not None:
-        pieces = manifest_count(config.data_folder, "vocabulary", "size")
-        yield from _unused_rows(known.vocab_size, pieces, config.embedding_serialization_factor)
+        rows, pieces = known.vocab_size, manifest_count(config.data_folder, "vocabulary", "size")
+        if pieces and exceeds_padding(rows, pieces, config.embedding_serialization_factor):
+            unused = f"the model's vocabulary has {rows:,} rows, that of the data set {pieces:,} pieces"
+            fix = f"set bert_config.vocab_size to {pieces}, or use other data"
+            yield f"{unused}: the other rows are never used; {fix}"
     for option, other in _overruled_options(config, origins):
         yield f"{shown(option)} has no effect: {shown(other)}"
-    if config.classification_data is not None:
-        yield from _alike_classes(config.classification_data.classes or ())
-    yield from published_notes(config.optimizer_opts, runs_on_ipus(config))
-
-
-def _unused_rows(rows: int, pieces: Optional[int], factor: int) -> List[str]:
-    """Note a model's vocabulary that exceeds the data set's by more than padding."""
-    if not pieces or not exceeds_padding(rows, pieces, factor):
-        return []
-    unused = f"the model's vocabulary has {rows:,} rows, that of the data set {pieces:,} pieces"
-    return [f"{unused}: the other rows are never used; set bert_config.vocab_size to {pieces}, or use other data"]
-
-
-def _alike_classes(names: Sequence[str]) -> List[str]:
-    """Return a note if classes are called alike but for capitals, as ``True`` and ``true``."""
+    names = (config.classification_data and config.classification_data.classes) or ()
     plain = [name.strip().lower() for name in names]
     alike = [name for name, other in zip(names, plain) if plain.count(other) > 1]
-    if not alike:
-        return []
-    what = f"classification_data.classes: {', '.join(alike[:8])} differ in capitals only, and are classes of their own"
-    return [f"{what}; if they are not, write them alike in the file"]
+    if alike:
+        what = f"{', '.join(alike[:8])} differ in capitals only, and are classes of their own"
+        yield f"classification_data.classes: {what}; if they are not, write them alike in the file"
+    yield from published_notes(config.optimizer_opts, config.runs_on_ipus)
 
 
 def _overruled_options(config: TrainingConfig, origins: Dict[str, str]) -> Iterator[Tuple[str, str]]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
-import re
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from pydantic import ValidationError
 
@@ -22,6 +20,7 @@ TYPED = (COMMAND_LINE, CALL)  # given for this run alone, not in a config that o
 DERIVED = "derived"
 DATA = "data"  # chosen by what the data set contains
 
+ABBREVIATED = {"lr": "optimizer_opts.learning_rate.max_learning_rate"}  # no letters by which difflib would find it
 _LONGEST_VALUE = 60  # characters of a value that a message shows
 
 
@@ -34,18 +33,12 @@ class ConfigError(UserError):
         super().__init__(self.problems[0] + (f" (and {more} more; --debug lists them)" if more else ""))
 
 
-class SettingError(UserError):
-    """A rule that is broken by one or several fields.
+class SettingError(NamedTuple):
+    """A rule that is broken by one or several fields, of which the first one is to be changed."""
 
-    Args:
-        fields: dotted names; the first one is the field to change.
-    """
-
-    def __init__(self, fields: Sequence[str], reason: str, fix: str):
-        self.fields = tuple(fields)
-        self.reason = reason
-        self.fix = fix
-        super().__init__(f"{', '.join(fields)}: {reason}; {fix}")
+    fields: Sequence[str]
+    reason: str
+    fix: str
 
 
 def show(value: Any) -> str:
@@ -89,36 +82,15 @@ def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
     return lower[matches[0]] if matches else ""
 
 
-def expand_abbreviation(word: str, section: str = "") -> str:
-    """Return the field that a word, such as "lr", abbreviates by the beginnings of words, or an empty text."""
-    letters = re.sub("[-_]", "", word.lower())
-    prefix = f"{section}." if section else ""
-    matches = []
-    for name in leaves():
-        if not name.startswith(prefix) or len(letters) < 2:
-            continue
-        # Words of the name and of its sections that are not in the abbreviation; the fewer, the better it fits.
-        left = [_words_left(letters, key.split("_")) for key in name[len(prefix) :].split(".")]
-        if min(left) < math.inf:
-            matches.append((min(left), left[-1], name))
-    return min(matches, key=lambda match: match[:2], default=("",))[-1]
-
-
-def _words_left(letters: str, words: Sequence[str]) -> float:
-    """Return the number of words that an abbreviation by their beginnings leaves out; infinite if it is none."""
-    if not letters or not words:
-        return math.inf if letters else len(words)
-    used = [n for n in range(1, len(words[0]) + 1) if letters.startswith(words[0][:n])]
-    return min([_words_left(letters, words[1:]) + 1, *(_words_left(letters[n:], words[1:]) for n in used)])
-
-
 def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List[str]:
     """Return one line for each field that pydantic refused."""
     lines: Dict[str, None] = {}  # an ordered set, because one value may break several constraints
     for item in error.errors():
         keys = [part for part in item["loc"] if isinstance(part, str)]
         if item["type"] == "extra_forbidden":
-            lines[unknown_key(keys, origins)] = None
+            *section, key = keys
+            name = ".".join(keys)
+            lines[f"{name} ({find_origin(name, origins)}): unknown key; {_key_hint('.'.join(section), key)}"] = None
             continue
         path = _known_part(keys)
         name = ".".join(path)
@@ -173,18 +145,12 @@ def _value_hint(leaf: Leaf, value: Any) -> str:
 
 def _not_an_object(name: str, value: Any, origins: Dict[str, str]) -> str:
     keys = ", ".join(sections()[name].keys) if name in sections() else "its keys"
-    line = f"{name} = {show(value)} ({find_origin(name, origins)})"
-    return f'{line}: expected an object; write "{name.split(".")[-1]}": {{…}} with keys from: {keys}'
-
-
-def unknown_key(keys: Sequence[str], origins: Dict[str, str]) -> str:
-    """Return the line for a field that does not exist, with the one that was probably meant."""
-    name = ".".join(keys)
-    section = ".".join(keys[:-1])
-    return f"{name} ({find_origin(name, origins)}): unknown key; {_key_hint(section, keys[-1])}"
+    fix = f'write "{name.split(".")[-1]}": {{…}} with keys from: {keys}'
+    return f"{with_origin(name, value, origins)}: expected an object; {fix}"
 
 
 def _key_hint(section: str, key: str) -> str:
+    """Return what was probably meant by a key that a section does not have."""
     if key in leaves() and "." in key:
         outer, _, inner = key.rpartition(".")
         return f"write it as {outer}: {{ {inner}: … }}"
@@ -194,8 +160,8 @@ def _key_hint(section: str, key: str) -> str:
         full = ".".join((*elsewhere[0], key))
         return f"it belongs in section {outer}: {full}" if outer else f"{key} belongs at the top of the config"
     known = sections()[section].keys if section in sections() else ()
-    if expand_abbreviation(key, section) and key not in known:
-        return f"did you mean {expand_abbreviation(key, section)}?"
+    if key in ABBREVIATED:
+        return f"did you mean {ABBREVIATED[key]}?"
     if nearest(key, known):
         return f"did you mean {'.'.join(filter(None, (section, nearest(key, known))))}?"
     everywhere = {leaf.path[-1]: leaf.name for leaf in leaves().values()}

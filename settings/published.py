@@ -9,7 +9,6 @@ from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from settings.fields import value_at
 from settings.schema import TrainingConfig
 from settings.sections import OptimizerOptions
-from utilities.environment import is_graphcore
 
 # Samples, by sequence length, on which the program pre-trains if its config gives no length. The recipes for base and
 # large here use those of the LAMB paper (You et al. 2020): 65,536 × 7,038 in phase 1, 32,768 × 1,563 in phase 2.
@@ -28,7 +27,7 @@ def published_values(
     The architecture is ``known`` where a file states the sizes of the weights.
     """
     values: Dict[str, Any] = {}
-    options, is_published, on_ipus = config.optimizer_opts, _is_published(config.optimizer_opts), runs_on_ipus(config)
+    options, is_published, on_ipus = config.optimizer_opts, _is_published(config.optimizer_opts), config.runs_on_ipus
     if task == PRETRAINING and config.total_num_train_samples is None and config.num_epochs is None:
         samples = PUBLISHED_SAMPLES.get(config.max_seq_length)
         values.update({} if samples is None else {"total_num_train_samples": samples})
@@ -60,11 +59,6 @@ def decays_as_published(options: OptimizerOptions, on_ipus: bool) -> bool:
     if options.name == "Muon":  # which the program does not have
         return False
     return on_ipus if options.decay_rule is None else options.decay_rule == "published"
-
-
-def runs_on_ipus(config: TrainingConfig) -> bool:
-    """Return whether the run uses Graphcore's TensorFlow, without importing it."""
-    return is_graphcore(config.execution.platform)
 
 
 def _is_published(options: OptimizerOptions) -> bool:

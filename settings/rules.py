@@ -26,41 +26,27 @@ def model_source(config: TrainingConfig, task: str) -> Iterator[SettingError]:
             hint = "add the section bert_config, or set pretrained_ckpt_path to weights, which decide it"
             yield SettingError(["bert_config"], "pre-training from random weights needs it", hint)
     elif config.bert_config is None and config.weights is None:
-        yield SettingError(
-            ["bert_model_name"],
-            "fine-tuning needs a model",
-            "set bert_model_name to a Hugging Face name or folder, or pretrained_ckpt_path to a checkpoint",
-        )
+        fix = "set bert_model_name to a Hugging Face name or folder, or pretrained_ckpt_path to a checkpoint"
+        yield SettingError(["bert_model_name"], "fine-tuning needs a model", fix)
     if config.bert_model_name is not None and task == PRETRAINING:
-        yield SettingError(
-            ["bert_model_name"],
-            "pre-training takes its architecture from bert_config",
-            "remove bert_model_name; to start from weights give them as pretrained_ckpt_path",
-        )
+        fix = "remove bert_model_name; to start from weights give them as pretrained_ckpt_path"
+        yield SettingError(["bert_model_name"], "pre-training takes its architecture from bert_config", fix)
 
 
 def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    """Yield the problems of the lengths of sequences and packs."""
     if config.max_seq_length < SHORTEST_SEQUENCE:
-        yield SettingError(
-            ["max_seq_length"],
-            "[CLS], two texts and two [SEP] need at least 5 tokens",
-            "set max_seq_length to 128",
-        )
+        fix = "set max_seq_length to 128"
+        yield SettingError(["max_seq_length"], "[CLS], two texts and two [SEP] need at least 5 tokens", fix)
     longest_query = config.max_seq_length - 4  # without [CLS], two [SEP], and one token of the context
     if task == SQUAD and config.squad.max_query_length > longest_query:
-        yield SettingError(
-            ["squad.max_query_length", "max_seq_length"],
-            "questions of that length leave no room for the context",
-            f"set squad.max_query_length to {max(1, longest_query // 2)}, or raise max_seq_length",
-        )
+        reason = "questions of that length leave no room for the context"
+        fix = f"set squad.max_query_length to {max(1, longest_query // 2)}, or raise max_seq_length"
+        yield SettingError(["squad.max_query_length", "max_seq_length"], reason, fix)
     if task == PRETRAINING and config.max_predictions_per_seq > config.max_seq_length:
         about = max(1, config.max_seq_length * 3 // 20)
-        yield SettingError(
-            ["max_predictions_per_seq", "max_seq_length"],
-            "there are more masked positions than tokens",
-            f"set max_predictions_per_seq to about 15 % of max_seq_length, {about}",
-        )
+        reason = "there are more masked positions than tokens"
+        fix = f"set max_predictions_per_seq to about 15 % of max_seq_length, {about}"
+        yield SettingError(["max_predictions_per_seq", "max_seq_length"], reason, fix)
     count, masked = config.packing.max_sequences_per_pack, config.packing.max_predictions_per_pack
     if count is None or task != PRETRAINING:
         return
@@ -68,17 +54,12 @@ def sequence_lengths(config: TrainingConfig, task: str) -> Iterator[SettingError
     shortest = SHORTEST_SEQUENCE if config.use_next_sentence else SHORTEST_TEXT
     most = config.max_seq_length // shortest
     if count > most:
-        yield SettingError(
-            [sequences, "max_seq_length"],
-            f"sequences have at least {shortest} tokens, with [CLS] and [SEP]",
-            f"set max_sequences_per_pack to at most {most}",
-        )
+        reason = f"sequences have at least {shortest} tokens, with [CLS] and [SEP]"
+        yield SettingError([sequences, "max_seq_length"], reason, f"set max_sequences_per_pack to at most {most}")
     elif masked is not None and not count <= masked <= config.max_seq_length:
-        yield SettingError(
-            [predictions, sequences, "max_seq_length"],
-            "a pack has at least one masked token per sequence, and at most max_seq_length",
-            "leave max_predictions_per_pack unset, or set it to that of the data set's manifest",
-        )
+        reason = "a pack has at least one masked token per sequence, and at most max_seq_length"
+        fix = "leave max_predictions_per_pack unset, or set it to that of the data set's manifest"
+        yield SettingError([predictions, sequences, "max_seq_length"], reason, fix)
 
 
 def data_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
@@ -93,7 +74,6 @@ def data_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 
 def data_and_length(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    """Yield the problems of the data and the length of training."""
     trains = config.do_training
     other = "generated_dataset to true for random data" if trains else "validation_dir"
     has_other = config.generated_dataset if trains else config.validation_dir is not None
@@ -102,25 +82,17 @@ def data_and_length(config: TrainingConfig, task: str) -> Iterator[SettingError]
     if trains and config.total_num_train_samples is None and config.num_epochs is None:
         lengths = ", ".join(map(str, PUBLISHED_SAMPLES))
         only = f", and only sequences of {lengths} have a published one" if task == PRETRAINING else ""
-        yield SettingError(
-            ["total_num_train_samples", "num_epochs"],
-            f"the length of training is not given{only}",
-            "set one of the two",
-        )
+        fix = "set one of the two"
+        yield SettingError(["total_num_train_samples", "num_epochs"], f"the length of training is not given{only}", fix)
     if task == PRETRAINING and trains and config.generated_dataset and config.total_num_train_samples is None:
-        yield SettingError(
-            ["num_epochs", "generated_dataset"],
-            "random data has no epochs",
-            "set total_num_train_samples instead of num_epochs",
-        )
+        fix = "set total_num_train_samples instead of num_epochs"
+        yield SettingError(["num_epochs", "generated_dataset"], "random data has no epochs", fix)
     samples = config.total_num_train_samples
     batch = math.ceil(config.samples_per_update * (packing_factor(config) or 1))
     if samples is not None and samples < batch:
-        yield SettingError(
-            ["total_num_train_samples"],
-            f"too few for one weight update: a global batch has {batch} samples",
-            f"set total_num_train_samples to {batch} or more, or lower {config.global_batch.lowered}",
-        )
+        reason = f"too few for one weight update: a global batch has {batch} samples"
+        fix = f"set total_num_train_samples to {batch} or more, or lower {config.global_batch.lowered}"
+        yield SettingError(["total_num_train_samples"], reason, fix)
 
 
 def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
@@ -136,11 +108,9 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
     evaluation = config.evaluation
     if evaluation.every is None and (evaluation.patience is not None or evaluation.metric is not None):
         name = "patience" if evaluation.patience is not None else "metric"
-        yield SettingError(
-            [f"evaluation.{name}", "evaluation.every"],
-            "it has no effect without evaluation while training",
-            'set evaluation.every to a number of weight updates or to "epoch"',
-        )
+        reason = "it has no effect without evaluation while training"
+        fix = 'set evaluation.every to a number of weight updates or to "epoch"'
+        yield SettingError([f"evaluation.{name}", "evaluation.every"], reason, fix)
     if evaluation.every is not None and not config.do_validation:
         yield SettingError(["evaluation.every", "do_validation"], "there is nothing to evaluate", "set do_validation")
     if config.validation_dir is not None and task != PRETRAINING:
@@ -148,29 +118,19 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
             ["validation_dir"], f"{task} reads its validation set from dataset_dir", "remove validation_dir"
         )
     if not config.do_training and config.weights is None:
-        yield SettingError(
-            ["pretrained_ckpt_path", "bert_model_name"],
-            "without training the weights must come from a checkpoint",
-            "set pretrained_ckpt_path or bert_model_name",
-        )
+        reason = "without training the weights must come from a checkpoint"
+        fix = "set pretrained_ckpt_path or bert_model_name"
+        yield SettingError(["pretrained_ckpt_path", "bert_model_name"], reason, fix)
     if config.continue_pretrained and config.pretrained_ckpt_path is None:
-        yield SettingError(
-            ["continue_pretrained", "pretrained_ckpt_path"],
-            "there is no checkpoint to continue",
-            "set pretrained_ckpt_path to the program's N.ckpt",
-        )
+        fix = "set pretrained_ckpt_path to the program's N.ckpt"
+        yield SettingError(["continue_pretrained", "pretrained_ckpt_path"], "there is no checkpoint to continue", fix)
     elif config.continue_pretrained and not config.do_training:
-        yield SettingError(
-            ["continue_pretrained", "do_training"],
-            "nothing is trained",
-            "set do_training, or remove continue_pretrained",
-        )
+        fix = "set do_training, or remove continue_pretrained"
+        yield SettingError(["continue_pretrained", "do_training"], "nothing is trained", fix)
     elif config.continue_pretrained and config.optimizer_opts.name == "Muon":
-        yield SettingError(
-            ["continue_pretrained", "optimizer_opts.name"],
-            "the checkpoint has the moments of LAMB or AdamW, and Muon has others",
-            "set optimizer_opts.name to the checkpoint's, or remove continue_pretrained",
-        )
+        reason = "the checkpoint has the moments of LAMB or AdamW, and Muon has others"
+        fix = "set optimizer_opts.name to the checkpoint's, or remove continue_pretrained"
+        yield SettingError(["continue_pretrained", "optimizer_opts.name"], reason, fix)
     if config.new_length and not config.resume:
         yield SettingError(["new_length", "resume"], "there is no run whose length it changes", "set resume, too")
     if config.word_vectors and task != PRETRAINING:
@@ -182,7 +142,6 @@ def phases(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 
 def user_data(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    """Yield the problems of ``classification_data`` and ``embedding``."""
     section, data = config.user_files(task)
     if config.classification_data is not None and task != CLASSIFICATION:
         fix = "remove classification_data, or use run_seq_classification.py"
@@ -249,11 +208,9 @@ def _texts_to_embed(data: Embedding, length: int, pairs: Optional[int]) -> Itera
             fix = "remove label, or the third column"
             yield SettingError(["embedding.label", "embedding.text"], "only pairs have a similarity", fix)
     elif count == 2 and pairs == 1:
-        yield SettingError(
-            ["global_batch.micro_batch_size", "embedding.label"],
-            "the wrong answers are those of the other pairs of the micro batch, and there is no other",
-            "set micro_batch_size to 32, say, or name a third column in embedding.text or the label",
-        )
+        reason = "the wrong answers are those of the other pairs of the micro batch, and there is no other"
+        fix = "set micro_batch_size to 32, say, or name a third column in embedding.text or the label"
+        yield SettingError(["global_batch.micro_batch_size", "embedding.label"], reason, fix)
 
 
 def run_name(config: TrainingConfig, task: str) -> Iterator[SettingError]:

@@ -13,16 +13,7 @@ from pydantic import Field
 from typing_extensions import Annotated, Literal
 
 from model.tasks import SENTENCE_EMBEDDING
-from settings.data_sections import (
-    ClassificationData,
-    Data,
-    Embedding,
-    Evaluation,
-    Packing,
-    Squad,
-    TokenData,
-    UserFiles,
-)
+from settings.data_sections import ClassificationData, Data, Embedding, Evaluation, Packing, Squad, TokenData, UserFiles
 from settings.fields import (
     MAY_CHANGE,
     PER_PROCESS,
@@ -31,7 +22,6 @@ from settings.fields import (
     CountOrZero,
     FileOnly,
     Leaf,
-    Misplaced,
     Names,
     PathText,
     Positive,
@@ -45,9 +35,12 @@ from settings.sections import SIZES, BertConfig, Execution, GlobalBatch, IpuConf
 from settings.wandb import EnableWandb, WandbEntity, WandbProject, WandbTags  # room: wandb
 from sparsity.section import Sparsity  # room: sparsity
 from teacher.section import DISTILLATION, Distillation  # room: teacher
+from utilities.environment import is_graphcore
 
 LOW_PRECISION = ("float16", "bfloat16")  # precisions whose weights are rounded
 
+# Classes of each benchmark task: 1 for a regression, 2 for all others.
+_LABELS = {"mnli": 3, "cmnli": 3, "stsb": 1, "tnews": 15, "iflytek": 119}
 GlueTask = Literal[
     "cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli",
     "afqmc", "tnews", "iflytek", "cmnli", "wsc", "csl",
@@ -81,13 +74,10 @@ class TrainingConfig(Section):
     generated_dataset: bool = Field(
         False, description="Train on random data instead of dataset_dir, to measure throughput."
     )
-    max_seq_length: Annotated[Size, Misplaced("bert_config")] = Field(
-        128,
-        description="Tokens per sequence. Unset in fine-tuning (not of SQuAD): as many as the longest sample has.",
+    max_seq_length: Size = Field(
+        128, description="Tokens per sequence. Unset in fine-tuning (not of SQuAD): as many as the longest sample has."
     )
-    max_predictions_per_seq: Annotated[Size, Misplaced("bert_config")] = Field(
-        20, description="Most masked tokens per sequence (pre-training)."
-    )
+    max_predictions_per_seq: Size = Field(20, description="Most masked tokens per sequence (pre-training).")
     data: Data = Field(default_factory=Data, description="Reading of the data set.")
     packing: Packing = Field(default_factory=Packing, description="Several sequences in one row of the batch.")
 
@@ -156,8 +146,7 @@ class TrainingConfig(Section):
         False, description="Write predictions for the test set (classification, entities)."
     )
     evaluation_batch_size: Annotated[Optional[Size], MAY_CHANGE] = Field(
-        None,
-        description="Samples per evaluation batch. Unset: 32, or the micro batch where that is larger.",
+        None, description="Samples per evaluation batch. Unset: 32, or the micro batch where that is larger."
     )
     glue_task: Optional[GlueTask] = Field(
         None,
@@ -221,8 +210,7 @@ class TrainingConfig(Section):
         "scratch, else as the checkpoint needs it.",
     )
     use_projection_bias: Optional[bool] = Field(
-        None,
-        description="Bias on attention's output matrix. Unset: false from scratch, else as the checkpoint has it.",
+        None, description="Bias on attention's output matrix. Unset: false from scratch, else as the checkpoint has it."
     )
     use_cls_layer: Optional[bool] = Field(
         None,
@@ -255,8 +243,7 @@ class TrainingConfig(Section):
         5, description="Newest checkpoints to keep; none keeps all."
     )
     keep_every: Annotated[Optional[Count], MAY_CHANGE] = Field(
-        None,
-        description="Also keep for good the first checkpoint at or after each multiple of this many updates.",
+        None, description="Also keep for good the first checkpoint at or after each multiple of this many updates."
     )
     resume: Annotated[bool, PER_PROCESS] = Field(
         False,
@@ -337,6 +324,19 @@ class TrainingConfig(Section):
         """The parts of the data set that the run reads, of train, validation and test."""
         flags = {"train": self.do_training, "validation": self.do_validation, "test": self.do_test}
         return [name for name, is_read in flags.items() if is_read]
+
+    @property
+    def runs_on_ipus(self) -> bool:
+        """Whether the run uses Graphcore's TensorFlow, which is not imported to know it."""
+        return is_graphcore(self.execution.platform)
+
+    @property
+    def number_of_labels(self) -> int:
+        """The number of the classifier's outputs; 1 for a regression."""
+        data = self.classification_data
+        if data is None:
+            return _LABELS.get(self.glue_task or "", 2)
+        return 1 if data.regression else len(data.classes or ()) or 2
 
     @property
     def samples_per_update(self) -> int:

@@ -19,7 +19,6 @@ from settings.fields import (
     Layers,
     LossScale,
     LossScaleWord,
-    MoreThanOne,
     NonNegative,
     PathText,
     Positive,
@@ -97,10 +96,7 @@ class GlobalBatch(Section):
 class LearningRate(Section):
     """Learning-rate schedule."""
 
-    schedule_name: Annotated[
-        Literal["linear", "up_down", "constant", "cosine", "polynomial"],
-        Equivalent(("linear", "up_down")),  # a run that was begun when up_down was the name of linear
-    ] = Field(
+    schedule_name: Literal["linear", "up_down", "constant", "cosine", "polynomial"] = Field(
         "linear",
         description="Schedule after the linear warm-up to max_learning_rate: linear falls to 0, up_down does so as "
         "Graphcore's program (an update later, and at least 1e-7), cosine in half a period of a cosine, polynomial by "
@@ -133,10 +129,7 @@ class OptimizerOptions(Section):
         description="With Muon: spectral norm of a matrix's update at a learning rate of 1, before decay. Unset: 0.2 × "
         "√max(rows, columns), which gives updates the root mean square of AdamW's.",
     )
-    weight_decay_rate: NonNegative = Field(
-        0.01,
-        description="Decoupled weight decay λ, which decay_rule defines.",
-    )
+    weight_decay_rate: NonNegative = Field(0.01, description="Decoupled weight decay λ, which decay_rule defines.")
     decay_rule: Annotated[Optional[Literal["usual", "published"]], Equivalent((None, "usual"))] = Field(
         None,
         description="usual: an update takes learning rate × λ × weight from the matrices, and nothing from biases and "
@@ -144,10 +137,7 @@ class OptimizerOptions(Section):
         "learning rate; LAMB decays LayerNorm's gains, too. Unset: published on IPUs, and for LAMB with the "
         "schedule up_down; otherwise usual.",
     )
-    loss_scaling: Annotated[
-        Union[LossScale, Literal["auto"], None],
-        LossScaleWord,
-    ] = Field(
+    loss_scaling: Annotated[Union[LossScale, Literal["auto"], None], LossScaleWord] = Field(
         None,
         description="Factor on the loss before the backward pass, so that small gradients survive in float16; auto: "
         "halved when gradients overflow, doubled after 2,000 updates without; null or none: no scaling.",
@@ -201,8 +191,7 @@ class Execution(Section):
     """Where and how the run executes."""
 
     platform: Annotated[Literal["auto", "software", "graphcore"], MAY_CHANGE] = Field(
-        "auto",
-        description="Graphcore's TensorFlow or stock TensorFlow (software); auto takes what is installed.",
+        "auto", description="Graphcore's TensorFlow or stock TensorFlow (software); auto takes what is installed."
     )
     device: Annotated[Literal["auto", "cpu", "gpu"], MAY_CHANGE] = Field(
         "auto", description="Device of the software platform; auto takes a GPU if there is one."
@@ -220,7 +209,7 @@ class Execution(Section):
     threads: Annotated[Optional[Workers], PER_PROCESS] = Field(
         None, description="CPU threads to compute with. Unset: all cores."
     )
-    parallel_micro_batches: Annotated[bool, MoreThanOne, PER_PROCESS] = Field(
+    parallel_micro_batches: Annotated[bool, PER_PROCESS] = Field(
         False,
         description="Whether a CPU computes all micro batches of an update at the same time, each with its share of "
         "the threads. Operations of small models gain little from several threads, so one micro batch a core is "

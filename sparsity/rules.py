@@ -7,7 +7,6 @@ from typing import Iterator, Set
 from model.architecture import ENCODER_PARTS
 from settings.architecture import known_architecture
 from settings.problems import SettingError
-from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
 
 STATIC, RIGL = "static", "rigl"  # values of ``method``
@@ -44,7 +43,7 @@ def _sparse_layers(config: TrainingConfig) -> Iterator[SettingError]:
         yield SettingError(
             ["sparsity.ratio", "replace_layers"], "Hugging Face's own layers are dense", "set replace_layers to true"
         )
-    elif runs_on_ipus(config):
+    elif config.runs_on_ipus:
         yield SettingError(
             ["sparsity.ratio", "execution.platform"],
             "sparse layers run only on stock TensorFlow",

@@ -14,7 +14,7 @@ import importlib
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Tuple, Union
 
 from pydantic import ValidationError
 
@@ -31,7 +31,6 @@ from utilities.progress import waiting
 from utilities.validation import first_problem
 
 if TYPE_CHECKING:  # imports TensorFlow
-    from execution.interface import Platform
     from keras_extensions.listeners.reporting import Period
     from tasks.answering import Model
     from training.initial_weights import InitialWeights
@@ -142,14 +141,6 @@ def write_baseline(folder: Path, scores: Mapping[str, float]) -> None:
         write_atomically(folder / BASELINE, json.dumps(scores, indent=2) + "\n")
 
 
-class RestoredTask(NamedTuple):
-    """A task and its model with the weights of a checkpoint, on this machine."""
-
-    task: Any
-    built: BuiltModel
-    platform: Platform
-
-
 def prediction_config(precision: str = "float32", **settings: Any) -> TrainingConfig:
     """Return the config of a model that is restored to predict; ``settings`` are fields of it."""
     fixed = {
@@ -164,7 +155,7 @@ def prediction_config(precision: str = "float32", **settings: Any) -> TrainingCo
         raise UserError(f"{first_problem(error)}; correct it") from error
 
 
-def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> RestoredTask:
+def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> Tuple[Any, BuiltModel]:
     """Return a task and its model with a checkpoint's weights; the config is from :func:`prediction_config`."""
     with waiting("reading the model"):
         from execution.select import select_platform
@@ -172,10 +163,11 @@ def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> Re
         from training.machine import execution_options
 
         task = task_class(name)(config, resolved_architecture(config, start), start)
-        platform = select_platform(execution_options(config))
-        built = task.build(platform, lambda source: start.set_initial_weights(source, task.head_rows))
+        built = task.build(
+            select_platform(execution_options(config)), lambda source: start.set_initial_weights(source, task.head_rows)
+        )
     refuse_random_weights(start, allowed=False)
-    return RestoredTask(task, built, platform)
+    return task, built
 
 
 def load(

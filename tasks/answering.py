@@ -13,13 +13,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
 from checkpoints.pretrained.weights import SPAN_HEAD
 from model.blocks import run_blocks
-from model.tasks import (
-    PRETRAINING,
-    SENTENCE_EMBEDDING,
-    SQUAD,
-    TASK_OF_CLASS,
-    TASKS,
-)
+from model.tasks import PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASK_OF_CLASS, TASKS
 from settings.rules import SHORTEST_SEQUENCE
 from tasks import prediction_config, restore_task
 from tasks.answers import Answers
@@ -105,12 +99,7 @@ def checked(texts: Any) -> Tuple[str, ...]:
 
 
 def load_model(checkpoint: str, key: str, task: Optional[str] = None, **options: Any) -> Model:
-    """Open a checkpoint and return its model; see :func:`tasks.load`.
-
-    Args:
-        key: the flag or function that named the checkpoint, for messages.
-        options: those of :func:`restored_model`.
-    """
+    """Return the model of a checkpoint, which ``key`` named; see :func:`tasks.load` and :func:`restored_model`."""
     start = open_pretrained(checkpoint, key)
     if task is not None and task not in TASKS:
         raise UserError(f"{key}: {task!r} is not the name of a task; name one of {', '.join(TASKS)}")
@@ -166,7 +155,7 @@ def restored_model(
         vocab_file=vocab_file,
     )
     skipped = 0  # tokens of a prompt that are not pooled
-    answering, built, _ = restore_task(start, task, config)
+    answering, built = restore_task(start, task, config)
     if task == SENTENCE_EMBEDDING:
         own_prompt = embedding_prompt(start, prompt)
         answering.prompt, answering.normalizes = own_prompt.text, known.normalize or normalize

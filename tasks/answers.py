@@ -18,7 +18,6 @@ class Answer(List[Any]):
         return "\n".join(aligned(self._cells(), "<>")) if self else "nothing"
 
     def _repr_html_(self) -> str:
-        """Return the table as HTML."""
         rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self._cells())
         return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
@@ -31,6 +30,5 @@ class Answers(List[Any]):
     """The answers to several texts; in a notebook, they show themselves one below the other."""
 
     def _repr_html_(self) -> str:
-        """Return the tables as HTML."""
         parts = (each._repr_html_() if isinstance(each, Answer) else html.escape(str(each)) for each in self)
         return "<br>".join(parts)

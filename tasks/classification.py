@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from scipy.special import expit, softmax
@@ -25,16 +25,11 @@ from data_utils.classification.scoring import (
 from data_utils.classification.tasks import USER, BenchmarkTask, Split
 from data_utils.classification.user_task import user_task
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import Feature, FeatureSpec
+from data_utils.records.features import FeatureSpec
 from data_utils.records.pipeline import SampleReader
 from execution.interface import Objective
 from model.architecture import Architecture
-from model.losses import (
-    ClassificationObjective,
-    LabelObjective,
-    MultiLabelObjective,
-    RegressionObjective,
-)
+from model.losses import ClassificationObjective, LabelObjective, MultiLabelObjective, RegressionObjective
 from model.tasks import CLASSIFICATION, MULTI_LABEL
 from settings.data_sections import USUAL_SEPARATOR, ClassificationData
 from settings.schema import TrainingConfig
@@ -45,7 +40,7 @@ from tasks.mistakes import Mistakes, class_mistakes, label_mistakes, number_mist
 from tasks.saved_classifier import CLASSIFIER, SIGMOID, class_rows, output_names
 from teacher.lesson import teacher_lesson  # room: teacher
 from training.initial_weights import InitialWeights
-from training.prediction import Predict, Predictor, PredictorCall
+from training.prediction import Predict, Predictor
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
@@ -54,29 +49,7 @@ SUBMISSION_FOLDER = "submission"
 BAR_WIDTH, MOST_SHOWN = 30, 5  # of the classes of one sample
 
 
-class HeldOut(NamedTuple):
-    """A split that is evaluated after training."""
-
-    split: Split
-    examples: Examples
-
-
-class Lesson(Protocol):
-    """What is learned of samples besides their labels."""
-
-    def features(self, classes: int) -> Sequence[Feature]:
-        """Return the further features of a sample."""
-
-    def samples(self, examples: Examples) -> Tuple[List[Tuple[str, ...]], Dict[str, np.ndarray], Dict[str, Any]]:
-        """Return all texts to train on, their targets, and what the report says of them."""
-
-    def objective(self, labels: LabelObjective) -> Objective:
-        """Return the losses, given those of the labels."""
-
-
 class Choice(NamedTuple):
-    """A class or label and its probability."""
-
     label: str
     probability: float
 
@@ -99,7 +72,7 @@ class Classification(FineTuning):
             self.label_names = [label.name for label in self.benchmark.labels]
             self.text_columns = config.classification_data.text
         self.labels = self.benchmark.classes
-        self._lesson: Optional[Lesson] = None
+        self._lesson: Any = None  # what is learned of samples besides their labels
         self._lesson = teacher_lesson(config, self.benchmark)  # room: teacher
         self.objective = self._objective()
         if not config.generated_dataset:
@@ -111,8 +84,8 @@ class Classification(FineTuning):
             self._is_squashed = has_sigmoid and not config.do_training
             if has_sigmoid and config.do_training:
                 logger.warning("%s has a sigmoid after its output, which the training leaves out", start.origin)
-        self._validation: List[HeldOut] = []
-        self._test: List[HeldOut] = []
+        self._validation: List[Tuple[Split, Examples]] = []
+        self._test: List[Tuple[Split, Examples]] = []
         if not config.generated_dataset:
             if config.do_validation:
                 self._validation = self._held_out(self.benchmark.validation, with_labels=True)
@@ -120,20 +93,19 @@ class Classification(FineTuning):
                 self._test = self._held_out(self.benchmark.test, with_labels=False)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return the features of a sample."""
         more = () if self._lesson is None else self._lesson.features(self.labels)
         rows, is_multi_label = self._architecture.vocab_size, self.benchmark.is_multi_label
         return classification_features(length, rows, self.labels, labels, is_multi_label, more)
 
     def open_data(self) -> SampleReader:
-        """Return the training samples, or generated ones."""
         config, benchmark = self._config, self.benchmark
         if config.generated_dataset:
             return self.generated()
         examples = self._read(benchmark.train, with_labels=True)
         assert examples is not None and examples.labels is not None, "training data is not optional"
         self.objective = self._objective(examples.labels)
-        self._report_copies(examples)
+        for _, held_out in self._validation if benchmark.benchmark == USER else ():
+            report_copies(examples, held_out)
         texts, targets = examples.texts, {"labels": examples.labels}
         description: Dict[str, Any] = {}
         if self._lesson is not None:
@@ -208,22 +180,11 @@ class Classification(FineTuning):
         return [*lines, f"{math.log(classes):8.4f}: uniform baseline, ln({classes})"]
 
     def encoded(self, texts: Sequence[Tuple[str, ...]]) -> Features:
-        """Return the model inputs of texts, one or two for each sample."""
         return text_features(self.tokenizer, texts, self._config.max_seq_length)
 
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str] = None) -> np.ndarray:
         """Return the model's outputs for texts, ``(N, classes)``; log what was cut if the texts' origin is given."""
-        inputs = self.encoded(texts)
-        if isinstance(predict, PredictorCall):
-            predict.count(len(texts), inputs.truncated)
-        elif origin is not None:
-            report_truncation(origin, len(texts), inputs, self._config.max_seq_length)
-        return self.logits_of(predict, inputs)
-
-    def logits_of(self, predict: Predict, inputs: Features) -> np.ndarray:
-        """Return what :meth:`logits` does for encoded texts."""
-        samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
-        logits = self.predicted(predict, samples, inputs.lengths)["logits"]
+        logits = self.outputs_of_texts(predict, texts, origin)["logits"]
         return np.asarray(expit(logits)) if self._is_squashed else logits
 
     def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Any]:
@@ -286,21 +247,15 @@ class Classification(FineTuning):
         folder = self._config.dataset_dir
         return read_split(self.benchmark, split, Path(folder) if folder else None, with_labels)
 
-    def _held_out(self, splits: Sequence[Split], with_labels: bool) -> List[HeldOut]:
+    def _held_out(self, splits: Sequence[Split], with_labels: bool) -> List[Tuple[Split, Examples]]:
         read = [(split, self._read(split, with_labels)) for split in splits]
-        return [HeldOut(split, examples) for split, examples in read if examples is not None]
-
-    def _report_copies(self, examples: Examples) -> None:
-        """Warn of rows of the user's own files that are both trained and scored."""
-        for _, held_out in self._validation if self.benchmark.benchmark == USER else ():
-            report_copies(examples, held_out)
+        return [(split, examples) for split, examples in read if examples is not None]
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
-        """Describe the training data for the report."""
         assert examples.labels is not None
         return {
             "records": len(examples.texts),
-            **held_out_count([len(held_out.examples.texts) for held_out in self._validation]),
+            **held_out_count([len(examples.texts) for _, examples in self._validation]),
             "source": examples.origin,
             "benchmark": f"{self.benchmark.benchmark.upper()} {self.benchmark.name}",
             **label_description(self.benchmark, examples.labels),
@@ -339,7 +294,6 @@ def score_name(metric: str, split: Split) -> str:
 
 
 def compute_scores(benchmark: BenchmarkTask, predictions: np.ndarray, labels: np.ndarray) -> Dict[str, float]:
-    """Return the task's metrics by name."""
     return {metric: METRICS[metric](predictions, labels) for metric in benchmark.metrics}
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.user_task import filled
+from data_utils.command_line import positive
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, TOKEN_CLASSIFICATION
 from tasks.file_predictions import (
     CHECKPOINT,
@@ -28,18 +29,18 @@ from tasks.file_predictions import (
     check_files,
     check_rows,
     check_sentences,
-    column_number,
     is_table,
     sequence_length,
     token_field,
+    with_predictions,
     words_in,
-    write_predictions,
     write_tags,
 )
 from tasks.named_models import check_answers, without_head
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.progress import waiting
+from utilities.table_output import write_table
 from utilities.tables import FORMATS, check_columns, read_table
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
@@ -93,7 +94,7 @@ def predict_file(options: argparse.Namespace, model: Model) -> str:
                     return [task.row(answer) for answer in task.answers(call, samples)]
                 return [{TAGS: tags} for tags in task.tags(call, samples)]
 
-            write_predictions(source, read, output, added, predict)
+            write_table(output, with_predictions(source, read, added, predict))
         return f"predictions for {rows.total:,} rows: {output}{rows.note()}"
     if options.text or not tags_words:
         raise UserError(f"{FILE}: {source} is not a table ({', '.join(FORMATS)}), which {TEXT} and {task.name} need")
@@ -119,7 +120,6 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command and return its exit status."""
     parser = make_parser(
         "tasks.classify",
         "Try a sentence, or a pair of sentences, on a model that run_seq_classification.py or"
@@ -139,7 +139,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     what = "new table with the rows and their predictions (.csv, .tsv, .jsonl), or the lines with their tags"
     parser.add_argument(OUTPUT, type=Path, metavar="TABLE", help=what)
     what = "column of the words in a file of words, from 1 [the first]"
-    parser.add_argument(WORD_COLUMN, type=column_number, metavar="N", help=what)
+    parser.add_argument(WORD_COLUMN, type=positive, metavar="N", help=what)
     parser.add_argument("--glue-task", metavar="NAME", help="benchmark task of the model [as the checkpoint says]")
     add_precision_flag(parser)
     what = f"tokens at most [as in training, or as the tokenizer's files say, but {USUAL_SQUAD_LENGTH} for questions]"

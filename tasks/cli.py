@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Callable, List, Optional, Sequence
@@ -17,7 +19,7 @@ from settings.flags import EVERYTHING, FALSE_WORDS, TRUE_WORDS, parse_flags
 from settings.loading import LoadedConfig, resolve
 from settings.problems import ConfigError
 from settings.schema import TrainingConfig
-from tasks import check_metric, started_processes
+from tasks import check_metric, run_config, started_processes
 from tasks.user_data import read_classes
 from utilities.commands import check_arguments, log_to_stderr, start_command
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
@@ -28,18 +30,19 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as in shells
 Run = Callable[[LoadedConfig], object]
 
 
-def main(task: str, run: Run, argv: Optional[Sequence[str]] = None) -> int:
+def main(task: str, argv: Optional[Sequence[str]] = None, run: Optional[Run] = None) -> int:
     """Run one command and return its exit status.
 
     Args:
         task: a name in ``model.tasks.TASKS``.
-        run: runs the config. It should import TensorFlow itself, which lets plans and errors appear at once.
         argv: arguments without the program's name; None: those of the process.
+        run: runs the config; None: :func:`tasks.run_config`.
 
     Returns:
         0 for success, 2 after an error that the user can fix, and 128 + the signal's number for a run that a signal
         stopped, so that a command that follows with ``&&`` does not start.
     """
+    run = run or functools.partial(run_config, started=time.perf_counter())
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     watch_lifeline()  # room: cluster
@@ -86,7 +89,10 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
                 check_files(loaded.config, task)
             loaded = fitted(loaded, fetch=False)
         print("\n".join(plan_lines(loaded, processes, options.plan == EVERYTHING)))
-        print_duration(loaded, options.throughput)
+        if options.throughput is not None:
+            if not options.throughput > 0:
+                raise UserError(f"--throughput {options.throughput}: give samples per second, more than 0")
+            print(*duration_lines(loaded, options.throughput), sep="\n")
         warnings = [*plan_warnings(loaded), *host_memory_lines(loaded)]
         for line in ["", *warnings] if warnings else []:
             print(line)
@@ -98,14 +104,6 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         root.setLevel(max(root.level, logging.WARNING))
     run(loaded)
     return 0
-
-
-def print_duration(loaded: LoadedConfig, throughput: Optional[float]) -> None:
-    """Print how long the run takes at a throughput, if one is given."""
-    if throughput is not None and not throughput > 0:
-        raise UserError(f"--throughput {throughput}: give samples per second, more than 0")
-    for line in duration_lines(loaded, throughput) if throughput is not None else ():
-        print(line)
 
 
 def resume_command(program: str, arguments: Sequence[str], name: str) -> str:

@@ -24,17 +24,6 @@ HOURS = 0.034  # two minutes
 NAME = "demo"
 
 
-def run_demo(folder: Path, words: int, hours: float) -> int:
-    """Write the text, unless it is there, and make a model from it; return the exit status."""
-    text = folder / f"{NAME}.txt"
-    if not text.exists():
-        documents, written = write_demo_corpus(text, words)
-        print(f"{text}: {documents:,} documents, {written:,} words, from the documentation of Python and its packages")
-    command = ["--text", str(text), "--hours", str(hours), "--name", NAME, "--output-dir", str(folder)]
-    print(f"$ python {PROGRAM} {' '.join(command)}\n", flush=True)
-    return run_from_text(command, time.monotonic())
-
-
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; return 0, 2 if a step failed, 130 after Ctrl-C."""
     parser = make_parser("tasks.demo", __doc__.splitlines()[0])
@@ -47,7 +36,15 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    return run_demo(options.output_dir, options.words, options.hours)
+    """Write the text, unless it is there, and make a model from it; return the exit status."""
+    folder: Path = options.output_dir
+    text = folder / f"{NAME}.txt"
+    if not text.exists():
+        documents, written = write_demo_corpus(text, options.words)
+        print(f"{text}: {documents:,} documents, {written:,} words, from the documentation of Python and its packages")
+    command = ["--text", str(text), "--hours", str(options.hours), "--name", NAME, "--output-dir", str(folder)]
+    print(f"$ python {PROGRAM} {' '.join(command)}\n", flush=True)
+    return run_from_text(command, time.monotonic())
 
 
 if __name__ == "__main__":

@@ -43,17 +43,9 @@ def embed(options: argparse.Namespace) -> List[str]:
     with waiting("loading TensorFlow"):  # which --help and errors of the command line do not need
         from tasks.answering import load_model
 
-    model = load_model(
-        options.checkpoint,
-        CHECKPOINT,
-        SENTENCE_EMBEDDING,
-        vocab_file=options.vocab_file,
-        max_seq_length=options.max_seq_length,
-        pooling=options.pooling,
-        prompt=options.prompt,
-        normalize=options.normalize,
-        precision=options.precision,
-    )
+    names = ("vocab_file", "max_seq_length", "pooling", "prompt", "normalize", "precision")
+    given = {name: getattr(options, name) for name in names}
+    model = load_model(options.checkpoint, CHECKPOINT, SENTENCE_EMBEDDING, **given)
     embeddings = model(texts)
     with replacing(output) as file:
         np.save(file, embeddings)
@@ -61,7 +53,6 @@ def embed(options: argparse.Namespace) -> List[str]:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command and return its exit status."""
     parser = make_parser("tasks.embed", "Write the embeddings of texts as a NumPy array: a row for each text, float32.")
     add_model_flags(parser, ", also one of sentence-transformers")
     what = "table (.csv, .tsv, .jsonl), or a file with a text on each line"

@@ -17,7 +17,7 @@ from data_utils.tagged_sentences import TOKEN_FIELDS
 from settings.rules import SHORTEST_SEQUENCE
 from utilities.errors import UserError
 from utilities.files import replacing
-from utilities.table_output import unwritable, write_table
+from utilities.table_output import unwritable
 from utilities.tables import FORMATS, REPAIR, Row, check_columns, lines_named, read_table, read_text, short
 
 CHECKPOINT, FILE, TEXT, OUTPUT, WORD_COLUMN = "--checkpoint", "--file", "--text", "--output", "--word-column"
@@ -49,7 +49,6 @@ def add_model_flags(parser: argparse.ArgumentParser, remark: str = "") -> None:
 
 
 def add_precision_flag(parser: argparse.ArgumentParser) -> None:
-    """Add the flag of the number format."""
     what = "number format; some processors compute bfloat16 faster, with three digits [%(default)s]"
     parser.add_argument("--precision", choices=PRECISIONS, default=FLOAT32, help=what)
 
@@ -58,13 +57,6 @@ def sequence_length(text: str) -> int:
     """Parse the number of tokens of a sequence (an argparse type)."""
     if not SHORTEST_SEQUENCE <= int(text) <= LONGEST_SEQUENCE:
         raise argparse.ArgumentTypeError(f"{text} is not {SHORTEST_SEQUENCE} or more, up to the model's positions")
-    return int(text)
-
-
-def column_number(text: str) -> int:
-    """Parse the number of a column, from 1 (an argparse type)."""
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
     return int(text)
 
 
@@ -110,7 +102,7 @@ def words_in(field: str) -> Sample:
 
 def read_texts(source: Path, column: Optional[str]) -> List[str]:
     """Return the texts of a file: those of a table's column, or the lines of a file of another kind."""
-    if source.suffix.lower() in FORMATS:
+    if is_table(source):
         name = column or "text"
         check_columns(source, [name])
         rows = [(number, row.get(name)) for number, row in read_table(source)]
@@ -168,12 +160,8 @@ def check_rows(source: Path, read: Sample, output: Path, added: Sequence[str]) -
     return Rows(count, empty)
 
 
-def write_predictions(source: Path, read: Sample, output: Path, added: Sequence[str], predict: Columns) -> None:
-    """Write the rows of a file that :func:`check_rows` has checked, with the columns of their predictions."""
-    write_table(output, _with_predictions(source, read, added, predict))
-
-
-def _with_predictions(source: Path, read: Sample, added: Sequence[str], predict: Columns) -> Iterator[Row]:
+def with_predictions(source: Path, read: Sample, added: Sequence[str], predict: Columns) -> Iterator[Row]:
+    """Yield the rows of a file that :func:`check_rows` has checked, with the columns of their predictions."""
     rows = (row for _, row in read_table(source))
     for part in parts(rows):
         samples = [_sample(read, row) for row in part]

@@ -38,7 +38,6 @@ def fill(options: argparse.Namespace) -> Iterator[str]:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Run the command and return its exit status."""
     parser = make_parser("tasks.fill_mask", "Fill the blanks of texts with a pre-trained model.")
     add_model_flags(parser, ", with a masked-LM head")
     parser.add_argument("texts", nargs="*", metavar="TEXT", help="a text with [MASK] for each blank")

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, Optional, Sequence, Tuple
+from pathlib import Path
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_utils.classification.features import cut_line
+from checkpoints.pretrained.pretrained import warn_of_other_pieces
+from data_utils.classification.features import cut_line, report_truncation, text_features
+from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec, in_packs
 from data_utils.records.packs import generated_rows, make_rows, outputs_by_sample
 from data_utils.records.pipeline import SampleReader
-from data_utils.tokenizer import make_tokenizer
+from data_utils.tokenizer import Vocabulary, make_tokenizer, read_vocabulary
 from execution.interface import Platform
 from model.architecture import Architecture
+from settings.architecture import exceeds_padding
 from settings.schema import TrainingConfig
-from tasks.vocabulary import TokenizerSettings, tokenizer_settings
 from training.building import build_model
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, PredictorCall
@@ -24,6 +27,13 @@ from training.task import BuiltModel, SetInitialWeights
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
+
+
+class TokenizerSettings(NamedTuple):
+    """A vocabulary, and whether text is lower-cased before it is looked up."""
+
+    vocabulary: Vocabulary
+    lower_case: bool
 
 
 class FineTuning:
@@ -145,6 +155,19 @@ class FineTuning:
         reader = self.rows(samples, lengths, texts=1)
         return outputs_by_sample(reader, predict(reader))
 
+    def outputs_of_texts(
+        self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str]
+    ) -> Dict[str, np.ndarray]:
+        """Return the model's outputs for texts, by name; log what was cut if the texts' origin is given."""
+        length = self._config.max_seq_length
+        inputs = text_features(self.tokenizer, texts, length)
+        if isinstance(predict, PredictorCall):
+            predict.count(len(texts), inputs.truncated)
+        elif origin is not None:
+            report_truncation(origin, len(texts), inputs, length)
+        samples = ArrayReader(self.features(length, labels=False), inputs.arrays)
+        return self.predicted(predict, samples, inputs.lengths)
+
     @property
     def required_tokenizer_settings(self) -> TokenizerSettings:
         """The vocabulary and case of data that is not generated."""
@@ -157,7 +180,6 @@ class FineTuning:
         return make_tokenizer(*self.required_tokenizer_settings, special_tokens=True)
 
     def vocabulary_description(self) -> Dict[str, Any]:
-        """Describe the vocabulary for the report."""
         vocabulary, lower_case = self.required_tokenizer_settings
         return {
             "vocabulary": {"file": str(vocabulary.path), "size": len(vocabulary.pieces), "sha256": vocabulary.sha256},
@@ -168,3 +190,38 @@ class FineTuning:
 def held_out_count(counts: Sequence[int]) -> Dict[str, int]:
     """Return how many samples are held out in all validation sets, by its name in the report; empty without one."""
     return {"records_held_out": sum(counts)} if counts else {}
+
+
+def tokenizer_settings(
+    vocab_file: Optional[str], lower_case: Optional[bool], architecture: Architecture, start: Optional[InitialWeights]
+) -> TokenizerSettings:
+    """Return the vocabulary and case of a fine-tuning run.
+
+    The vocabulary is ``vocab_file``, or else that of the weights. Whether text is lower-cased is determined by
+    ``lower_case``, else by ``vocab_file`` if it says so, else by the weights, else it is guessed from the vocabulary.
+    """
+    theirs = start.vocabulary if start else None
+    path = Path(vocab_file) if vocab_file else theirs
+    if path is None:
+        origin = start.origin if start else "a model with random weights"
+        raise UserError(
+            f"vocab_file is not set, and {origin} has no vocab.txt and no tokenizer.json; set vocab_file"
+            " (--vocab-file PATH)"
+        )
+    vocabulary = read_vocabulary(path)
+    rows, pieces = architecture.vocab_size, len(vocabulary.pieces)
+    if pieces > rows:
+        raise UserError(
+            f"{path}: has {pieces:,} pieces, the model {rows:,} embeddings; set vocab_file to the vocabulary that the"
+            " model was trained with"
+        )
+    trained = start.architecture.get("vocab_size", rows) if start else rows
+    if start and exceeds_padding(rows, max(trained, pieces), architecture.embedding_serialization_factor):
+        raise UserError(
+            f"bert_config.vocab_size is {rows}, but {start.origin} was trained with {trained}; set it to that, or leave"
+            " it to the weights (remove it)"
+        )
+    if theirs is not None and theirs != vocabulary.path:
+        warn_of_other_pieces(vocabulary, read_vocabulary(theirs), theirs)
+    given = vocabulary.lower_case if vocab_file else None
+    return TokenizerSettings(vocabulary, vocabulary.lowers_case(lower_case, given, start.lower_case if start else None))

@@ -39,7 +39,6 @@ from settings.fields import value_at
 from settings.loading import LoadedConfig
 from settings.metadata import stated_in
 from settings.problems import DATA, DEFAULT
-from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
 from teacher.plan import unlabelled_texts  # room: teacher
 from utilities.errors import UserError
@@ -84,7 +83,7 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
     is_open = loaded.origins[LENGTH] == DEFAULT and config.packing.max_sequences_per_pack is None
     if task not in (CLASSIFICATION, TOKEN_CLASSIFICATION, SENTENCE_EMBEDDING) or not is_open:
         return loaded
-    if config.generated_dataset or runs_on_ipus(config):
+    if config.generated_dataset or config.runs_on_ipus:
         return loaded
     if config.resume:
         begun = _as_begun(loaded)
@@ -121,13 +120,7 @@ def fitting_length(lengths: np.ndarray, positions: int) -> Tuple[int, str]:
 
 
 class FittingPacks(NamedTuple):
-    """Packs that pay.
-
-    Attributes:
-        sequences: most samples in a pack.
-        rows: packs of a micro batch.
-        factor: mean number of samples in a pack.
-    """
+    """Packs that pay: most samples in one, packs of a micro batch, and the mean number of samples in one."""
 
     sequences: int
     rows: int
@@ -146,9 +139,7 @@ def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Op
     """Return packs of samples of ``lengths`` ``(N,)`` tokens in rows of a length; None if they do not pay.
 
     A row costs the same whatever is in it. An update keeps its number of samples, so that packs whose number in a
-    micro batch would be rounded much are left out.
-
-    The ``micro_batch_size`` is that without packs.
+    micro batch would be rounded much are left out. The ``micro_batch_size`` is that without packs.
     """
     counts = np.bincount(lengths, minlength=length + 1)[1:]
     most = min(MOST_SEQUENCES, length // int(lengths.min()))

@@ -1,4 +1,4 @@
-"""A masked language model that answers: which word pieces fill the blanks of a text, and how likely pieces are.
+"""A masked language model that answers: which word pieces fill the blanks of a text.
 
 N samples · S tokens of a sample · P blanks of a sample · V vocabulary · K pieces for a blank
 """
@@ -12,17 +12,10 @@ import numpy as np
 from checkpoints.pretrained.pretrained import Pretrained
 from data_utils.classification.features import text_features
 from data_utils.records.arrays import ArrayReader
-from data_utils.records.features import (
-    SHORTEST_SAMPLE,
-    TARGETS,
-    TOKEN_POSITIONS,
-    Feature,
-    FeatureSpec,
-    fine_tuning_features,
-)
+from data_utils.records.features import SHORTEST_SAMPLE, TOKEN_POSITIONS, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tokenizer import CONTINUATION, make_tokenizer
-from data_utils.tokenizer_files import CLASSIFIER, MASK, PADDING, SEPARATOR, UNKNOWN
-from execution.interface import Tensors, cross_entropy
+from data_utils.tokenizer_files import MASK, UNKNOWN
+from execution.interface import Tensors
 from keras_extensions.backend import tf
 from model.architecture import Architecture
 from model.blocks import Block, run_blocks
@@ -30,14 +23,14 @@ from model.tasks import PRETRAINING
 from tasks import prediction_config, restore_task
 from tasks.answers import Answer
 from tasks.file_predictions import FLOAT32
+from tasks.fine_tuning import TokenizerSettings, tokenizer_settings
 from tasks.named_models import MASKED_LM_FIX
-from tasks.vocabulary import TokenizerSettings, tokenizer_settings
 from training.initial_weights import resolved_architecture
 from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
 from utilities.files import is_unicode
 
-POSITIONS, PIECES = "masked_lm_positions", "masked_lm_ids"
+POSITIONS = "masked_lm_positions"
 SHOWN = 5  # pieces for a blank
 
 
@@ -53,23 +46,16 @@ class Filling(NamedTuple):
 
 
 class MaskedWords:
-    """A model with a masked-LM head.
-
-    Attributes:
-        name: name of the task.
-        corpus_tokenizer: splits it, as in the preparation of corpora.
-    """
+    """A model with a masked-LM head."""
 
     name = PRETRAINING
 
     def __init__(self, settings: TokenizerSettings, architecture: Architecture, blocks: List[Block]) -> None:
         self.tokenizer = make_tokenizer(*settings, special_tokens=True)
-        self.corpus_tokenizer = make_tokenizer(*settings)
         self.longest = architecture.max_position_embeddings
-        self._settings, self._blocks, self._rows = settings, blocks, architecture.vocab_size
+        self.settings, self._blocks, self._rows = settings, blocks, architecture.vocab_size
 
     def check_texts(self, given: int) -> None:
-        """Raise ``UserError`` unless a sample is one text."""
         if given != 1:
             raise UserError(f"blanks are filled in 1 text, not {given}; quote each text")
 
@@ -88,14 +74,10 @@ class MaskedWords:
         The pieces ``competing``, ``(V,)`` bool, have probabilities that add up to 1; ``candidates``, ``(V,)`` bool, may
         fill a blank; ``top`` is K.
         """
-        scores = self._scores(features)
+        scores = self.scores(features)
         shares = tf.nn.softmax(tf.where(competing, scores, scores.dtype.min))
         best = tf.math.top_k(tf.where(candidates, shares, -1.0), top)
         return {"probabilities": best.values, "pieces": best.indices}
-
-    def log_probabilities(self, features: Tensors) -> Tensors:
-        """Return the log-probability of the true piece at each masked position, ``score``, (N, P) float32."""
-        return {"score": -cross_entropy(self._scores(features), features[PIECES])}
 
     def answers(
         self,
@@ -114,42 +96,31 @@ class MaskedWords:
         if inputs.truncated:
             raise UserError(f"a text has more than the {self.longest} tokens that the model takes; shorten it")
         ids = inputs.arrays["input_ids"]
-        blanks = [np.flatnonzero(row == self._settings.vocabulary.piece_id(MASK)).tolist() for row in ids]
+        blanks = [np.flatnonzero(row == self.settings.vocabulary.piece_id(MASK)).tolist() for row in ids]
         missing = next((text for (text,), found in zip(texts, blanks) if not found), None)
         if missing is not None:
             raise UserError(f"{missing!r} has no blank; write {MASK} in place of a word")
         positions = np.zeros((len(texts), max(map(len, blanks))), np.int32)
         for row, found in zip(positions, blanks):
             row[: len(found)] = found
-        spec = self._features(self.longest, positions.shape[1])
+        spec = self.features(self.longest, positions.shape[1])
         outputs = predict(ArrayReader(spec, {**inputs.arrays, POSITIONS: positions}), inputs.lengths, **options)
         rows = zip(blanks, outputs["pieces"].tolist(), outputs["probabilities"].tolist())
         return [self._answer(len(found), pieces, shares) for found, pieces, shares in rows]
-
-    def log_likelihoods(self, predict: PredictorCall, sentences: Sequence[Sequence[int]]) -> np.ndarray:
-        """Return the pseudo-log-likelihood of each sentence, (N,) float64, in nats.
-
-        A sentence is the ids of its word pieces, without special tokens.
-        """
-        spec = self._features(max(map(len, sentences)) + 2, 1, Feature(PIECES, 1, TARGETS, self._rows))
-        special = [self._settings.vocabulary.piece_id(token) for token in (PADDING, CLASSIFIER, SEPARATOR, MASK)]
-        pieces = MaskedPieces(spec, special, sentences)
-        scores = predict(pieces, pieces.lengths)["score"][:, 0]
-        return np.bincount(pieces.owners, scores, len(sentences))
 
     def _options(self, top: int, among: Optional[Sequence[str]]) -> Dict[str, Any]:
         """Return how many pieces are shown, and which, as :meth:`fillings` takes it."""
         if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
             raise UserError(f"top is {top!r}; set it to a whole number, 1 or more")
-        ids, competing = list(range(len(self._settings.vocabulary.pieces))), np.ones(self._rows, bool)
+        ids, competing = list(range(len(self.settings.vocabulary.pieces))), np.ones(self._rows, bool)
         if among is not None:
             are_words = not isinstance(among, str) and all(isinstance(word, str) and is_unicode(word) for word in among)
             if not among or not are_words:
                 raise UserError(f'among is {among!r}; give a list of words, such as ["good", "bad"]')
             ids = []
             for word, encoding in zip(among, self.tokenizer.encode_batch(list(among), add_special_tokens=False)):
-                if word.startswith(CONTINUATION) and word in self._settings.vocabulary.pieces:  # as it is shown
-                    ids.append(self._settings.vocabulary.piece_id(word))
+                if word.startswith(CONTINUATION) and word in self.settings.vocabulary.pieces:  # as it is shown
+                    ids.append(self.settings.vocabulary.piece_id(word))
                     continue
                 if len(encoding.ids) != 1 or encoding.tokens == [UNKNOWN]:
                     shown = " ".join(encoding.tokens) or "nothing"
@@ -161,53 +132,19 @@ class MaskedWords:
         return {"competing": competing, "candidates": candidates, "top": min(top, int(candidates.sum()))}
 
     def _answer(self, blanks: int, pieces: List[List[int]], shares: List[List[float]]) -> Answer:
-        known = self._settings.vocabulary.pieces
+        known = self.settings.vocabulary.pieces
         return Answer(
             Filling(blank + 1, known[piece], share)
             for blank in range(blanks)
             for piece, share in zip(pieces[blank], shares[blank])
         )
 
-    def _scores(self, features: Tensors) -> tf.Tensor:
+    def scores(self, features: Tensors) -> tf.Tensor:
         """Return the scores of all pieces at the masked positions, (N, P, V)."""
         return run_blocks(self._blocks, features)["masked_lm"]
 
-    def _features(self, longest: int, blanks: int, *more: Feature) -> FeatureSpec:
+    def features(self, longest: int, blanks: int, *more: Feature) -> FeatureSpec:
         return fine_tuning_features(longest, self._rows, Feature(POSITIONS, blanks, TOKEN_POSITIONS, longest), *more)
-
-
-class MaskedPieces:
-    """Reads sentences with one masked word piece each, so that a sentence is read as often as it has pieces.
-
-    The ``spec`` has as many tokens as the longest sentence at least; ``owners`` and ``lengths``, ``(count,)``, are the
-    sentence and the tokens of each row.
-    """
-
-    def __init__(self, spec: FeatureSpec, special: Sequence[int], sentences: Sequence[Sequence[int]]) -> None:
-        self.spec = spec
-        self._special = special
-        sizes = np.array([len(sentence) for sentence in sentences])
-        self._ids = np.full((len(sentences), spec.features[0].length), special[0], np.int32)
-        _, first, last, _ = special
-        for row, sentence in zip(self._ids, sentences):
-            row[: len(sentence) + 2] = [first, *sentence, last]
-        self.owners = np.repeat(np.arange(len(sentences)), sizes)
-        self.lengths = sizes[self.owners] + 2
-        starts = np.cumsum(sizes) - sizes
-        self._positions = (np.arange(len(self.owners)) - starts[self.owners] + 1).astype(np.int32)
-
-    @property
-    def count(self) -> int:
-        return len(self.owners)
-
-    def read(self, positions: np.ndarray) -> Dict[str, np.ndarray]:
-        """Return the rows at these positions."""
-        rows, places = self._ids[self.owners[positions]], self._positions[positions, None]
-        pieces = np.take_along_axis(rows, places, axis=1)
-        np.put_along_axis(rows, places, self._special[3], axis=1)
-        real = (np.arange(rows.shape[1]) < self.lengths[positions, None]).astype(np.int32)
-        masked = {POSITIONS: places, PIECES: pieces}
-        return {"input_ids": rows, "input_mask": real, "segment_ids": np.zeros_like(rows), **masked}
 
 
 def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None, precision: str = FLOAT32) -> MaskedWords:
@@ -219,4 +156,5 @@ def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None, pr
     config = prediction_config(precision, vocab_file=vocab_file, **fields)
     architecture = resolved_architecture(config, start)
     settings = tokenizer_settings(config.vocab_file, config.lower_case, architecture, start)
-    return MaskedWords(settings, architecture, restore_task(start, PRETRAINING, config).built.blocks)
+    _, built = restore_task(start, PRETRAINING, config)
+    return MaskedWords(settings, architecture, built.blocks)

@@ -27,12 +27,9 @@ Entity = Tuple[str, int, str]  # kind, number of the first word, and text of an 
 
 
 class Mistakes(NamedTuple):
-    """The errors on one set of samples.
+    """The errors on one set of samples: a table, and the worst errors, whose last cells are texts.
 
-    Attributes:
-        headings, rows: the table.
-        worst_headings, worst: the worst errors, whose last cells are texts.
-        points: expected and predicted numbers, to be drawn; empty unless numbers are predicted.
+    The ``points`` are expected and predicted numbers, to be drawn.
     """
 
     title: str
@@ -52,11 +49,7 @@ def write_mistakes(folder: Path, mistakes: Sequence[Mistakes]) -> None:
 
 
 def class_mistakes(
-    title: str,
-    names: Sequence[str],
-    texts: Sequence[Tuple[str, ...]],
-    labels: np.ndarray,
-    probabilities: np.ndarray,
+    title: str, names: Sequence[str], texts: Sequence[Tuple[str, ...]], labels: np.ndarray, probabilities: np.ndarray
 ) -> Mistakes:
     """Return the confusion matrix, and the errors of which the model was surest.
 
@@ -79,11 +72,7 @@ def class_mistakes(
 
 
 def label_mistakes(
-    title: str,
-    names: Sequence[str],
-    texts: Sequence[Tuple[str, ...]],
-    labels: np.ndarray,
-    probabilities: np.ndarray,
+    title: str, names: Sequence[str], texts: Sequence[Tuple[str, ...]], labels: np.ndarray, probabilities: np.ndarray
 ) -> Mistakes:
     """Return the errors by label, and the labels about which the model was most wrong.
 

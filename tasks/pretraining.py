@@ -51,7 +51,6 @@ class Pretraining:
         return PretrainingObjective(config.show_accuracy, next_sentence=config.use_next_sentence).terms
 
     def open_data(self) -> SampleReader:
-        """Return the records of ``dataset_dir``, or generated ones."""
         if self._config.generated_dataset:
             return self._generated()
         assert self._config.dataset_dir is not None, "the rules ask for dataset_dir or generated_dataset"
@@ -61,7 +60,6 @@ class Pretraining:
         return records
 
     def build(self, platform: Platform, set_initial_weights: SetInitialWeights) -> BuiltModel:
-        """Return Hugging Face's BERT, converted unless ``replace_layers`` is false."""
         config = self._config
         self.objective = PretrainingObjective(
             config.show_accuracy, platform.cross_entropy, next_sentence=config.use_next_sentence
@@ -153,7 +151,6 @@ class Pretraining:
         return packed_pretraining_features(*sizes, *tables)
 
     def _generated(self) -> SampleReader:
-        """Return random rows."""
         config, packing = self._config, self._config.packing
         if packing.max_sequences_per_pack is None:
             return GeneratedReader(self._features(), config.seed)

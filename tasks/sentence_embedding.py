@@ -35,7 +35,7 @@ from tasks.classification import label_description
 from tasks.fine_tuning import FineTuning, held_out_count
 from tasks.fitted_rows import described_files
 from training.initial_weights import InitialWeights
-from training.prediction import Predict, Predictor, PredictorCall
+from training.prediction import Predict, Predictor
 from utilities.metric_names import LOSS
 
 logger = logging.getLogger(__name__)
@@ -143,13 +143,11 @@ class SentenceEmbedding(FineTuning):
         return RECALLS if config.embedding.label is None else ("spearman", "pearson")
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return the features of a text; its label is that of its sample."""
         has_labels = labels and self._config.embedding.label is not None
         label = (Feature("labels", 1, SCORE),) if has_labels else ()
         return fine_tuning_features(length, self._architecture.vocab_size, *label)
 
     def open_data(self) -> SampleReader:
-        """Return the training samples, or generated ones."""
         config = self._config
         if config.generated_dataset:
             return self.generated()
@@ -198,14 +196,7 @@ class SentenceEmbedding(FineTuning):
 
     def embeddings(self, predict: Predict, texts: Sequence[str], origin: Optional[str] = None) -> np.ndarray:
         """Return the embeddings of texts, ``(len(texts), H)`` float32; log what was cut if their origin is given."""
-        length = self._config.max_seq_length
-        inputs = text_features(self.tokenizer, [(text,) for text in texts], length)
-        if isinstance(predict, PredictorCall):
-            predict.count(len(texts), inputs.truncated)
-        elif origin is not None:
-            report_truncation(origin, len(texts), inputs, length)
-        samples = ArrayReader(self.features(length, labels=False), inputs.arrays)
-        return self.predicted(predict, samples, inputs.lengths)[EMBEDDINGS]
+        return self.outputs_of_texts(predict, [(text,) for text in texts], origin)[EMBEDDINGS]
 
     def _read(self, split: Split) -> Examples:
         folder = Path(self._config.dataset_dir) if self._config.dataset_dir else None
@@ -214,7 +205,6 @@ class SentenceEmbedding(FineTuning):
         return examples
 
     def _describe(self, examples: Examples, features: Features) -> Dict[str, Any]:
-        """Describe the training data for the report."""
         return {
             "records": len(examples.texts),
             **held_out_count([] if self._validation is None else [len(self._validation.texts)]),

@@ -71,11 +71,9 @@ class Squad(FineTuning):
         return (F1, EXACT_MATCH)
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return the features of a window."""
         return squad_features(length, self._architecture.vocab_size, labels)
 
     def open_data(self) -> SampleReader:
-        """Return windows of the training questions, or generated ones."""
         config = self._config
         if config.generated_dataset:
             return self.generated()
@@ -130,7 +128,6 @@ class Squad(FineTuning):
         return [f"{each.probability:7.2%}  {each.text or 'no answer'}" for each in answer[:MOST_SHOWN]]
 
     def row(self, answer: Answer) -> Dict[str, Any]:
-        """Return the best answer to a question and its probability, by column."""
         return {"answer": answer[0].text, "probability": round(answer[0].probability, 6)}
 
     def _scores(
@@ -143,9 +140,8 @@ class Squad(FineTuning):
             return {}, {}
         if threshold is None:
             return score({identity: texts for identity, texts in expected.items() if texts}, predictions)
-        best = {
-            identity: max(each.text for each in found[:2]) for identity, found in answers.items()
-        }  # not the empty one
+        # Not the empty one.
+        best = {identity: max(each.text for each in found[:2]) for identity, found in answers.items()}
         odds = {identity: no_answer_odds(candidates) for identity, candidates in answers.items()}
         return score_with_no_answers(expected, best, odds, threshold)
 
@@ -206,7 +202,6 @@ class Squad(FineTuning):
         return Geometry(config.max_seq_length, min(config.squad.max_query_length, longest), config.squad.doc_stride)
 
     def _describe(self, squad: SquadSet, windows: Windows) -> Dict[str, Any]:
-        """Describe the training data for the report."""
         vocabulary = self.required_tokenizer_settings.vocabulary
         used = len(np.unique(windows.question))
         pieces = np.concatenate([context.ids for context in windows.contexts])
@@ -253,7 +248,6 @@ def json_lines(content: Mapping[str, Any]) -> str:
 
 
 def answered(squad: SquadSet, answers: Dict[str, List[Candidate]], scores: Dict[str, Scores]) -> List[Answered]:
-    """Return the data of each question for the page."""
     rows = []
     for question in squad.questions:
         best, context = answers[question.id][0], squad.context(question)

@@ -135,11 +135,9 @@ class TokenClassification(FineTuning):
         return METRICS if are_entity_tags(set(chain.from_iterable(sentences.tags or ()))) else METRICS_OF_WORDS
 
     def features(self, length: int, labels: bool = True) -> FeatureSpec:
-        """Return the features of a sentence."""
         return token_features(length, self._architecture.vocab_size, self.labels, labels)
 
     def open_data(self) -> SampleReader:
-        """Return the training sentences, or generated ones."""
         if self._config.generated_dataset:
             return self.generated()
         assert self._train is not None and self._train.tags is not None, "training data has tags"
@@ -167,18 +165,17 @@ class TokenClassification(FineTuning):
                 continue
             scored, names = (entity_scores, METRICS) if self._has_entities else (word_scores, METRICS_OF_WORDS)
             results = scored(sentences.tags, tags)
-            if folder is not None:
-                words, origin = sentences.words, sentences.origin
-                texts = [text for text, _ in sentences.texts] if sentences.texts is not None else None
-                mistakes.append(tag_mistakes(origin, words, sentences.tags, tags, results, self._has_entities, texts))
-                constant = scored(sentences.tags, constant_tags(sentences.tags))[""]
-                baseline.update({f"{name}{suffix}": constant[name] for name in names})
+            scores.update({f"{name}{suffix}": results[""][name] for name in names})
+            if folder is None:
+                continue
+            words, origin = sentences.words, sentences.origin
+            texts = [text for text, _ in sentences.texts] if sentences.texts is not None else None
+            mistakes.append(tag_mistakes(origin, words, sentences.tags, tags, results, self._has_entities, texts))
+            constant = scored(sentences.tags, constant_tags(sentences.tags))[""]
+            baseline.update({f"{name}{suffix}": constant[name] for name in names})
             for kind, values in results.items():
-                if folder is not None:
-                    shown = " ".join(f"{name} {value:.4g}" for name, value in values.items())
-                    logger.info("  %s %s", kind or ("all entities" if self._has_entities else "all tags"), shown)
-                if not kind:
-                    scores.update({f"{name}{suffix}": values[name] for name in names})
+                shown = " ".join(f"{name} {value:.4g}" for name, value in values.items())
+                logger.info("  %s %s", kind or ("all entities" if self._has_entities else "all tags"), shown)
         if folder is not None:
             write_baseline(folder, baseline)
             write_mistakes(folder, mistakes)
@@ -192,7 +189,6 @@ class TokenClassification(FineTuning):
         return [*lines, f"{math.log(self.labels):8.4f}: uniform baseline, ln({self.labels})"]
 
     def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Answer]:
-        """Return the entities of each text in their order."""
         return [Answer(entities) for entities in self.entities(predict, [text for (text,) in texts])]
 
     def lines(self, answer: Answer) -> List[str]:
@@ -200,7 +196,6 @@ class TokenClassification(FineTuning):
         return [f"{entity.kind}  {entity.probability:7.2%}  {entity.text}" for entity in answer] or ["no entities"]
 
     def row(self, answer: Answer) -> Dict[str, Any]:
-        """Return the entities of a text, by column."""
         return {"entities": [{**entity._asdict(), "probability": round(entity.probability, 6)} for entity in answer]}
 
     def entities(self, predict: Predict, texts: Sequence[str]) -> List[List[Entity]]:
@@ -271,7 +266,6 @@ class TokenClassification(FineTuning):
         return self.predicted(predict, samples, encoded.lengths)["logits"]
 
     def _describe(self, sentences: Sentences, encoded: Encoded) -> Dict[str, Any]:
-        """Describe the training data for the report."""
         assert sentences.tags is not None
         counts = Counter(chain.from_iterable(sentences.tags))
         shares = np.array(list(counts.values())) / sum(counts.values())

@@ -17,11 +17,9 @@ from utilities.tables import check_columns, check_flags, distinct_values, has_li
 
 
 def read_classes(config: TrainingConfig, task: str) -> Dict[str, Any]:
-    """Return the classes in the user's training file, if it exists and the config does not name them.
+    """Return the classes in the user's training file, by dotted name, if it exists and the config does not name them.
 
     Samples that have any number of labels, by several columns or by lists, get a ``label_separator`` for predictions.
-
-    The result has values by dotted name, for :func:`settings.loading.resolve`.
     """
     section, data = config.user_files(task)
     if task not in (CLASSIFICATION, SENTENCE_EMBEDDING) or data is None:

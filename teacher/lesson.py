@@ -31,12 +31,13 @@ def teacher_lesson(config: TrainingConfig, benchmark: BenchmarkTask) -> Optional
 
 
 class TeacherLesson:
-    """A :class:`tasks.classification.Lesson`."""
+    """What :class:`tasks.classification.Classification` learns of samples besides their labels."""
 
     def __init__(self, config: TrainingConfig, benchmark: BenchmarkTask) -> None:
         self._config, self._own, self._benchmark = config, config.distillation, benchmark
 
     def features(self, classes: int) -> Sequence[Feature]:
+        """Return the further features of a sample."""
         return Feature(TEACHER_LOGITS, classes, COMPUTED), Feature(LABELLED, 1, LABEL, 2)
 
     def samples(self, examples: Examples) -> Tuple[List[Tuple[str, ...]], Dict[str, np.ndarray], Dict[str, Any]]:
@@ -65,4 +66,5 @@ class TeacherLesson:
         return texts, targets, {"records": count, "records_without_label": count - known, "teacher": description}
 
     def objective(self, labels: LabelObjective) -> Objective:
+        """Return the losses, given those of the labels."""
         return DistillationObjective(labels, self._own.weight, self._own.temperature)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Iterator
 
 from model.tasks import CLASSIFICATION
-from settings.derived import number_of_labels
 from settings.problems import SettingError
-from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
 from teacher.section import Distillation
 
@@ -25,9 +23,9 @@ def distillation(config: TrainingConfig, task: str) -> Iterator[SettingError]:
         yield SettingError([teacher], f"{task} learns from no teacher, only classification does", fix)
     elif config.generated_dataset:
         yield SettingError([teacher, "generated_dataset"], "random data has no texts to teach", f"remove {teacher}")
-    elif runs_on_ipus(config):
+    elif config.runs_on_ipus:
         fix = "train on a CPU or a GPU (execution.platform software)"
         yield SettingError([teacher, "execution.platform"], "the teacher answers on stock TensorFlow only", fix)
-    elif number_of_labels(config) == 1 and own.temperature != unset.temperature:
+    elif config.number_of_labels == 1 and own.temperature != unset.temperature:
         fix = "remove it"
         yield SettingError(["distillation.temperature"], "a regression has no probabilities to soften", fix)

@@ -29,9 +29,7 @@ def build_model(
 ) -> BuiltModel:
     """Return Hugging Face's BERT for a task, converted unless ``replace_layers`` is false.
 
-    Args:
-        shapes, outputs: inputs and outputs of the model, see :func:`model.blocks.assemble`.
-        labels: outputs of a classifier.
+    The ``shapes`` and ``outputs`` are those of :func:`model.blocks.assemble`, the ``labels`` outputs of a classifier.
     """
     # Hugging Face's own layers are created on the machine if they are trained.
     with contextlib.nullcontext() if config.replace_layers else platform.scope():

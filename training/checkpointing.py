@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from checkpoints.folder import (
     BEST,
@@ -43,12 +43,7 @@ DIVERGED = "diverged"
 
 
 class RunCheckpoints:
-    """The checkpoints of a run: writes them, and finds them.
-
-    Attributes:
-        position: the position at which training began, or continued after a rewind.
-        writer: writes checkpoints; in processes other than the chief it only contributes to the chief's.
-    """
+    """Writes and finds the checkpoints of a run; ``position`` is where training began, or continued after a rewind."""
 
     def __init__(
         self, context: RunContext, data: TrainingData, state: TrainingState, seconds: Callable[[], float]
@@ -58,8 +53,8 @@ class RunCheckpoints:
         self._context = context
         self._data = data
         self._seconds = seconds
-        text = text_settings(context.task, data.reader)
-        self._constant_description = constant_description(context, text.lower_case)
+        vocabulary, lower_case = text_settings(context.task, data.reader)
+        self._constant_description = constant_description(context, lower_case)
         folder = context.run.checkpoints(config.save_ckpt_path)
         resumed = self.position.checkpoint
         folders = [folder, context.run.checkpoints(), *([] if resumed is None else [resumed.folder.parent])]
@@ -72,7 +67,7 @@ class RunCheckpoints:
                 self._description,
                 context.run.identity or "",
                 Rotation(config.keep_last, config.keep_every),
-                text.vocabulary,
+                vocabulary,
                 self._on_written,
             )
         if config.evaluation.every is not None:
@@ -172,24 +167,17 @@ def constant_description(context: RunContext, lower_case: Optional[bool]) -> Dic
     }
 
 
-class TextSettings(NamedTuple):
-    """The files of the vocabulary that belongs to the weights, and whether text is lower-cased first; None: unknown."""
-
-    vocabulary: Optional[Dict[str, bytes]] = None
-    lower_case: Optional[bool] = None
-
-
-def text_settings(task: Any, reader: SampleReader) -> TextSettings:
-    """Return the vocabulary of a fine-tuning task, or the one that the manifest of the data set names."""
+def text_settings(task: Any, reader: SampleReader) -> Tuple[Optional[Dict[str, bytes]], Optional[bool]]:
+    """Return the files of the vocabulary of a task or data set, and whether text is lower-cased; None: unknown."""
     settings = getattr(task, "tokenizer_settings", None)
     if settings is not None:
-        return TextSettings(settings.vocabulary.files(settings.lower_case), settings.lower_case)
+        return settings.vocabulary.files(settings.lower_case), settings.lower_case
     manifest = getattr(reader, "manifest", None)
     if manifest is None:
-        return TextSettings()
+        return None, None
     given, path = manifest.settings.get("lower_case"), manifest.vocabulary_path
     lower_case = given if isinstance(given, bool) else None
-    return TextSettings(None if path is None else read_vocabulary(path).files(lower_case), lower_case)
+    return None if path is None else read_vocabulary(path).files(lower_case), lower_case
 
 
 def rewind(context: RunContext, checkpoints: RunCheckpoints, error: DivergenceError) -> Position:

@@ -12,6 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, TypeVar
 
+from pydantic import TypeAdapter
+
 from execution.processes import Processes
 from settings.fields import PER_PROCESS, value_at
 from settings.schema import TrainingConfig, leaves
@@ -32,10 +34,10 @@ def on_chief(processes: Processes, make: Callable[[], Value]) -> Optional[Value]
 
 
 def shared_position(processes: Processes, decide: Callable[[], Position]) -> Position:
-    """Return the position that the chief chooses."""
     if processes.is_single:
         return decide()
-    return Position.from_json(processes.decide(lambda: decide().as_json()))
+    adapter = TypeAdapter(Position)
+    return adapter.validate_python(processes.decide(lambda: adapter.dump_python(decide(), mode="json")))
 
 
 @contextlib.contextmanager

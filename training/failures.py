@@ -22,8 +22,6 @@ _OUT_OF_MEMORY = re.compile(
 
 
 class CurrentRun:
-    """The run that messages name."""
-
     folder: Optional[RunFolder] = None
 
     @property
@@ -44,6 +42,7 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
         with process_failures(processes, stop, current):
             yield current
     except Stopped as stopped:
+        stopped.is_reported = processes.is_chief
         if current.folder is not None:
             stopped.run = current.name
             with contextlib.suppress(OSError):  # the state is saved already, even if the disk is full now
@@ -70,26 +69,15 @@ def run_failures(processes: Processes, stop: StopRequest) -> Iterator[CurrentRun
 
 @contextlib.contextmanager
 def process_failures(processes: Processes, stop: StopRequest, current: CurrentRun) -> Iterator[None]:
-    """Within the block, translate the loss of another process.
-
-    Only the chief reports ``Stopped``.
-    """
-    if processes.is_single:
-        yield
-        return
+    """Within the block, translate the loss of another process."""
     try:
         yield
-    except Stopped as stopped:
-        stopped.is_reported = processes.is_chief
-        raise
     except tf.errors.OpError as error:
         lost = processes.lost(error)
         if lost is None:
             raise
         if stop.signal is not None:
-            instead = Stopped(stop.signal)
-            instead.is_reported = processes.is_chief
-            raise instead from None
+            raise Stopped(stop.signal) from None
         raise ProcessLostError(lost, processes.index, current.name) from error
 
 

@@ -13,12 +13,7 @@ import numpy as np
 from checkpoints.folder import Checkpoint
 from checkpoints.pretrained.model_folder import PUT_CONFIG
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.pretrained.pretrained import (
-    Pretrained,
-    with_added_pieces,
-    with_repeated_positions,
-    without_other_head,
-)
+from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions, without_other_head
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_settings
 from checkpoints.pretrained.weights import WORD_BIAS, WORD_TABLE, from_tensorflow
 from data_utils.records.manifest import check_vocabulary, load_manifest
@@ -28,13 +23,7 @@ from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import Architecture
 from model.tasks import PRETRAINING
-from settings.architecture import (
-    OF_EMBEDDING,
-    OF_WEIGHTS,
-    combined_architecture,
-    next_multiple,
-    run_options,
-)
+from settings.architecture import OF_EMBEDDING, OF_WEIGHTS, combined_architecture, next_multiple, run_options
 from settings.data_sections import Embedding
 from settings.derived import Stages, fits_stages
 from settings.schema import TrainingConfig
@@ -144,11 +133,7 @@ def resolved_architecture(
 ) -> Architecture:
     """Return the architecture to build: that of a resumed run, or the config's, completed by the weights'.
 
-    Args:
-        activation: ``hidden_act``, if neither the config nor the weights set it.
-
-    Raises:
-        UserError: the weights have other sizes than the config, or fewer positions than its sequences.
+    The ``activation`` is ``hidden_act`` if neither the config nor the weights set it.
     """
     stated = {} if start is None else start.architecture
     if isinstance(start, ResumedWeights):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from typing import Any, Optional
 
@@ -30,15 +31,12 @@ logger = logging.getLogger(__name__)
 
 
 class LastPeriod(Listener):
-    """Remembers the last logging period."""
-
     def __init__(self, seconds: float) -> None:
         self.last: Optional[Period] = None
         self._seconds_before = seconds
 
     @property
     def seconds(self) -> float:
-        """The seconds of training so far."""
         return self._seconds_before if self.last is None else self.last.seconds
 
     def period(self, period: Period) -> None:
@@ -85,7 +83,8 @@ class TrainingLoop:
                         checkpoints.writer.wait()
                     if context.config.on_divergence != "rewind":
                         raise
-                    checkpoints.position = self._rewind(checkpoints, error)
+                    go_back = functools.partial(rewind, context, checkpoints, error)
+                    checkpoints.position = shared_position(processes, go_back)
             with waiting("writing the last checkpoint"):
                 checkpoints.writer.wait()
             processes.barrier()
@@ -142,14 +141,7 @@ class TrainingLoop:
         if position.step == plan.updates:  # an interruption left nothing else to do
             return
         progress = TrainingProgress(
-            plan,
-            position.step,
-            self._optimizer,
-            reporting,
-            timer,
-            evaluation,
-            context.stop,
-            context.processes,
+            plan, position.step, self._optimizer, reporting, timer, evaluation, context.stop, context.processes
         )
         try:
             progress.begin()
@@ -189,7 +181,3 @@ class TrainingLoop:
         if best.checkpoint is not None:
             logger.info("the best evaluation was that of %s", best.checkpoint.folder.name)
             state.restore_on_all(best.checkpoint, processes)
-
-    def _rewind(self, checkpoints: RunCheckpoints, error: DivergenceError) -> Position:
-        """Rewind to the position that the chief chooses; all processes have noticed the same divergence."""
-        return shared_position(self._context.processes, lambda: rewind(self._context, checkpoints, error))

@@ -11,7 +11,7 @@ from execution.select import processes_for
 from keras_extensions.schedules import make_schedule
 from optimization.loss_scaling import INITIAL_SCALE
 from settings.derived import betas, max_learning_rate
-from settings.published import decays_as_published, runs_on_ipus
+from settings.published import decays_as_published
 from settings.schema import TrainingConfig
 from settings.sections import GlobalBatch, OptimizerOptions
 from training.chief import shared_settings
@@ -36,8 +36,7 @@ def configured_processes(config: TrainingConfig) -> Processes:
 
 
 def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROCESS) -> ExecutionOptions:
-    """Return the config's settings of the machine."""
-    execution, ipu, on_ipus = config.execution, config.ipu_config, runs_on_ipus(config)
+    execution, ipu, on_ipus = config.execution, config.ipu_config, config.runs_on_ipus
     own_micro_batches = config.global_batch.micro_batches // processes.count
     # Hugging Face's own layers compute in float32.
     precision = "float32" if execution.precision == "auto" and not config.replace_layers else execution.precision
@@ -86,7 +85,7 @@ def optimizer_settings(
         name=options.name,
         learning_rate=make_schedule(rate.schedule_name, peak, updates, rate.warmup_frac, rate.power),
         weight_decay_rate=options.weight_decay_rate,
-        published_decay=decays_as_published(options, runs_on_ipus(config)),
+        published_decay=decays_as_published(options, config.runs_on_ipus),
         beta_1=beta_1,
         beta_2=beta_2,
         epsilon=options.epsilon,

@@ -27,7 +27,7 @@ def make_listeners(config: TrainingConfig, run: RunFolder) -> List[Listener]:
     listeners: List[Listener] = [ProgressBar(), MetricsFile(run.path / METRICS)]
     if config.tensorboard:
         listeners.append(TensorBoardScalars(run.path / "tensorboard"))
-    listeners += wandb_runs(config, run.path)  # room: wandb
+    listeners += wandb_runs(config, run)  # room: wandb
     if config.report:
         listeners.append(LiveReport(report_command(run.path), PROJECT, config.report_every_minutes * 60))
     return listeners

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
@@ -34,51 +35,42 @@ class InterruptedEvaluation(Exception):  # noqa: N818 (not an error)
     """The run was asked to stop during an evaluation."""
 
 
+@dataclasses.dataclass
 class Predictor:
     """Runs a model over all samples of a reader, in order.
 
     The model returns a dict of outputs with one row per sample; ``interrupted`` is called after every execution.
     """
 
-    def __init__(
-        self,
-        model: keras.Model,
-        batch_size: int,
-        platform: Platform,
-        interrupted: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._model = model
-        self._batch_size = batch_size
-        self._platform = platform
-        self._interrupted = interrupted
+    model: keras.Model
+    batch_size: int
+    platform: Platform
+    interrupted: Callable[[], bool] = lambda: False
 
     def __call__(self, reader: SampleReader) -> Dict[str, np.ndarray]:
         """Return the model's outputs by name, one row per sample."""
         # The last batch is padded; its additional rows are cut off.
-        data = evaluation_dataset(reader, batch_size=self._batch_size, pad_last=True)
+        data = evaluation_dataset(reader, batch_size=self.batch_size, pad_last=True)
         with raise_data_errors(reader):
-            outputs = self._platform.predict(self._model, data, [self._progress(reader)])
+            outputs = self.platform.predict(self.model, data, [self._progress(reader)])
         return {name: values[: reader.count] for name, values in outputs.items()}
 
     def means(self, reader: SampleReader) -> Dict[str, float]:
         """Return the means of the objective's terms over all samples."""
-        data = evaluation_dataset(reader, batch_size=self._batch_size)
+        data = evaluation_dataset(reader, batch_size=self.batch_size)
         with raise_data_errors(reader):
-            return self._platform.evaluate(self._model, data, [self._progress(reader)])
+            return self.platform.evaluate(self.model, data, [self._progress(reader)])
 
     def _progress(self, reader: SampleReader) -> EvaluationProgress:
-        batches = -(-reader.count // self._batch_size)
-        return EvaluationProgress(round(reader.count * sequences_per_pack(reader)), batches, self._interrupted)
+        batches = -(-reader.count // self.batch_size)
+        return EvaluationProgress(round(reader.count * sequences_per_pack(reader)), batches, self.interrupted)
 
 
 class PredictorByLength:
     """Computes outputs for all samples of a reader, the longest first, each batch as wide as its longest one.
 
-    One graph serves batches of any shape, and several threads.
-
-    Args:
-        compute: returns outputs by name, ``(N, …)``, from the features of a batch and the options of a call.
-        options: shape and type of each option.
+    One graph serves batches of any shape, and several threads. From the features of a batch and the options of a call,
+    ``compute`` returns outputs by name, ``(N, …)``.
     """
 
     def __init__(self, compute: Callable[..., Tensors], **options: tf.TensorSpec) -> None:
@@ -161,7 +153,6 @@ class PredictorCall:
         return self._predictor(reader, lengths, self._progress, **options)
 
     def count(self, samples: int, cut: int, lost_words: int = 0) -> None:
-        """Count samples that have been encoded."""
         self.samples, self.cut, self.lost_words = self.samples + samples, self.cut + cut, self.lost_words + lost_words
 
 

@@ -22,7 +22,7 @@ from settings.loading import LoadedConfig
 from settings.problems import TYPED
 from settings.schema import TrainingConfig
 from teacher.identity import check_same_teacher  # room: teacher
-from training.run_folder import CHECKPOINT_LIST, RESTORE, FolderLocks, RunFolder
+from training.run_folder import CHECKPOINT_LIST, FolderLocks, RunFolder
 from training.same_config import changed_fields, check_same_config, differences
 from utilities.environment import describe_start
 from utilities.errors import UserError
@@ -38,13 +38,8 @@ DAMAGED = "damaged"
 class Position:
     """The position where training begins or resumes. With weights and optimizer, it suffices for an exact resume.
 
-    The data of an update is a function of the seed, the number of the update, and ``skipped``; see
-    :func:`data_utils.records.pipeline.training_dataset`.
-
-    Attributes:
-        step: weight updates done.
-        skipped: ascending numbers of the global batches left out after a divergence.
-        checkpoint: the checkpoint with the state; None if there is none yet.
+    The data of an update is a function of the seed, the number of the update, and ``skipped``, the ascending numbers of
+    the global batches left out after a divergence; see :func:`data_utils.records.pipeline.training_dataset`.
     """
 
     step: int = 0
@@ -58,21 +53,11 @@ class Position:
         """Return the position at which a checkpoint was written."""
         description = checkpoint.description
         assert description is not None, "a plain TensorFlow checkpoint has no position"
-        try:
-            skipped = tuple(map(int, description["data"]["skipped_batches"]))
-            return cls(
-                description["step"], skipped, int(description["rewinds"]), float(description["seconds"]), checkpoint
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"resume: {checkpoint.folder} lacks its position in the data; {RESTORE}") from error
+        skipped = tuple(description["data"]["skipped_batches"])
+        return cls(description["step"], skipped, description["rewinds"], description["seconds"], checkpoint)
 
     def description(self, step: int, seconds: float, samples_per_update: int, identity: str) -> Dict[str, Any]:
-        """Return the position as a part of a checkpoint's description.
-
-        Args:
-            samples_per_update: size of the global batch; with packing, on average.
-            identity: checksum of the data.
-        """
+        """Return the position as a part of a checkpoint's description; ``identity`` is the checksum of the data."""
         return {
             "data": {
                 "updates": step,
@@ -83,23 +68,6 @@ class Position:
             "rewinds": self.rewinds,
             "seconds": round(seconds, 3),
         }
-
-    def as_json(self) -> Dict[str, Any]:
-        """Return the position in a form that JSON can represent."""
-        content = dataclasses.asdict(dataclasses.replace(self, checkpoint=None))
-        if self.checkpoint is not None:
-            content["checkpoint"] = {
-                "weights": str(self.checkpoint.weights),
-                "description": self.checkpoint.description,
-            }
-        return content
-
-    @classmethod
-    def from_json(cls, content: Dict[str, Any]) -> Position:
-        """Return the position that :meth:`as_json` described."""
-        saved = content["checkpoint"]
-        checkpoint = None if saved is None else Checkpoint(Path(saved["weights"]), saved["description"])
-        return cls(**{**content, "skipped": tuple(content["skipped"]), "checkpoint": checkpoint})
 
 
 class Resumed(NamedTuple):
@@ -244,7 +212,6 @@ def run_of(checkpoint: Path) -> Optional[str]:
 
 
 def check_same_data(position: Position, identity: str, dataset_dir: Optional[str]) -> None:
-    """Refuse to resume on other data."""
     if position.checkpoint is None or position.checkpoint.description is None:
         return
     begun = position.checkpoint.description["data"]["identity"]
@@ -257,7 +224,6 @@ def check_same_data(position: Position, identity: str, dataset_dir: Optional[str
 
 
 def check_same_precision(position: Position, precision: str) -> None:
-    """Refuse to resume in another number format."""
     description = (position.checkpoint.description if position.checkpoint is not None else None) or {}
     begun = description.get("precision", precision)
     if begun != precision:

@@ -28,7 +28,6 @@ class RunContext:
     Attributes:
         trained_positions: number of positions of the longest sequences that the weights are or were trained on.
         fits_data: whether ``max_seq_length`` is as long as the data need, so that it says nothing about other texts.
-        position: the position in the data where training begins or resumes.
         started: ``time.perf_counter()`` when the program started.
     """
 
@@ -49,10 +48,7 @@ class RunContext:
 class Plan(NamedTuple):
     """The length of the training and the grouping of its updates, derived from the config and the data.
 
-    Attributes:
-        updates_per_period: updates of a logging period.
-        micro_batches: micro batches of an update, over all replicas and processes.
-        packing_factor: average number of samples per row of the batch; 1 without packing.
+    The micro batches are those of all replicas and processes, the packing factor the mean number of samples in a row.
     """
 
     updates: int
@@ -62,12 +58,7 @@ class Plan(NamedTuple):
 
 
 class TrainingData(NamedTuple):
-    """The samples to train on.
-
-    Attributes:
-        plan: the plan of the training on them.
-        identity: checksum that identifies them when the run is resumed.
-    """
+    """The samples to train on; ``identity`` is the checksum by which a resume knows them."""
 
     reader: SampleReader
     plan: Plan

@@ -23,7 +23,6 @@ from utilities.environment import describe_environment, describe_start, program_
 from utilities.errors import UserError
 from utilities.files import read_json_object, read_steps, write_atomically
 from utilities.history import BEGIN, History
-from utilities.metric_names import F1, MACRO_F1
 from utilities.run_names import DATASET, METRICS, RESOLVED
 from utilities.secrets import mask_value
 
@@ -78,7 +77,6 @@ class RunFolder:
         return Path(save_ckpt_path) if save_ckpt_path else self.path / "checkpoints"
 
     def write(self, name: str, content: Any) -> None:
-        """Write a JSON file."""
         write_atomically(self.path / name, json.dumps(content, indent=2) + "\n")
 
     def write_description(self, loaded: LoadedConfig, derived: Dict[str, Any], dataset: Dict[str, Any]) -> None:
@@ -107,10 +105,9 @@ class RunFolder:
             write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def evaluations(self, metric: str) -> List[Tuple[int, float]]:
-        """Return step and score of each evaluation in metrics.jsonl, also by its former name; NaN without a score."""
-        former = F1 if metric == MACRO_F1 else metric
+        """Return step and score of each evaluation in metrics.jsonl; NaN without a score."""
         rows = [each for each in self.metrics() if "evaluation" in each]
-        scores = [(row["step"], row["evaluation"].get(metric, row["evaluation"].get(former))) for row in rows]
+        scores = [(row["step"], row["evaluation"].get(metric)) for row in rows]
         return [(step, score if is_number(score) else math.nan) for step, score in scores]
 
     def metrics(self) -> List[Dict[str, Any]]:
@@ -118,7 +115,6 @@ class RunFolder:
         return [row for row in read_steps(self.path / METRICS) if is_measurement(row)]
 
     def last_step(self) -> int:
-        """Return the last step in metrics.jsonl."""
         return max((record["step"] for record in self.metrics()), default=0)
 
     def losses(self, names: Sequence[str]) -> List[Tuple[int, float]]:
@@ -142,7 +138,6 @@ class FolderLocks(contextlib.ExitStack):
     """Keeps other runs out of folders by kernel locks on files, until the block or the process ends."""
 
     def lock(self, folder: Path) -> None:
-        """Lock an existing folder."""
         try:
             file = self.enter_context((folder / LOCK).open("a+", encoding="utf-8"))
         except OSError as error:

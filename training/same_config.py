@@ -41,7 +41,6 @@ def differences(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str
 
 
 def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: str) -> None:
-    """Refuse to resume a run with another config."""
     fields = differences(config, recorded)
     if config.new_length:
         fields = {name: text for name, text in fields.items() if name not in LENGTHS}

@@ -7,20 +7,19 @@ import dataclasses
 import functools
 import logging
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from checkpoints.state import load_weights
 from execution.interface import Platform
-from execution.processes import Processes
 from execution.select import select_platform
 from graphcore.training import warn_of_ignored_settings  # room: graphcore
 from keras_extensions.backend import keras
-from keras_extensions.listeners.progress import EarlyRecords, early_log, run_log
+from keras_extensions.listeners.progress import early_log, run_log
 from keras_extensions.listeners.reporting import Period, closing
 from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
-from planning.estimates import model_figures, room_figures
+from planning.estimates import planned
 from reports.page import write_report
 from settings.architecture import with_sizes
 from settings.loading import LoadedConfig
@@ -85,7 +84,7 @@ class Result:
     """A run that has ended.
 
     Attributes:
-        scores: the scores of the final evaluation; empty without one, and in processes other than the chief.
+        scores: of the final evaluation; empty without one, and in processes other than the chief.
         history: the content of metrics.jsonl: a dict with ``step`` and ``metrics`` for each logging period, and one
             with ``step`` and ``evaluation`` for each evaluation while training.
     """
@@ -97,19 +96,13 @@ class Result:
 
 
 def train_run(
-    loaded: LoadedConfig,
-    make_task: MakeTask,
-    started: float,
-    until: Optional[Callable[[Period], bool]] = None,
+    loaded: LoadedConfig, make_task: MakeTask, started: float, until: Optional[Callable[[Period], bool]] = None
 ) -> Result:
     """Train and evaluate according to the config.
 
     Args:
         started: ``time.perf_counter()`` when the program started.
         until: called after each logging period; the run is saved and stops, as by a signal, if it returns True.
-
-    Raises:
-        UserError: data, checkpoint or folder does not match the config.
     """
     config = loaded.config
     processes = configured_processes(config)
@@ -144,7 +137,8 @@ def train_run(
         with shared_run_folder(processes, lambda: resumed.run if resumed else new_run(loaded, locks)) as run:
             current.folder = run
             processes.run_name = run.path.name
-            with open_log(run, config.logging, processes, log):
+            run_file = run_log(run.path / LOG, config.logging, early=log)
+            with run_file if processes.is_chief else process_log(processes.index):
                 if resumed:
                     record_resume(resumed, config)
                 elif processes.is_chief:
@@ -219,13 +213,6 @@ def starting_weights(
     return start, dataclasses.replace(loaded, config=with_sizes(config, architecture)), architecture
 
 
-def open_log(run: RunFolder, level: str, processes: Processes, early: EarlyRecords) -> ContextManager[None]:
-    """Return the log of the run; the chief's is also a file, and the others log only warnings."""
-    if processes.is_chief:
-        return run_log(run.path / LOG, level, early=early)
-    return process_log(processes.index)
-
-
 def length_line(data: TrainingData, rows_per_update: int) -> str:
     """Return the samples to train on, those that are held out, and how often the training reads the former."""
     plan, held_out = data.plan, data.description.get("records_held_out")
@@ -236,14 +223,12 @@ def length_line(data: TrainingData, rows_per_update: int) -> str:
 
 
 def model_line(architecture: Architecture, tokens: int) -> str:
-    """Return the sizes of the model."""
     sizes = f"{architecture.num_hidden_layers} layers of {architecture.hidden_size}"
     heads, pieces = architecture.num_attention_heads, architecture.vocab_size
     return f"model: {sizes}, {heads} heads, {pieces:,} word pieces; sequences of {tokens} tokens"
 
 
 def log_next_command(context: RunContext) -> None:
-    """Log a command that uses the trained model."""
     config = context.config
     words = NEXT_COMMANDS.get(context.task.name, EXPORT)
     if config.do_training and not config.compile_only and not config.generated_dataset:
@@ -256,12 +241,10 @@ def log_next_command(context: RunContext) -> None:
 def describe_run(
     run: RunFolder, loaded: LoadedConfig, task: Task, architecture: Architecture, data: Optional[TrainingData]
 ) -> None:
-    """Write the files that describe the run."""
-    model = model_figures(loaded.config, task.name, architecture, task.labels)
-    of_rooms, _ = room_figures(loaded.config, task.name, architecture)
-    run.write_description(
-        loaded, {**(data.plan._asdict() if data else {}), **model, **of_rooms}, data.description if data else {}
-    )
+    model = planned(loaded.config, task.name, architecture)
+    of_rooms, _ = model.of_rooms()
+    derived = {**(data.plan._asdict() if data else {}), **model.sizes(task.labels), **of_rooms}
+    run.write_description(loaded, derived, data.description if data else {})
 
 
 def initial_model(context: RunContext, data: Optional[TrainingData], start: Optional[InitialWeights]) -> BuiltModel:
@@ -297,21 +280,16 @@ def set_initial_weights(
 @contextlib.contextmanager
 def final_report(context: RunContext) -> Iterator[None]:
     """Write the report when the block ends, even by an error; a failing report does not fail the run."""
+    run = context.run.path
     try:
         yield
     finally:
-        begun = (context.run.path / METRICS).exists() or (context.run.path / SCORES).exists()
-        if context.config.report and begun:
-            write_final_report(context)
-
-
-def write_final_report(context: RunContext) -> None:
-    """Write the report and log its path."""
-    try:
-        path = write_report(context.run.path)
-    except (UserError, OSError) as error:
-        logger.warning("no report: %s; try again: python -m reports %s", error, context.run.path)
-        return
-    logger.info("report: %s", path)
-    for listener in context.listeners:
-        listener.wrote("report", path)
+        if context.config.report and ((run / METRICS).exists() or (run / SCORES).exists()):
+            try:
+                path = write_report(run)
+            except (UserError, OSError) as error:
+                logger.warning("no report: %s; try again: python -m reports %s", error, run)
+            else:
+                logger.info("report: %s", path)
+                for listener in context.listeners:
+                    listener.wrote("report", path)

@@ -11,64 +11,51 @@ import json
 import logging
 import os
 import re
-import uuid
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Tuple
 
 from keras_extensions.listeners.reporting import Evaluation, Listener, Period
 from settings.schema import TrainingConfig
+from training.run_folder import RunFolder
 from utilities.environment import describe_environment
 from utilities.errors import UserError
 from utilities.secrets import mask_value
 
 logger = logging.getLogger(__name__)
 
-ID_FILE = "wandb_run_id"
 START_SECONDS = 60.0  # timeout for the server, after which the run is kept offline
 FINISH_SECONDS = 900.0  # timeout for uploads at the end; the rest stays on disk for `wandb sync`
 FINAL = "final"  # of the scores of the evaluation in the summary
 ARTIFACT_TYPES = {"checkpoint": "model", "report": "report"}
 
 
-def wandb_runs(config: TrainingConfig, folder: Path) -> List[Listener]:
+def wandb_runs(config: TrainingConfig, run: RunFolder) -> List[Listener]:
     """Return the listener that a config asks for, or none; what W&B gets of the config has no secrets."""
     if not config.enable_wandb:
         return []
-    settings = (folder.name, config.wandb_project_name, config.wandb_entity_name, config.wandb_tags)
-    name, project, entity, tags = map(mask_value, settings)
-    shown = config.model_dump(mode="json", exclude={"extends", "about"})
-    shown = json.loads(json.dumps(mask_value({**shown, "environment": describe_environment()})))
-    return [WandbRun(folder, name, shown, project, entity, tags)]
+    shown = {**config.model_dump(mode="json", exclude={"extends", "about"}), "environment": describe_environment()}
+    settings = {
+        "name": run.path.name, "config": json.loads(json.dumps(mask_value(shown))), "tags": config.wandb_tags,
+        "project": config.wandb_project_name, "entity": config.wandb_entity_name,
+    }  # fmt: skip
+    return [WandbRun(run.path, str(run.identity), mask_value(settings))]
 
 
 class WandbRun(Listener):
     """Sends every period, the scores, the report, the checkpoints and system metrics to W&B.
 
-    A resumed run continues the same W&B run, whose id is kept in the run folder. ``WANDB_MODE`` and W&B's other
-    environment variables are honoured; without a login the mode is ``offline``.
-
-    The config is shown without secrets.
+    A resumed run continues the W&B run with its ``identity``. ``WANDB_MODE`` and W&B's other environment variables are
+    honoured; without a login the mode is ``offline``.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        config: Dict[str, Any],
-        project: Optional[str] = None,
-        entity: Optional[str] = None,
-        tags: Optional[Sequence[str]] = None,
-    ) -> None:
+    def __init__(self, folder: Path, identity: str, settings: Dict[str, Any]) -> None:
         try:
             self._wandb = importlib.import_module("wandb")
         except ImportError as error:
             fix = "run: pip install wandb, or set enable_wandb to false"
             raise UserError(f"enable_wandb is true, but wandb is not installed; {fix}") from error
-        self._id = run_id(Path(folder) / ID_FILE)
-        self._arguments: Dict[str, Any] = {
-            "dir": str(folder), "id": self._id, "resume": "allow", "name": name, "config": config,
-            "project": project, "entity": entity, "tags": None if tags is None else list(tags),
-        }  # fmt: skip
+        self._id = identity
+        self._arguments = {"dir": str(folder), "id": identity, "resume": "allow", **settings}
         self._run: Any = None
         self._ended = False
         self._written: List[Tuple[str, Path]] = []
@@ -164,19 +151,6 @@ class WandbRun(Listener):
         except Exception as error:  # no failure of W&B's service may end the training
             logger.warning("W&B: %s; tracking stops here, training continues", _one_line(error))
             self._run, self._ended = None, True
-
-
-def run_id(path: Path) -> str:
-    """Return the id stored in a file; if there is none, store a new one."""
-    try:
-        stored = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        stored = ""
-    if re.fullmatch(r"[A-Za-z0-9_-]{1,64}", stored):
-        return stored
-    new = uuid.uuid4().hex[:12]
-    path.write_text(new + "\n", encoding="ascii")
-    return new
 
 
 def _one_line(error: BaseException) -> str:

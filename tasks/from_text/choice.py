@@ -161,13 +161,7 @@ class Fit(NamedTuple):
 
 
 def _fit(
-    text: Text,
-    machine: Machine,
-    hours: float,
-    phases: int,
-    start_from: Optional[str],
-    pieces: int,
-    share: float,
+    text: Text, machine: Machine, hours: float, phases: int, start_from: Optional[str], pieces: int, share: float
 ) -> Fit:
     """Return what fits into the time with a share of the text; ``pieces`` of the vocabulary are given, or 0."""
     part = text.part(share)

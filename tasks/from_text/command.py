@@ -33,7 +33,7 @@ from tasks.from_text.judgement import judge
 from tasks.from_text.pace import Pace, measure
 from tasks.from_text.phases import check_phases, has_masked_lm_head
 from tasks.from_text.purpose import LANGUAGE, Purpose
-from tasks.from_text.recipe import Choice, Recipe
+from tasks.from_text.recipe import Recipe
 from tasks.from_text.search import OF_PAIRS, SEARCH  # room: search
 from tasks.from_text.steps import is_prepared, train_phase
 from utilities.commands import flags_of, make_parser, run_main
@@ -78,6 +78,8 @@ OWN_WORDS = (
         "give another --name",
     ),
 )
+# Fields of a recipe that decide the rows.
+OF_ROWS = ("vocabulary", "lengths", "masked", "documents_share", "held_out", "pass_updates")
 INPUTS = ("dump", "text", "jsonl", "wikiextractor", "wikitext", "parquet", "hub_dataset")
 
 
@@ -150,7 +152,6 @@ def in_own_words(message: str) -> str:
 
 
 def _make(options: argparse.Namespace, others: Sequence[str], started: float) -> None:
-    """Do all steps that are not done yet."""
     decision = decide(options, others, started)
     folder = decision.folder
     notes = [*decision.notes, f"folder:  {folder.path}"]
@@ -198,32 +199,24 @@ class Decision(NamedTuple):
                 task_class(purpose.task)
             phase = purpose.phases(self.folder, self.recipe, self.given, self.recipe.vocabulary)[-1]
             machine = measure(self.machine, self.recipe, phase, self.folder)
-        recipe = with_changes(self.recipe, _recipe(options, self.text, machine, self.given))
-        print("\n".join(changed_lines(self.recipe, recipe)), flush=True)
+        recipe, lines = planned_again(self.recipe, _recipe(options, self.text, machine, self.given))
+        print("\n".join(lines), flush=True)
         self.folder.begin(self.identity, recipe, self.inputs, machine.measured)
         return self._replace(recipe=recipe, machine=machine)
 
 
-def with_changes(before: Recipe, now: Recipe) -> Recipe:
-    """Return a recipe that was chosen again; the reason of a choice that has changed says what it was before."""
+def planned_again(before: Recipe, now: Recipe) -> Tuple[Recipe, List[str]]:
+    """Return a recipe that was chosen again, whose changed choices say what they were before, and lines about these."""
     values = {choice.name: choice.value for choice in before.choices}
-
-    def reason(choice: Choice) -> str:
-        same = values.get(choice.name, choice.value) == choice.value
-        return choice.reason if same else f"instead of {values[choice.name]}, after the timing; {choice.reason}"
-
-    return replace(now, choices=tuple(replace(choice, reason=reason(choice)) for choice in now.choices))
-
-
-def changed_lines(before: Recipe, now: Recipe) -> List[str]:
-    """Return the choices that are others than before, with their reasons."""
-    values = {choice.name: choice.value for choice in before.choices}
-    rows = [
-        (choice.name, str(choice.value), choice.reason)
-        for choice in now.choices
-        if values.get(choice.name, choice.value) != choice.value
-    ]
-    return ["", f"planned again: {now.updates:,} updates instead of {before.updates:,}", *aligned(rows), *now.warning]
+    choices, rows = [], []
+    for choice in now.choices:
+        if values.get(choice.name, choice.value) != choice.value:
+            reason = f"instead of {values[choice.name]}, after the timing; {choice.reason}"
+            choice = replace(choice, reason=reason)
+            rows.append((choice.name, str(choice.value), choice.reason))
+        choices.append(choice)
+    title = f"planned again: {now.updates:,} updates instead of {before.updates:,}"
+    return replace(now, choices=tuple(choices)), ["", title, *aligned(rows), *now.warning]
 
 
 def decide(options: argparse.Namespace, others: Sequence[str], started: float) -> Decision:
@@ -244,7 +237,7 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     if planned is None or (planned.has_more_hours and not (folder.path / UPDATES).exists()):
         recipe = _recipe(options, text, machine, given)
         if planned is not None and is_prepared(folder, planned.recipe):
-            recipe = recipe.with_data_of(planned.recipe)
+            recipe = replace(recipe, **{name: getattr(planned.recipe, name) for name in OF_ROWS})
         check_phases(purpose.phases(folder, recipe, given, recipe.vocabulary), recipe, given)
     if not options.plan and (planned is None or planned.has_more_hours):
         folder.begin(identity, recipe, inputs, machine.measured)
@@ -253,7 +246,6 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
 
 
 def _recipe(options: argparse.Namespace, text: Text, machine: Machine, given: Mapping[str, Any]) -> Recipe:
-    """Return the recipe for the purpose."""
     has_head = options.start_from is None or has_masked_lm_head(options.start_from)
     recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given, has_head)
     return PURPOSES[options.purpose].adapt(recipe, text)
@@ -276,7 +268,6 @@ def _given(others: Sequence[str], purpose: Purpose) -> Dict[str, Any]:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Refuse options that cannot be followed."""
     check_case(options)
     if not 0 < options.hours < 10_000:
         raise UserError(f"--hours {options.hours:g}: give a number of hours above 0, such as 0.5")

@@ -6,16 +6,20 @@ import contextlib
 import json
 import threading
 import time
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional
+
+from pydantic import TypeAdapter, ValidationError
 
 from reports.run_files import is_number
+from settings.fields import value_at
 from tasks.from_text.inputs import Measured
-from tasks.from_text.recipe import Choice, Recipe
+from tasks.from_text.recipe import Recipe
 from utilities import text_folder
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_json_lines, read_json_object, write_atomically
+from utilities.validation import first_problem
 
 PLAN, UPDATES, TIMES, RESULT = text_folder.PLAN, "updates.json", "times.jsonl", "result.json"
 PAGE, MODEL = "index.html", text_folder.MODEL
@@ -49,26 +53,23 @@ class Folder:
                 raise UserError(f"{self.path}: is there already and not of this command; give another --name")
             return None
         plan = self._read(PLAN)
-        before, now = _mapping(plan, "command"), json.loads(json.dumps(command))
-        changed = [name for name in now if before.get(name) != now[name]]
-        has_more = changed == ["hours"] and is_number(before["hours"]) and now["hours"] > before["hours"]
+        now, hours = json.loads(json.dumps(command)), value_at(plan, "command.hours")
+        changed = [name for name in now if value_at(plan, f"command.{name}") != now[name]]
+        has_more = changed == ["hours"] and is_number(hours) and now["hours"] > hours
         if changed and not has_more:
             what = "the text has changed" if changed == ["text"] else f"{', '.join(changed)} changed"
             raise UserError(f"{self.path}: was begun with another command ({what}); {AGAIN}")
-        machine = _mapping(plan, "inputs").get("machine")
+        machine = value_at(plan, "inputs.machine")
         if machine != inputs["machine"]:
             print(f"The plan was made on another machine ({machine}), for whose speed its time is.")
-        with damage_in(path, "give another --name"):
-            found = plan.get("measured")
-            measured = None if found is None else Measured(**{name: float(found[name]) for name in Measured._fields})
-            return Planned(_recipe(_mapping(plan, "recipe")), measured, has_more)
+        try:
+            decided = {"recipe": plan.get("recipe"), "measured": plan.get("measured"), "has_more_hours": has_more}
+            return TypeAdapter(Planned).validate_python(decided)
+        except ValidationError as error:
+            raise UserError(f"{path}: {first_problem(error)}; give another --name") from error
 
     def begin(
-        self,
-        command: Mapping[str, Any],
-        recipe: Recipe,
-        inputs: Mapping[str, str],
-        measured: Optional[Measured] = None,
+        self, command: Mapping[str, Any], recipe: Recipe, inputs: Mapping[str, str], measured: Optional[Measured]
     ) -> None:
         """Write down what is decided; arguments as for ``planned``, the choice, and what it is based on."""
         self.path.mkdir(parents=True, exist_ok=True)
@@ -102,12 +103,7 @@ class Folder:
             self.lap(name)
 
     def worked(self) -> float:
-        """Return the seconds worked so far."""
-        return sum(self.seconds().values()) + self.since_lap()
-
-    def since_lap(self) -> float:
-        """Return the seconds since the last step ended."""
-        return time.monotonic() - self._lap
+        return sum(self.seconds().values()) + time.monotonic() - self._lap
 
     def seconds(self) -> Dict[str, float]:
         """Return the seconds worked, by step."""
@@ -120,11 +116,9 @@ class Folder:
         return totals
 
     def read(self, name: str) -> Optional[Dict[str, Any]]:
-        """Return the object in one of the files; None if it is not there yet."""
         return self._read(name) if (self.path / name).exists() else None
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write an object into one of the files."""
         write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def _read(self, name: str) -> Dict[str, Any]:
@@ -132,7 +126,7 @@ class Folder:
 
 
 @contextlib.contextmanager
-def damage_in(path: Path, fix: str = "delete it and repeat the command") -> Iterator[None]:
+def damage_in(path: Path) -> Iterator[None]:
     """Within the block, which uses what a file contains, report that this is not what this version writes."""
     try:
         yield
@@ -140,17 +134,6 @@ def damage_in(path: Path, fix: str = "delete it and repeat the command") -> Iter
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path}: is damaged, or of another version ({reason}); {fix}") from error
-
-
-def _mapping(plan: Mapping[str, Any], key: str) -> Dict[str, Any]:
-    value = plan.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def _recipe(content: Mapping[str, Any]) -> Recipe:
-    """Return the recipe that ``asdict`` and JSON described."""
-    choices: List[Choice] = [Choice(**each) for each in content["choices"]]
-    lists = {name: tuple(content[name]) for name in ("lengths", "advice")}
-    names = [field.name for field in fields(Recipe)]
-    return Recipe(**{**{name: content[name] for name in names}, **lists, "choices": tuple(choices)})
+        raise UserError(
+            f"{path}: is damaged, or of another version ({reason}); delete it and repeat the command"
+        ) from error

@@ -70,10 +70,8 @@ class Text(NamedTuple):
 class Measured(NamedTuple):
     """What the timing of some updates has shown.
 
-    Attributes:
-        speed: of training, as a multiple of that of two cores of a Zen 4 in bfloat16.
-        start: seconds before the first update of a training, once TensorFlow is loaded.
-        around: seconds of all that is neither preparation nor training, the timing included.
+    The ``speed`` is a multiple of that of two cores of a Zen 4 in bfloat16. A training takes ``start`` seconds before
+    its first update, TensorFlow's import aside; all that is neither preparation nor training takes ``around`` seconds.
     """
 
     speed: float
@@ -208,7 +206,6 @@ def _script(text: str) -> str:
 
 
 def look_at_machine() -> Machine:
-    """Return this machine, without TensorFlow."""
     memory = memory_bytes()
     gpu, note = _gpu()
     return Machine(usable_cores(), fast_bfloat16(), None if memory is None else memory / 2**30, gpu, note)

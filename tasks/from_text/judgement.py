@@ -192,11 +192,7 @@ def result_lines(result: Mapping[str, Any]) -> List[str]:
     rows += [(f"rows of {name} per second", f"{rate:,.0f}") for name, rate in result["samples_per_second"].items()]
     total, budget = sum(result["seconds"].values()), result["hours"] * 3600
     rows.append(("time", f"{total:,.0f} s of {budget:,.0f} ({total / budget:.1%})"))
-    return ["", "=== what came out", *aligned(rows), *_blank_lines(result["blanks"]), "", *result["advice"]]
-
-
-def _blank_lines(blanks: Sequence[Mapping[str, Any]]) -> List[str]:
-    lines = ["", "=== blanks in held-out sentences"] if blanks else []
-    for blank in blanks:
-        lines += [blank["text"], f"    {filled(blank)} (it was: {blank['word']})"]
-    return lines
+    blanks = ["", "=== blanks in held-out sentences"] if result["blanks"] else []
+    for blank in result["blanks"]:
+        blanks += [blank["text"], f"    {filled(blank)} (it was: {blank['word']})"]
+    return ["", "=== what came out", *aligned(rows), *blanks, "", *result["advice"]]

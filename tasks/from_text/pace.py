@@ -148,7 +148,6 @@ class Pace:
         return len(self._later(phase)) * self._timing.start + self._seconds_around()
 
     def watch(self, phase: Phase) -> Watch:
-        """Return what watches a training of a phase."""
         return Watch(self, phase, self._update[phase.name])
 
     def _later(self, phase: Phase) -> Sequence[Phase]:

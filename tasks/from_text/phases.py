@@ -19,13 +19,7 @@ CONTINUE = PROJECT / "configs" / "continue.json"
 
 
 class Phase(NamedTuple):
-    """One of the trainings, on rows of one length.
-
-    Attributes:
-        name: Of its run, its data and its config: the length.
-        config: The config, without the length of training.
-        task: That is trained.
-    """
+    """One of the trainings, named by the length of its rows; its config has no length of training."""
 
     name: str
     config: Dict[str, Any]
@@ -33,13 +27,11 @@ class Phase(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The rows of an update."""
         batch = self.config["global_batch"]
         return math.prod(batch[key] for key in ("micro_batch_size", "replicas", "grad_acc_steps_per_replica"))
 
 
 def predictions(recipe: Recipe, length: int) -> int:
-    """Return the most masked tokens of a row."""
     return max(1, math.ceil(recipe.masked * length))
 
 
@@ -133,5 +125,4 @@ def merged(config: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any
 
 
 def write_config(folder: Folder, name: str, config: Mapping[str, Any]) -> Path:
-    """Write a config into the folder, and return its path."""
     return write_atomically(folder.path / f"{name}.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")

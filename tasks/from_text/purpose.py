@@ -16,15 +16,12 @@ from tasks.from_text.steps import Prepared, export_model, prepare
 
 
 class Purpose(NamedTuple):
-    """The steps of a purpose.
+    """The steps of a purpose; their arguments are those of the functions of ``LANGUAGE``.
 
     Attributes:
         what: What is made, for ``--help``.
         check: Refuses lengths, and weights to start from or none, that it cannot follow.
         adapt: From the recipe that was chosen for a text to that of this purpose.
-        phases: The trainings in order; arguments as of ``phases.phases``.
-        prepare: Makes what is trained on; arguments as of ``steps.prepare``, and the trainings.
-        read_result: What came out; arguments as of ``judgement.read_result``.
         commands: What can be done with the folder next, and by which command.
     """
 

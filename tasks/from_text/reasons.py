@@ -20,14 +20,7 @@ from tasks.from_text.table import ROWS
 SHORT_TEXT = 20.0  # MB below which released weights are recommended
 
 
-def choices(
-    recipe: Recipe,
-    text: Text,
-    machine: Machine,
-    hours: float,
-    place: float,
-    is_given: bool,
-) -> List[Choice]:
+def choices(recipe: Recipe, text: Text, machine: Machine, hours: float, place: float, is_given: bool) -> List[Choice]:
     """Return the choices with their reasons; ``place`` is that of the model in the table, unless its size is given."""
     below = [row.name for row in ROWS if row.minutes <= place]
     above = [row.name for row in ROWS if row.minutes > place]
@@ -76,11 +69,7 @@ def choices(
         Choice("dropout", "as the weights", "as they were trained")
         if start_from
         else Choice("dropout", 0, "with 1 MB, worse also after 40 passes"),
-        Choice(
-            "passes",
-            f"{recipe.passes:.1f}",
-            f"at most {most_passes(start_from)}; each has masks of its own",
-        ),
+        Choice("passes", f"{recipe.passes:.1f}", f"at most {most_passes(start_from)}; each has masks of its own"),
         Choice("held out", f"{recipe.held_out:.1%}", "of the text, for the loss at the end"),
         Choice("precision", recipe.precision, machine.gpu or machine.bfloat16 or "no fast bfloat16 here"),
     ]

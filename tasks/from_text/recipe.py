@@ -28,8 +28,6 @@ FEWEST_UPDATES = 500  # 288 were too few to use the neighbours of a word, 748 en
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen, its value, and why."""
-
     name: str
     value: Any
     reason: str
@@ -41,20 +39,15 @@ class Recipe:
 
     Attributes:
         start_from: Folder of released weights that are continued; None: random weights.
-        rate: AdamW's highest learning rate.
-        on_gpu, precision: Where it is trained, and in which number format.
         layers, hidden, initializer_range, vocabulary: The model's; of released weights, which decide them, 0.
         lengths: Tokens of a row, one length a phase.
         first_share: Share of the updates in the first phase, if there are two.
-        masked: Share of the tokens that is masked.
-        documents_share: Share of the documents that is read.
+        masked, documents_share: Share of the tokens that is masked, and of the documents that is read.
         updates: That are expected, in all phases.
         pass_updates: Updates in which the text is read once, without what is held out.
         is_measured: Whether text and model are like those of which the loss to expect was measured.
         preparation, training: Seconds that are expected.
         minutes: Minutes of the training that is expected, on two cores of a Zen 4.
-        choices: All of this for people, with reasons.
-        advice: Sentences on what would help more.
     """
 
     start_from: Optional[str]
@@ -81,12 +74,10 @@ class Recipe:
 
     @property
     def shares(self) -> Tuple[float, ...]:
-        """Return the share of the updates in each phase."""
         return (self.first_share, 1 - self.first_share)[: len(self.lengths)]
 
     @property
     def passes(self) -> float:
-        """Return the passes over the text that are expected, in all phases."""
         return self.updates / self.pass_updates
 
     @property
@@ -106,11 +97,6 @@ class Recipe:
     def with_training_tokens(self, tokens: int) -> Recipe:
         """Return this recipe with the tokens of the prepared text, without what is held out."""
         return replace(self, pass_updates=updates_of(tokens))
-
-    def with_data_of(self, other: Recipe) -> Recipe:
-        """Return this recipe with the rows that were made for another one."""
-        names = ("vocabulary", "lengths", "masked", "documents_share", "held_out", "pass_updates")
-        return replace(self, **{name: getattr(other, name) for name in names})
 
     @property
     def expected_bits(self) -> Optional[float]:

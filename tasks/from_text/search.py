@@ -17,7 +17,7 @@ from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.corpus import read_corpus, read_documents
 from data_utils.text.held_out import choose_held_out, select, split_documents
 from model.tasks import SENTENCE_EMBEDDING
-from reports.run_files import RunData, read_run_folder
+from reports.run_files import read_run_folder
 from tasks import train
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Text
@@ -184,10 +184,11 @@ def export(folder: Folder, recipe: Recipe, run: Path) -> Path:
 def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
     """Return what came out, as JSON can represent it; see ``judgement.read_result``."""
     name = str(recipe.lengths[-1])
-    run, data = read_run_folder(folder.path / name), folder.path / "data" / name
+    run, before = read_run_folder(folder.path / name), read_run_folder(folder.path / BEFORE).scores
+    what = f"held-out passages of {_lines(folder.path / 'data' / name / HELD_OUT):,}"
     return {
         "advice": list(recipe.advice),
-        "recalls": _recalls(read_run_folder(folder.path / BEFORE), run, data / HELD_OUT),
+        "recalls": [[f"{what}: {words}", before[name], run.scores[name]] for name, words in RECALLS.items()],
         **dict.fromkeys(("loss", "right", "bits_per_byte", "unknown", "training_loss", "expected")),
         **{key: [] for key in ("baselines", "forecasts", "blanks")},
         "curves": {name: list(zip(*run.series(LOSS)))},
@@ -198,12 +199,6 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
 def _lines(path: Path) -> int:
     with open(path, "rb") as lines:
         return sum(1 for _ in lines)
-
-
-def _recalls(before: RunData, after: RunData, held_out: Path) -> List[Tuple[str, float, float]]:
-    """Return what share of the held-out halves finds the other one, among how many, before and after."""
-    what = f"held-out passages of {_lines(held_out):,}"
-    return [(f"{what}: {words}", before.scores[name], after.scores[name]) for name, words in RECALLS.items()]
 
 
 def commands(folder: Path) -> List[Tuple[str, str]]:

@@ -57,7 +57,6 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
 
 
 def is_prepared(folder: Folder, recipe: Recipe) -> bool:
-    """Return whether rows of any length are there."""
     return any((folder.path / "data" / str(length) / MANIFEST_NAME).exists() for length in recipe.lengths)
 
 
@@ -83,17 +82,12 @@ def is_trained(run: Path, samples: int) -> bool:
         return int(read_json_object(run / RESOLVED)["config"]["total_num_train_samples"]) >= samples
 
 
-def forget_result(folder: Folder) -> None:
-    """Remove the result and the exported model of a shorter training."""
-    (folder.path / RESULT).unlink(missing_ok=True)
-    shutil.rmtree(folder.path / MODEL, ignore_errors=True)
-
-
 def train_phase(folder: Folder, phase: Phase, pace: Pace) -> Path:
     """Train, or go on where a killed training stopped, until the time asks for another length; return its folder."""
     run = folder.path / phase.name
     while not is_trained(run, pace.updates[phase.name] * phase.rows):
-        forget_result(folder)
+        (folder.path / RESULT).unlink(missing_ok=True)  # of a shorter training
+        shutil.rmtree(folder.path / MODEL, ignore_errors=True)
         updates = pace.updates[phase.name]
         period = {"global_batches_per_log": max(1, min(50, updates // 20))}
         config = {**period, **phase.config, "total_num_train_samples": updates * phase.rows}

@@ -13,13 +13,9 @@ import numpy as np
 
 
 class Row(NamedTuple):
-    """A measured recipe.
+    """A measured recipe: the minutes of both trainings on two cores of a Zen 4, start and evaluation included.
 
-    Attributes:
-        name: Of its configs.
-        minutes: Of both trainings on two cores of a Zen 4, start and evaluation included.
-        layers, hidden, initializer_range: The model's.
-        short_updates, long_updates: Updates of 4,096 tokens in the first and in the second phase.
+    In the first phase it has the short updates, in the second one the long ones, of 4,096 tokens each.
     """
 
     name: str
@@ -87,9 +83,8 @@ def place_for(minutes: float, most_updates: float) -> float:
 def expected_bits(minutes: float, pass_updates: float) -> Optional[float]:
     """Return the held-out masked-LM loss to expect, in bits for each byte of a text like English Wikipedia.
 
-    Beyond the longest measured training, the last row of ``LOSSES`` makes it a forecast.
-
-    None stands for a shorter training, or a shorter text, than any that was measured.
+    Beyond the longest measured training, the last row of ``LOSSES`` makes it a forecast. None stands for a shorter
+    training, or a shorter text, than any that was measured.
     """
     if minutes < FITTED_MINUTES[0] or pass_updates < FITTED_PASSES[0]:
         return None

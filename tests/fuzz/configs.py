@@ -98,10 +98,10 @@ def judge(task: str, path: Path, text: str, flags: list[str]) -> str:
     arguments = ["--config", str(path), *flags]
     out, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        planned = main(task, caught.append, [*arguments, "--plan"])
+        planned = main(task, [*arguments, "--plan"], caught.append)
         if any(flag in ("--help", "--schema", "--plan") for flag in flags):
             return ACCEPTED
-        status = main(task, caught.append, arguments)
+        status = main(task, arguments, caught.append)
     errors_shown = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
     if status != planned:
         raise WrongError(f"--plan ends with {planned}, the run with {status}")
@@ -135,8 +135,6 @@ def check_meaning(loaded: LoadedConfig, tree: dict[str, Any], flags: list[str]) 
             raise WrongError(f"{name} is no key, and was accepted")
         if leaf.flag in given or loaded.origins[name] == "derived":
             continue
-        if name == "execution.parallel_micro_batches" and type(value) is int:
-            value = value > 1  # the number that the field had before
         result: Any = loaded.config
         for key in leaf.path:
             result = getattr(result, key)

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.masked_pieces import MaskedPieces
 from benchmarks.minimal_pairs import by_group, main, pair_scores, summarize
 from benchmarks.pair_files import Pair, read_pairs
 from checkpoints.export.hf_folder import export
 from data_utils.records.features import TARGETS, TOKEN_POSITIONS, Feature, fine_tuning_features
 from model.tasks import CLASSIFICATION, PRETRAINING
-from tasks.masked_words import MaskedPieces
 from tests.support.pytorch_masked_words import pytorch_scores
 from tests.support.pytorch_process import NEEDS_PYTORCH
 from tests.support.real_data import real_data

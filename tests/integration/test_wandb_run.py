@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 from model.tasks import TASKS
-from settings.loading import load_config
 from tests.integration.test_search import guide_block
 from tests.integration.test_watched_runs import HUGGING_FACE, OWN_SECRET, check_no_secret
+from tests.support.config_files import load_config
 from tests.support.runs import logged, write_config, write_dataset
 from tests.support.terminals import on_terminal
-from training.wandb_run import ID_FILE
+from training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ def test_an_interrupted_and_resumed_training_is_one_run_of_wandb(tmp_path: Path)
         assert Path(folder).is_dir() and run in Path(folder).parents
 
     parts = offline_runs(run)
-    assert len(parts) == 2 and {part.id for part in parts} == {(run / ID_FILE).read_text().strip()}
+    assert len(parts) == 2 and {part.id for part in parts} == {RunFolder(run).identity}
     assert all(part.resumes for part in parts), "so that `wandb sync` appends"
     assert [part.exit_code for part in parts] == [1, 0], "interrupted, then complete"
     assert {(part.project, part.name, part.tags, part.host) for part in parts} == {

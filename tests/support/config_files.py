@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from planning.overview import plan_lines
-from settings.loading import LoadedConfig
+from settings.flags import parse_flags
+from settings.loading import Complete, LoadedConfig, resolve
 from tasks.cli import main
 from tests.support.command_errors import assert_refused
 
@@ -59,12 +60,18 @@ def write(folder: Path, values: Any, name: str = "run.json") -> Path:
     return path
 
 
+def load_config(task: str, argv: Sequence[str], complete: Complete | None = None) -> LoadedConfig:
+    """Return the config that a command line specifies; for ``complete`` see :func:`settings.loading.resolve`."""
+    options, values = parse_flags(task, argv)
+    return resolve(task, options.config or (), values, complete=complete)
+
+
 def never_run(loaded: object) -> int:
     raise AssertionError("a broken config reached the run")
 
 
 def run_command(task: str, argv: list[str]) -> int:
-    return main(task, never_run, argv)
+    return main(task, argv, never_run)
 
 
 def assert_config_refused(

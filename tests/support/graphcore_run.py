@@ -22,11 +22,6 @@ from tests.support.graphcore.computing import graphcore
 from tests.support.graphcore.double import Settings
 from tests.support.graphcore.training_path import missing_names, training_path
 
-ENTRIES = {
-    "pretraining": "run_pretraining", "squad": "run_squad", "classification": "run_seq_classification",
-    "sentence_embedding": "run_sentence_embedding",
-}  # fmt: skip
-
 
 def plain(value: Any) -> Any:
     """Convert a value that JSON cannot represent."""
@@ -39,7 +34,7 @@ def plain(value: Any) -> Any:
 
 def run(task: str, arguments: list[str]) -> dict[str, Any]:
     with graphcore() as recorder:
-        status = main(task, importlib.import_module(ENTRIES[task]).run, arguments)
+        status = main(task, arguments)
     return {"status": status, "calls": [{"name": call.name, "arguments": call.arguments} for call in recorder.calls]}
 
 

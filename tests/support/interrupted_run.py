@@ -6,11 +6,10 @@ import sys
 
 import pytest
 
-import run_pretraining
 from tasks.cli import main
 from tests.support.runs import at_step, terminate
 
 if __name__ == "__main__":
     step, *arguments = sys.argv[1:]
     with pytest.MonkeyPatch.context() as patch, at_step(patch, int(step), terminate):
-        sys.exit(main("pretraining", run_pretraining.run, arguments))
+        sys.exit(main("pretraining", arguments))

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from settings.loading import LoadedConfig, load_config
+from settings.loading import LoadedConfig
 from tests import ROOT
+from tests.support.config_files import load_config
 
 CONFIGS = ROOT / "configs"
 FOLDERS = {"pretrain": "pretraining", "squad": "squad", "glue": "glue", "conll2003": "token_classification"}

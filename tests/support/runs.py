@@ -17,24 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import run_pretraining
-import run_sentence_embedding
-import run_seq_classification
-import run_squad
-import run_token_classification
 from data_utils.text.__main__ import main as prepare
 from keras_extensions.backend import tf
 from keras_extensions.listeners.outputs import MetricsFile
 from tasks.cli import main
 from tests.support.record_samples import PREDICTIONS, SEQUENCE, VOCABULARY, example, sample, write, write_samples
-
-COMMANDS = {
-    "pretraining": run_pretraining,
-    "squad": run_squad,
-    "classification": run_seq_classification,
-    "token_classification": run_token_classification,
-    "sentence_embedding": run_sentence_embedding,
-}
 
 BATCH = 16
 RECORDS = 90  # 5.6 global batches, so epochs end within updates
@@ -72,7 +59,7 @@ def run_command(task: str, config: Path, *arguments: str, status: int | None = N
     """Run the command of a task; unless ``status`` is None, check that it ends with this exit status."""
     printed, errors = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
-        ended = main(task, COMMANDS[task].run, ["--config", str(config), *arguments])
+        ended = main(task, ["--config", str(config), *arguments])
     assert status in (None, ended), errors.getvalue()
     return Outcome(ended, printed.getvalue(), errors.getvalue())
 

@@ -13,8 +13,8 @@ from benchmarks.fine_tuning import OURS, PRETRAINED_HERE, RANDOM, RELEASED, TITL
 from benchmarks.real_tasks import pairs_of
 from benchmarks.samples import iterate_batches, unpadded
 from model.tasks import CLASSIFICATION, SQUAD
-from settings.loading import load_config
 from tests.support.benchmark_folders import write_tsv
+from tests.support.config_files import load_config
 from tests.support.squad_files import parsed, random_document
 
 SIZES = {

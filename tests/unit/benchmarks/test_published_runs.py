@@ -8,8 +8,8 @@ import shlex
 import pytest
 import yaml
 
-from settings.loading import load_config
 from tests import ROOT
+from tests.support.config_files import load_config
 
 
 def test_each_command_has_a_valid_config(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,9 @@ import pytest
 
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.tasks import CLUE
-from settings.loading import load_config
 from settings.schema import TrainingConfig
 from tests import ROOT
-from tests.support.config_files import write
+from tests.support.config_files import load_config, write
 from utilities.errors import UserError
 
 CONFIGS = ROOT / "configs"
@@ -35,13 +34,6 @@ def test_paths_in_the_section_of_squad_are_expanded(tmp_path: Path, monkeypatch:
     squad = load("squad", path, "--squad.dev-file", "${MY_DATA}/dev.json").squad
     assert (squad.train_file, squad.dev_file) == (f"{tmp_path}/train.json", f"{tmp_path}/dev.json")
     assert load("squad", path).squad.dev_file == "dev-v1.1.json"
-
-
-def test_the_cache_of_earlier_versions_has_no_effect(tmp_path: Path) -> None:
-    for folder in (None, "cache"):  # the best config of a search names every field
-        path = write(tmp_path, {"extends": str(SQUAD), "squad": {"cache_dir": folder, "doc_stride": 64}})
-        expected = {**load("squad", SQUAD).squad.model_dump(), "doc_stride": 64}
-        assert load("squad", path).squad.model_dump() == expected
 
 
 def test_a_question_must_leave_room_for_the_context() -> None:

@@ -9,8 +9,8 @@ import pytest
 from execution.interface import ExecutionOptions
 from execution.select import select_platform
 from execution.software import devices
-from settings.loading import load_config
 from tests import ROOT
+from tests.support.config_files import load_config
 from training.machine import execution_options
 from utilities.environment import Gpu, graphcore_installed
 from utilities.errors import UserError

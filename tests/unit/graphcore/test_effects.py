@@ -9,9 +9,9 @@ import pytest
 
 from graphcore.effects import EFFECTS, Machine, ignored_fields, warning_line
 from planning.overview import plan_lines
-from settings.loading import LoadedConfig, load_config
+from settings.loading import LoadedConfig
 from settings.schema import leaves
-from tests.support.config_files import TINY, write
+from tests.support.config_files import TINY, load_config, write
 from tests.support.published_configs import ROWS, load
 
 CPU = Machine("float32", pipelined=False)

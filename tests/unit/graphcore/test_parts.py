@@ -14,9 +14,9 @@ from graphcore.layout import prediction_steps
 from graphcore.streams import low_precision_cross_entropy
 from keras_extensions.backend import tf
 from model.losses import PretrainingObjective
-from settings.loading import load_config
 from settings.schema import TrainingConfig
 from tests import ROOT
+from tests.support.config_files import load_config
 from tests.support.graphcore.double import installed
 from training.initial_weights import resolved_architecture
 from training.prediction import evaluation_batch_size

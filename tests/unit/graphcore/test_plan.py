@@ -7,7 +7,7 @@ import pytest
 from graphcore.plan import bubble, communication, ipu_memory, streaming_memory
 from planning.estimates import HALF, MOMENTS
 from planning.overview import plan_lines
-from settings.loading import load_config
+from tests.support.config_files import load_config
 from tests.unit.planning.test_planner import BASE, LARGE, ONE_STAGE, planned, pretraining_parameters
 
 

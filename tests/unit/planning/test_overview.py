@@ -11,10 +11,10 @@ import pytest
 
 from planning.overview import plan_warnings
 from settings.architecture import known_architecture
-from settings.loading import LoadedConfig, load_config
+from settings.loading import LoadedConfig
 from tasks.cli import main
 from tests import ROOT
-from tests.support.config_files import FINE_TUNING, TINY, changed, plan_of, run_command, write
+from tests.support.config_files import FINE_TUNING, TINY, changed, load_config, plan_of, run_command, write
 from tests.support.fine_tuning_runs import write_squad
 from utilities.environment import Gpu
 from utilities.errors import UserError
@@ -194,7 +194,7 @@ def test_plan_warns_of_missing_data(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_plan_needs_no_tensorflow() -> None:
     code = (
-        "import sys; from tasks.cli import main; status = main('pretraining', None)\n"
+        "import sys; from tasks.cli import main; status = main('pretraining')\n"
         "heavy = {'tensorflow', 'keras', 'tf_keras', 'numpy'} & set(sys.modules)\n"
         "sys.exit(status or str(heavy) if heavy else 0)"
     )
@@ -224,16 +224,16 @@ def test_errors_and_interruptions_of_the_run(tmp_path: Path, capsys: pytest.Capt
         raise KeyboardInterrupt
 
     argv = ["--config", str(write(tmp_path, TINY))]
-    assert main("pretraining", fails, argv) == 2
+    assert main("pretraining", argv, fails) == 2
     assert capsys.readouterr().err == "error: wiki_000.tfrecord: record 3 is short; prepare it again\n"
-    assert main("pretraining", fails, [*argv, "--debug"]) == 2
+    assert main("pretraining", [*argv, "--debug"], fails) == 2
     assert "Traceback" in capsys.readouterr().err
-    assert main("pretraining", interrupted, argv) == 130
+    assert main("pretraining", argv, interrupted) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_closed_output_pipe_is_no_error() -> None:
-    code = "from tasks.cli import main; import sys; sys.exit(main('pretraining', None))"
+    code = "from tasks.cli import main; import sys; sys.exit(main('pretraining'))"
     command = f'{sys.executable} -c "{code}" --config {CONFIG} --dataset-dir /data --plan | true'
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stderr == ""

@@ -10,9 +10,9 @@ import pytest
 
 from checkpoints.pretrained.pretrained import Pretrained
 from settings.fields import value_at
-from settings.loading import LoadedConfig, load_config
-from tasks.vocabulary import tokenizer_settings
-from tests.support.config_files import plan_of, write
+from settings.loading import LoadedConfig
+from tasks.fine_tuning import tokenizer_settings
+from tests.support.config_files import load_config, plan_of, write
 from tests.support.published_configs import CONFIGS
 from training.initial_weights import resolved_architecture
 from training.run_folder import config_for_files

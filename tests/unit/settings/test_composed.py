@@ -10,9 +10,9 @@ import pytest
 from model.tasks import expected_blocks
 from settings.derived import training_steps
 from settings.fields import value_at
-from settings.loading import LoadedConfig, load_config
+from settings.loading import LoadedConfig
 from settings.schema import leaves
-from tests.support.config_files import TINY, write
+from tests.support.config_files import TINY, load_config, write
 from tests.support.published_configs import CONFIGS, ROWS, SIZES, load
 
 PHASES = {"128_phase1": (128, 20), "384_phase2": (384, 56), "512_phase2": (512, 76)}

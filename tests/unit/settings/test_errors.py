@@ -243,7 +243,7 @@ def test_further_problems_are_counted_and_listed_on_debug(tmp_path: Path, capsys
 
 
 def test_error_of_a_process_is_one_line(tmp_path: Path) -> None:
-    code = "import sys; from tasks.cli import main; sys.exit(main('pretraining', None))"
+    code = "import sys; from tasks.cli import main; sys.exit(main('pretraining'))"
     path = write(tmp_path, changed(TINY, {"name": "\ud800"}))
     command = [sys.executable, "-c", code, "--config", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

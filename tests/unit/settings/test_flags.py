@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from settings.loading import load_config
 from settings.schema import leaves
 from tasks.cli import main
 from tests import ROOT
-from tests.support.config_files import TINY, run_command, write
+from tests.support.config_files import TINY, load_config, run_command, write
 from utilities.environment import program_version
 from utilities.errors import UserError
 
@@ -185,5 +184,5 @@ def test_flags_make_a_section_that_the_file_lacks(tmp_path: Path) -> None:
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture) -> None:
-    assert main("squad", lambda loaded: None, ["--version"]) == 0
+    assert main("squad", ["--version"]) == 0
     assert capsys.readouterr().out == f"{program_version()}\n"

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from settings.fields import value_at
-from settings.loading import LoadedConfig, load_config, resolve_call
+from settings.loading import LoadedConfig, resolve_call
 from settings.published import decays_as_published
 from settings.schema import TrainingConfig, leaves
 from tests import ROOT
-from tests.support.config_files import FINE_TUNING, TINY, changed, write
+from tests.support.config_files import FINE_TUNING, TINY, changed, load_config, write
 from utilities.errors import UserError
 
 STAGES, DEVICES = "ipu_config/pipeline_stages", "ipu_config/pipeline_device_mapping"
@@ -33,8 +33,6 @@ def load(path: Path, *flags: str, task: str = "pretraining") -> LoadedConfig:
         ({"optimizer_opts/loss_scaling": None}, "optimizer_opts/loss_scaling", None),
         ({"optimizer_opts/loss_scaling": "None"}, "optimizer_opts/loss_scaling", None),
         ({"name": "$HOME-run"}, "name", "$HOME-run"),  # only paths are expanded
-        ({"execution/parallel_micro_batches": 2}, "execution/parallel_micro_batches", True),
-        ({"execution/parallel_micro_batches": 1}, "execution/parallel_micro_batches", False),
         ({"execution/pipeline_devices": 2}, "execution/pipeline_devices", 2),  # room: pipeline
         ({"ipu_config": {"pipeline_stages": ["emb", "hid hid enc_out", "pool heads"]}}, DEVICES, [0, 1, 0]),
         ({"ipu_config": ...}, STAGES, [["emb", "hid", "hid", "enc_out", "pool", "heads"]]),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from settings.derived import betas, masked_positions, training_samples, training_steps
-from settings.loading import LoadedConfig, load_config
-from tests.support.config_files import TINY, changed, plan_of, write
+from planning.estimates import planned_if_known
+from settings.derived import betas, training_samples, training_steps
+from settings.loading import LoadedConfig
+from tests.support.config_files import TINY, changed, load_config, plan_of, write
 
 ROWS = 24  # of TINY's global batch: 2 × 1 × 12
 
@@ -28,7 +29,7 @@ def test_nothing_is_packed_without_the_section(tmp_path: Path) -> None:
     config = load(tmp_path, {}).config
     assert config.packing.max_sequences_per_pack is None
     assert training_steps(config) == 2400 // ROWS
-    assert masked_positions(config, "pretraining") == 20
+    assert planned_if_known(config, "pretraining").masked_positions == 20
     assert betas(config.optimizer_opts, config.packing, 2.0) == (0.9, 0.999)
 
 
@@ -40,7 +41,7 @@ def test_predictions_of_a_pack_follow_from_the_manifest_or_its_sequences(tmp_pat
     write_manifest(tmp_path)
     assert load(tmp_path, packing).config.packing.max_predictions_per_pack == 21
     given = load(tmp_path, packing, "--packing.max-predictions-per-pack", "22").config
-    assert masked_positions(given, "pretraining") == 22
+    assert planned_if_known(given, "pretraining").masked_positions == 22
 
 
 def test_samples_count_sequences_and_the_batch_counts_packs(tmp_path: Path) -> None:

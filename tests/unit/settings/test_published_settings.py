@@ -10,9 +10,8 @@ import pytest
 
 from settings.config_files import read_config
 from settings.fields import value_at
-from settings.loading import load_config
 from settings.schema import TrainingConfig
-from tests.support.config_files import changed, write
+from tests.support.config_files import changed, load_config, write
 from tests.support.published_configs import CONFIGS, FOLDERS, ROWS, SIZES, TASKS, load
 from utilities.errors import UserError
 

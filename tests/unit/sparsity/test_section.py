@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from model.architecture import Architecture, block_flops, block_parameters
-from planning.estimates import room_figures
+from planning.estimates import planned_if_known
 from planning.overview import plan_lines
 from reports.page import write_report
-from settings.architecture import known_architecture
-from settings.loading import LoadedConfig, load_config
+from settings.loading import LoadedConfig
 from sparsity.figures import sparse_weights
-from tests.support.config_files import TINY, assert_config_refused, changed, write
+from tests.support.config_files import TINY, assert_config_refused, changed, load_config, write
 from tests.support.published_configs import SIZES
 from tests.support.published_configs import load as load_recipe
 
@@ -74,12 +73,11 @@ def test_plan_compares_with_the_dense_model(tmp_path: Path) -> None:
     loaded = load(tmp_path, {"ratio": 0.9})
     text = "\n".join(plan_lines(loaded))
     assert "10.0% of its matrices' weights exist" in text and "of the parameters" in text and "of the FLOPs" in text
-    architecture = known_architecture(loaded.config, "pretraining")
-    figures, _ = room_figures(loaded.config, "pretraining", architecture)
+    figures, _ = planned_if_known(loaded.config, "pretraining").of_rooms()
     assert figures["encoder_density"] == pytest.approx(256 * 77 / (4 * 128 * 128 + 2 * 128 * 512))
     assert 0 < figures["flops_of_dense"] < 1 and 0 < figures["parameters_of_dense"] < 1
     dense = load(tmp_path, {})
-    figures, _ = room_figures(dense.config, "pretraining", known_architecture(dense.config, "pretraining"))
+    figures, _ = planned_if_known(dense.config, "pretraining").of_rooms()
     assert "encoder_density" not in figures
     assert "sparse" not in "\n".join(plan_lines(dense)).split("Run", 1)[1]
 

@@ -38,8 +38,7 @@ def refused(code: str) -> str:
 
 def training(task: str, *flags: str) -> str:
     arguments = [*RECIPE, *flags]
-    imports = "from functools import partial\nfrom tasks import run_config\nfrom tasks.cli import main"
-    return f"{imports}\nstatus = main({task!r}, partial(run_config, started=0.0), {arguments!r})"
+    return f"from tasks.cli import main\nstatus = main({task!r}, {arguments!r})"
 
 
 def command(module: str, *arguments: str) -> str:
@@ -135,6 +134,6 @@ def test_a_broken_file_is_refused_by_the_plan(
     for name, content in files.items():
         (tmp_path / name).write_text(content, "utf-8")
     for plan in (["--plan"], ["--plan", "all"]):
-        assert main(task, pytest.fail, [*RECIPE, "--dataset-dir", str(tmp_path), *flags, *plan]) == 2
+        assert main(task, [*RECIPE, "--dataset-dir", str(tmp_path), *flags, *plan], pytest.fail) == 2
         printed = capsys.readouterr()
         assert error in printed.err and printed.err.count("\n") == 1 and not printed.out

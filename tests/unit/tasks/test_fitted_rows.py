@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from transformers import BertTokenizerFast
 
-from settings.loading import LoadedConfig, load_config
+from settings.loading import LoadedConfig
 from tasks.cli import main
 from tasks.fitted_rows import fitted, fitting_length, fitting_packs
 from tasks.user_data import read_classes
+from tests.support.config_files import load_config
 from tests.support.fine_tuning_runs import PIECES, write_pieces
 
 TEXTS = ["good film", "an unknown, very dull story", "a", "the film is fine " * 4, "it was great"] * 8
@@ -108,7 +109,7 @@ def test_words_and_pairs(tmp_path: Path, task: str) -> None:
 
 
 def test_the_plan_shows_the_rows(own: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("classification", pytest.fail, [*RECIPE, *own, "--plan"]) == 0
+    assert main("classification", [*RECIPE, *own, "--plan"], pytest.fail) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("rows "))
     assert "24 tokens for the longest of 40 samples, 18; none is cut; up to" in line
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from settings.loading import load_config
 from tasks.from_text.choice import FEWEST_DOCUMENTS, FEWEST_PASSES, LONG_TEXT, choose, text_tokens
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Machine, Text
@@ -27,6 +26,7 @@ from tasks.from_text.recipe import (
     Recipe,
 )
 from tasks.from_text.table import ROWS, expected_bits, interpolated, updates_in
+from tests.support.config_files import load_config
 from utilities.errors import UserError
 
 WIKIPEDIA = Text(153.0, 24_000_000, 6_700, 0.0, "LATIN", False, False)

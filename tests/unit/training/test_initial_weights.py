@@ -18,9 +18,8 @@ from execution.processes import Processes
 from keras_extensions.backend import tf
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, TASKS, TOKEN_CLASSIFICATION
-from settings.loading import load_config
 from tests.support.bert_pairs import ALL_BIASES
-from tests.support.config_files import FINE_TUNING, changed, write
+from tests.support.config_files import FINE_TUNING, changed, load_config, write
 from training.initial_weights import (
     ResumedWeights,
     cast_note,

@@ -16,10 +16,10 @@ from data_utils.records.order import select_batch
 from data_utils.records.pipeline import identify_samples, training_dataset
 from settings.derived import with_values
 from settings.fields import ResumePolicy
-from settings.loading import load_config
 from settings.schema import leaves
 from tasks.cli import resume_command
 from tests import ROOT
+from tests.support.config_files import load_config
 from tests.support.run_folders import write_step
 from training.resume import Position, missing_metrics, run_to_resume
 from training.run_folder import RESOLVED, FolderLocks, RunFolder, config_for_files
@@ -149,17 +149,6 @@ def test_resume_command(arguments, name, expected):
 def test_resume_command_can_be_pasted_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert resume_command("run_squad.py", [], "x") == f"python {ROOT / 'run_squad.py'} --name x --resume"
-
-
-def test_a_run_whose_macro_f1_was_called_f1_is_resumed(tmp_path: Path) -> None:
-    scores = [{"f1": 0.7}, {"f1": 0.9}, {"macro_f1": 0.8}]  # the last is of a resume
-    lines = [json.dumps({"step": step, "evaluation": each}) + "\n" for step, each in enumerate(scores, start=1)]
-    (tmp_path / "metrics.jsonl").write_text("".join(lines))
-    assert RunFolder(tmp_path).evaluations("macro_f1") == [(1, 0.7), (2, 0.9), (3, 0.8)]
-    named = [("--evaluation.every", "epoch", "--evaluation.metric", name) for name in ("macro_f1", "f1", "accuracy")]
-    present, before, other = (user_data(*flags) for flags in named)
-    assert differences(present, config_for_files(before)) == {}
-    assert "evaluation.metric is macro_f1 and was accuracy" in differences(present, config_for_files(other)).values()
 
 
 @pytest.fixture

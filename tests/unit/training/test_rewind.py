@@ -12,8 +12,7 @@ from checkpoints.folder import WEIGHTS, Checkpoint, read_description
 from execution.processes import SINGLE_PROCESS
 from keras_extensions.listeners.safeguards import DivergenceError
 from model.architecture import Architecture
-from settings.loading import load_config
-from tests.support.config_files import TINY, write
+from tests.support.config_files import TINY, load_config, write
 from tests.support.run_folders import write_step
 from training.checkpointing import RunCheckpoints, rewind
 from training.resume import Position

@@ -1,4 +1,4 @@
-"""W&B without its package, its login, its server or the files of an earlier run; test_watched_runs.py runs it."""
+"""W&B without its package, its login or its server; test_watched_runs.py runs it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from keras_extensions.listeners.reporting import Period
-from training.wandb_run import ID_FILE, WandbRun, run_id
+from training.wandb_run import WandbRun
 from utilities.errors import UserError
 
 
 def test_missing_package_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match=r"enable_wandb .* pip install wandb"):
-        WandbRun(tmp_path, "n", {})
+        WandbRun(tmp_path, "a", {"name": "n"})
 
 
 def test_scores_are_in_the_summary_of_the_real_client(tmp_path, monkeypatch):
@@ -23,21 +23,13 @@ def test_scores_are_in_the_summary_of_the_real_client(tmp_path, monkeypatch):
     from tests.support.wandb_files import offline_runs
 
     monkeypatch.setenv("WANDB_MODE", "offline")
-    run = WandbRun(tmp_path, "n", {})
+    run = WandbRun(tmp_path, "a", {"name": "n"})
     run.begin(0, 6)
     run.period(PERIOD)
     run.scored({"f1": 80.0})
     run.close(True)
     (recorded,) = offline_runs(tmp_path)
     assert recorded.summary["final/f1"] == 80.0
-
-
-@pytest.mark.parametrize("content", [b"", b"../x", b"\xff", b"a b", b"x" * 70])
-def test_invalid_run_id_is_replaced(tmp_path, content):
-    path = tmp_path / ID_FILE
-    path.write_bytes(content)
-    new = run_id(path)
-    assert new != content.decode("latin-1") and run_id(path) == new
 
 
 class FakeClient:
@@ -70,7 +62,7 @@ def fake_run(monkeypatch, tmp_path, **behaviour) -> tuple[FakeClient, WandbRun]:
     client = FakeClient(**behaviour)
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setitem(sys.modules, "wandb", client)
-    return client, WandbRun(tmp_path, "n", {})
+    return client, WandbRun(tmp_path, "a", {"name": "n"})
 
 
 PERIOD = Period(1, 6, 1, 8, 1.0, 8.0, False, None, None, {"loss": 1.0})

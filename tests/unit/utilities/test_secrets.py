@@ -136,7 +136,7 @@ def test_logs_and_tracebacks_contain_no_secret(tmp_path):
 
 def test_plans_and_errors_contain_no_secret(tmp_path, capsys):
     path = write(tmp_path, changed(TINY, {"save_ckpt_path": HUGGING_FACE, "output_dir": HUGGING_FACE}))
-    assert main("pretraining", lambda loaded: 0, ["--config", str(path), "--plan"]) == 0
+    assert main("pretraining", ["--config", str(path), "--plan"]) == 0
     assert run_command("pretraining", ["--config", str(path), "--seed", HUGGING_FACE]) == 2
     assert run_command("pretraining", ["--config", str(path), f"--no-such-{HUGGING_FACE}", "--debug"]) == 2
     shown = capsys.readouterr()

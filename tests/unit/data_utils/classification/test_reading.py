@@ -16,7 +16,6 @@ import pytest
 from data_utils.classification.benchmarks import TASKS
 from data_utils.classification.reading import Examples, read_split
 from data_utils.classification.tasks import GLUE, Split
-from settings.derived import number_of_labels
 from settings.schema import TrainingConfig
 from tests.support.benchmark_folders import (
     CLUE_ROWS,
@@ -46,7 +45,7 @@ def read(name: str, split: Split, folder: Path, with_labels: bool = True) -> Exa
 def test_the_config_has_the_same_tasks_with_the_same_classes() -> None:
     for name, task in TASKS.items():
         config = TrainingConfig.model_validate({"glue_task": name})
-        assert number_of_labels(config) == task.classes
+        assert config.number_of_labels == task.classes
     schema = TrainingConfig.model_json_schema()["properties"]["glue_task"]["anyOf"][0]["enum"]
     assert set(schema) == set(TASKS)
 

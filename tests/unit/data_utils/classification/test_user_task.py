@@ -16,10 +16,9 @@ from data_utils.classification.scoring import write_submission
 from data_utils.classification.user_task import user_task
 from planning.overview import plan_lines, plan_warnings
 from settings.data_sections import ClassificationData
-from settings.derived import number_of_labels
-from settings.loading import LoadedConfig, load_config
+from settings.loading import LoadedConfig
 from tasks.user_data import read_classes
-from tests.support.config_files import FINE_TUNING, write
+from tests.support.config_files import FINE_TUNING, load_config, write
 from utilities.errors import UserError
 
 PARTS = ["plain", '"', '""', ",", "\n", "\r\n", "\t", " ", "é", "\u2028", "\\", "'", ";", "中", "\ufeff"]
@@ -83,8 +82,8 @@ def test_classes_are_derived_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text("".join(f'{{"text": "a", "label": {n}}}\n' for n in (10, 9, 100, 9)))
     loaded = load(tmp_path, {"train_file": "train.jsonl"})
     assert loaded.config.classification_data.classes == ["9", "10", "100"]
-    assert number_of_labels(loaded.config) == 3
-    assert number_of_labels(load(tmp_path, {"train_file": "train.csv", "regression": True}).config) == 1
+    assert loaded.config.number_of_labels == 3
+    assert load(tmp_path, {"train_file": "train.csv", "regression": True}).config.number_of_labels == 1
     assert any("glue_head" in line and "2,307" in line for line in plan_lines(loaded))  # 3 × (768 + 1)
     missing = plan_warnings(load(tmp_path, {"train_file": "no.csv"}))[-1]
     assert f"{tmp_path / 'no.csv'} does not exist" in missing and "--classification-data.train-file" in missing
@@ -100,7 +99,7 @@ def test_any_number_of_labels(tmp_path: Path) -> None:
         section = {"train_file": name, "label_separator": ";"}
         loaded = load(tmp_path, section)
         classes = loaded.config.classification_data.classes
-        assert classes == ["dark", "funny", "rare", "sad"] and number_of_labels(loaded.config) == 4
+        assert classes == ["dark", "funny", "rare", "sad"] and loaded.config.number_of_labels == 4
         result = read(tmp_path, **section, classes=classes)
         assert [[classes[n] for n in np.flatnonzero(row)] for row in result.labels] == [sorted(each) for each in sets]
         parts = [
@@ -141,7 +140,7 @@ def test_each_label_may_have_a_column_of_0_and_1(tmp_path: Path) -> None:
     loaded = load(tmp_path, {"train_file": "train.csv"}, *flag)
     own = loaded.config.classification_data
     assert (own.label, own.classes, own.label_separator) == (["fun", "sad", "odd"],) * 2 + (";",)
-    assert number_of_labels(loaded.config) == 3 and loaded.origins["classification_data.classes"] == "derived"
+    assert loaded.config.number_of_labels == 3 and loaded.origins["classification_data.classes"] == "derived"
     result = read(tmp_path, **own.model_dump(exclude={"validation_fraction"}))
     assert result.labels.tolist() == [[row[2], row[0], row[1]] for row in VECTORS]
     write_submission(tmp_path / "out.csv", user_task(**own.without_loss()), ["a", "b"], result.labels[2:4])

@@ -40,7 +40,7 @@ def test_a_command_refuses_a_broken_variable(tmp_path, monkeypatch, capsys):
 def test_of_several_processes_the_others_only_warn(tmp_path: Path, index: int, said: list[str]) -> None:
     code = (
         "import logging, sys; from tasks.cli import main; log = logging.getLogger('a')\n"
-        "main('pretraining', lambda _: (log.info('loading'), log.warning('loss is NaN')), sys.argv[1:])"
+        "main('pretraining', sys.argv[1:], lambda _: (log.info('loading'), log.warning('loss is NaN')))"
     )
     cluster = tf_config(Membership(("localhost:1", "localhost:2"), index))
     command = [sys.executable, "-c", code, "--config", str(write(tmp_path, TINY))]
