@@ -66,11 +66,7 @@ class TrainingState:
         return StateCopy(HostCopy(self._weights), HostCopy(self._optimizer, value), {ORDER: list(self._order)})
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Set all variables, which must exist, to the values of a checkpoint.
-
-        Raises:
-            UserError: the checkpoint lacks a value, has one of another shape, or has moments in another order.
-        """
+        """Set all variables, which must exist, to the values of a checkpoint."""
         self._check_order(checkpoint)
         _read(tf.train.Checkpoint(**self._weights), checkpoint, checkpoint.weights)
         _read(tf.train.Checkpoint(**self._optimizer), checkpoint, checkpoint.folder / OPTIMIZER)

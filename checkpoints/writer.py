@@ -83,12 +83,7 @@ def rewrite_description(checkpoint: Path, changes: Dict[str, Any]) -> None:
 
 
 class Rotation(NamedTuple):
-    """Which checkpoints of a run are kept.
-
-    Attributes:
-        keep_every: also keep, for good, the first checkpoint at or after each multiple of this number of updates; None:
-            no others.
-    """
+    """Which checkpoints are kept: the last, and the first at or after each multiple of ``keep_every`` updates."""
 
     keep_last: Optional[int] = None
     keep_every: Optional[int] = None
@@ -140,7 +135,6 @@ class CheckpointWriter:
 
     Args:
         description: function that returns the description for checkpoint.json, given the number of updates done.
-        rotation: which checkpoints to keep.
         vocabulary: the files of the vocabulary to store with the weights, by name; those may be in a checkpoint that
             goes.
         on_written: called with the folder of every finished checkpoint, by the method that notices it.

@@ -71,14 +71,7 @@ class Processes:
         return None
 
     def decide(self, make_decision: Callable[[], Value]) -> Value:
-        """Return the chief's decision in all processes.
-
-        Args:
-            make_decision: called by the chief only; returns something that JSON can represent.
-
-        Raises:
-            UserError: in all processes, if ``make_decision`` raises one.
-        """
+        """Return the chief's decision, which JSON can represent, in all processes, or raise its ``UserError``."""
         if self.collectives is None:
             return make_decision()
         message: Dict[str, Any] = {}
@@ -125,10 +118,7 @@ class Processes:
         return self.broadcast([own], source)[0].tobytes().decode("utf-8").rstrip()
 
     def broadcast(self, arrays: Sequence[np.ndarray], source: int = 0) -> List[np.ndarray]:
-        """Return the arrays of one process in all processes, bit for bit.
-
-        Shapes and dtypes must be the same in all processes; by default the chief's values count.
-        """
+        """Return the arrays of one process, of equal shapes and dtypes everywhere, in all processes, bit for bit."""
         if self.collectives is None:
             return list(arrays)
         sizes = [array.nbytes for array in arrays]

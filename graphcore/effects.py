@@ -15,12 +15,7 @@ from utilities.tables import titled
 
 
 class Machine(NamedTuple):
-    """The properties of a machine with stock TensorFlow that decide whether a field has an effect on it.
-
-    Attributes:
-        precision: number format of weights and computation.
-        pipelined: whether pipeline stages lie on several devices.
-    """
+    """The properties of a machine with stock TensorFlow that decide whether a field has an effect on it."""
 
     precision: str
     pipelined: bool

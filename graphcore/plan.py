@@ -47,11 +47,7 @@ def parameters_by_ipu(run: Planned) -> Iterator[str]:
 
 
 def ipu_tables(loaded: LoadedConfig, run: Optional[Planned], processes: int, everything: bool) -> Iterator[str]:
-    """Yield what stock TensorFlow ignores, and memory and balance of the IPUs, line by line.
-
-    Args:
-        everything: whether to show the figures of IPUs also if the run is not on IPUs.
-    """
+    """Yield what stock TensorFlow ignores, and memory and balance of IPUs; ``everything``: of any run."""
     if everything:
         yield from effects_table(loaded, processes)
     if run is not None and (everything or runs_on_ipus(run.config)):
@@ -135,10 +131,7 @@ def streaming_memory(run: Planned) -> float:
 
 
 class Communication(NamedTuple):
-    """Bytes that one replica moves for one weight update.
-
-    They are activations and their gradients, an all-reduce as a ring, and optimizer state to and from off-chip memory.
-    """
+    """Bytes that one replica moves for an update: activations and gradients, all-reduce as a ring, optimizer state."""
 
     between_stages: float
     between_replicas: float

@@ -18,12 +18,7 @@ from keras_extensions.backend import keras, tf
 
 @dataclass(frozen=True)
 class WeightMapping:
-    """The transfer of a weight into a new layer.
-
-    Attributes:
-        target: attribute path of the weight on the new layer, such as ``"qkv.kernel"``.
-        sources: attribute paths on the replaced layer; several are concatenated along the last axis.
-    """
+    """The transfer of a weight, by attribute paths such as ``qkv.kernel``; sources are joined on the last axis."""
 
     target: str
     sources: Tuple[str, ...]
@@ -31,12 +26,9 @@ class WeightMapping:
 
 @dataclass(frozen=True)
 class Rule:
-    """The replacement of a layer class.
+    """The replacement of the layers of a class.
 
-    Attributes:
-        source: class of the layers to replace.
-        build: creates the new layer from the old one.
-        mappings: the transfers of weights. If the new layer lacks a target (a disabled bias), its sources are dropped.
+    If a new layer lacks the target of a mapping (a disabled bias), its sources are dropped.
     """
 
     source: Type[keras.layers.Layer]

@@ -23,13 +23,9 @@ CLS_POSITIONS = ("cls_positions", "next_sentence_positions")  # the latter in th
 
 
 class Block(keras.layers.Layer):
-    """A named part of BERT.
+    """A named part of BERT: names of the tensors it reads, also reads if rows are packs, and writes.
 
-    Attributes:
-        reads: names of the tensors that the block takes.
-        pack_reads: names of the tensors that it also takes if the rows are packs.
-        writes: names of the tensors that it makes.
-        constants: those of ``writes`` that do not depend on any weight and so need no gradient.
+    Of those, ``constants`` depend on no weight and so need no gradient.
     """
 
     reads: Tuple[str, ...] = ()
@@ -167,10 +163,7 @@ class SpanHeadBlock(Block):
 
 
 class ClassifierBlock(Block):
-    """``glue_head`` and ``token_head``: scores of the classes of each sequence or token.
-
-    The ``source`` is the tensor to classify, ``pooled`` or ``hidden``.
-    """
+    """``glue_head`` and ``token_head``: scores of the classes of each sequence (``pooled``) or token (``hidden``)."""
 
     writes = ("logits",)
 
@@ -271,9 +264,6 @@ def assemble(
     Args:
         shapes: shapes of the features of a row, by name. Rows are packs if they have features for the positions of
             their sequences.
-        outputs: names of the tensors to return, as a dict.
-        stages: partition of the blocks, as in ``ipu_config.pipeline_stages``: ``hid`` for each encoder layer.
-        platform: creates the model, and places the stages on devices.
     """
     for block in blocks:
         block.fit_rows(shapes)

@@ -217,16 +217,10 @@ def convert(
     tail: Optional[Sequence[str]] = None,
     replace_layers: bool = True,
 ) -> Tuple[List[Block], Optional[Conversion]]:
-    """Return a Hugging Face model as this project's blocks.
+    """Return a Hugging Face model as ordered blocks, and the conversion; None if layers are kept.
 
-    Args:
-        task: one of ``model.tasks.TASKS``.
-        architecture: its sizes, and the options of the new layers.
-        tail: names of the blocks after the encoder layers; None: the task's default.
-
-    Returns:
-        The ordered blocks, and the conversion, or None if layers are kept. Call its ``transfer_weights(source)`` once a
-        model has been built from the blocks.
+    Once a model has been built from the blocks, its ``transfer_weights(source)`` must be called. The ``tail`` names the
+    blocks after the encoder layers; None: the task's default.
     """
     layers = ConvertedLayers(architecture, platform) if replace_layers else SourceLayers()
     names = expected_blocks(task, 0, architecture.use_next_sentence)[1:] if tail is None else list(tail)

@@ -34,10 +34,7 @@ CrossEntropy = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class PackObjective:
-    """What all objectives have in common: the terms that are reported, and how full packs are.
-
-    Subclasses compute ``term_counts`` and ``term_sums``, the counts and sums of all their terms by name.
-    """
+    """What all objectives share: terms, of which subclasses compute counts and sums, and how full packs are."""
 
     losses: Tuple[str, ...] = (LOSS,)
     terms: Tuple[str, ...] = (LOSS,)
@@ -76,12 +73,7 @@ class PretrainingObjective(PackObjective):
         word_cross_entropy: CrossEntropy = cross_entropy,
         next_sentence: bool = True,
     ):
-        """
-        Args:
-            accuracies: whether to measure accuracies as well.
-            word_cross_entropy: the platform's cross-entropy (B, P) of scores (B, P, V) and labels (B, P).
-            next_sentence: whether the loss includes next-sentence prediction.
-        """
+        """The platform's ``word_cross_entropy`` (B, P) is of scores (B, P, V) and labels (B, P)."""
         self.losses = (MLM_LOSS, NSP_LOSS) if next_sentence else (MLM_LOSS,)
         measured = (MLM_ACCURACY, NSP_ACCURACY) if next_sentence else (MLM_ACCURACY,)
         self.terms = (*self.losses, *measured) if accuracies else self.losses
@@ -143,12 +135,6 @@ class ClassificationObjective(PackObjective):
     """
 
     def __init__(self, accuracies: bool = True, class_weights: Sequence[float] = (), label_smoothing: float = 0.0):
-        """
-        Args:
-            accuracies: whether to measure the accuracy as well.
-            class_weights: (C,) weight of each class; empty if all are equal.
-            label_smoothing: ε.
-        """
         self.terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
         self._class_weights, self._smoothing = tuple(class_weights), label_smoothing
 

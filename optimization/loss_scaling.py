@@ -35,10 +35,6 @@ class AutomaticLossScale(tf.Module):
 
     An update with non-finite gradients, which must be skipped, halves the scale; ``interval`` finite updates in a row
     double it. Its variables must be saved in checkpoints.
-
-    Args:
-        initial: initial loss scale, a power of two.
-        interval: finite updates in a row before the scale is doubled; None: ``GROWTH_INTERVAL``.
     """
 
     def __init__(self, initial: float = INITIAL_SCALE, interval: Optional[int] = None) -> None:

@@ -59,8 +59,6 @@ class Muon(AdamW):
         matrices: pairs of a matrix and the number of equal parts of its columns that are matrices of their own, such as
             3 for the queries, keys and values of one product.
         scale: s; None: 0.2 · √max(rows, columns).
-        product_dtype: format of the products of Newton–Schulz.
-        **kwargs: see :class:`optimization.optimizers.DecoupledOptimizer`; the betas and epsilon are AdamW's.
     """
 
     def __init__(

@@ -30,11 +30,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     """Base of the optimizers with Adam moments and decoupled weight decay.
 
     Args:
-        learning_rate: a float, or a ``LearningRateSchedule`` of the number of completed updates.
         weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
         published_decay: decay as Graphcore's program does, which decays more variables; see the subclasses.
-        epsilon: added to the root of the bias-corrected second moment.
-        global_clipnorm: maximum global norm of the gradients; None: no clipping.
         rounding_seed: seed of stochastic rounding of float16 and bfloat16 weights; None: round to nearest.
         shards: keep one shard of each variable's moments; None: keep all.
         state_device: name of the device of the moments; None: the device of each variable.
@@ -42,8 +39,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     Attributes:
         traced_step: updates a float32 variable with unsharded moments on its device; see ``optimization.steps``. It is
             traced once for all variables of a shape, which saves seconds at the start of a run.
-        compiled_step: the same function, compiled by XLA.
-        compiles_steps: whether ``compiled_step`` is used.
     """
 
     traced_step: Callable[..., None]
@@ -114,13 +109,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     def apply_gradients(
         self, grads_and_vars: Iterable[Tuple[Optional[tf.Tensor], tf.Variable]], *args: Any, **kwargs: Any
     ) -> tf.Variable:
-        """Make one update.
-
-        Args:
-            grads_and_vars: pairs of gradient and variable. Gradients may be dense or ``IndexedSlices``, of any floating
-                dtype; a variable whose gradient is None stays unchanged.
-            *args: passed on to the Keras optimizer, as are the keyword arguments.
-        """
+        """Make one update, given pairs of gradient and variable; a variable whose gradient is None stays unchanged."""
         pairs = [
             (gradient if gradient is None or self.compiles_steps else dense_float32(gradient), variable)
             for gradient, variable in grads_and_vars

@@ -26,12 +26,9 @@ PIECE = 1 << 24  # elements of each process that are exchanged in one operation
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """The shard of this process, and the operations that exchange shards with the other processes.
+    """The shard of this process among ``count``, and the operations that exchange flat tensors with the others.
 
-    Attributes:
-        count: R.
-        all_reduce_sum: returns the sum of a flat float32 tensor over all processes.
-        all_gather: concatenates a flat tensor (n,) of every process, in their order: (R·n,).
+    ``all_gather`` concatenates the tensors (n,) of all processes in their order: (R·n,).
     """
 
     count: int
@@ -72,10 +69,7 @@ class Shards:
         return tf.unstack(tf.sqrt(self.all_reduce_sum(squares)), len(shards))
 
     def whole(self, shards: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape]) -> List[tf.Tensor]:
-        """Return whole tensors of the given shapes.
-
-        They are made from this process' shard (n,) of each one, all of one dtype.
-        """
+        """Return whole tensors of the given shapes from this process' shard (n,) of each, all of one dtype."""
         joined: List[tf.Tensor] = []
         for piece in pieces([shard.shape[0] for shard in shards]):
             sizes = [shards[number].shape[0] for number in piece]
@@ -128,12 +122,7 @@ class ShardedMoments:
 
 
 def pieces(lengths: Sequence[int], limit: int = PIECE) -> List[List[int]]:
-    """Divide consecutive tensors into groups of at most ``limit`` elements; a larger tensor gets its own group.
-
-    Example:
-        >>> pieces([4, 4, 9, 1], limit=9)
-        [[0, 1], [2], [3]]
-    """
+    """Divide consecutive tensors into groups of at most ``limit`` elements; a larger tensor gets its own group."""
     groups: List[List[int]] = []
     filled = limit + 1
     for number, length in enumerate(lengths):

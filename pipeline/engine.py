@@ -36,12 +36,7 @@ class NamedBlock(Protocol):
 
 
 class StageTensors(NamedTuple):
-    """Names of a stage's tensors.
-
-    Attributes:
-        from_batch: inputs of the model that the stage's blocks read.
-        sent: tensors for the next stage; for the last stage, the model's outputs.
-    """
+    """Names of a stage's tensors: inputs of the model, and what it receives from and sends to its neighbours."""
 
     from_batch: Tuple[str, ...]
     received: Tuple[str, ...]
@@ -51,10 +46,7 @@ class StageTensors(NamedTuple):
 def stage_tensors(
     stages: Sequence[Sequence[NamedBlock]], model_inputs: Sequence[str], outputs: Sequence[str]
 ) -> List[StageTensors]:
-    """Return the tensors that cross from stage to stage.
-
-    A stage also receives and sends what only a later stage reads.
-    """
+    """Return the tensors that cross from stage to stage, also those that only a later stage reads."""
     tensors: List[StageTensors] = []
     needed = tuple(outputs)
     for blocks in reversed(stages):
@@ -73,9 +65,6 @@ class Stage:
     """The blocks of one stage on one device, as functions: forward, backward, and both at once for the last stage.
 
     Each function is compiled separately, because a compiled function can use the weights of one device only.
-
-    Args:
-        constants: names of tensors that do not depend on any weight, and therefore need no gradient.
 
     Attributes:
         variables: the trainable weights that the stage uses, known after :meth:`trace`.
@@ -106,10 +95,7 @@ class Stage:
         self.forward_and_backward = tf.function(self._forward_and_backward, jit_compile=xla, autograph=False)
 
     def trace(self, batch: Tensors, received: Tensors) -> Tensors:
-        """Find the weights that the stage uses, and return the ``TensorSpec`` of each sent tensor.
-
-        ``batch`` and ``received`` have the ``TensorSpec`` of each tensor from the batch and from the previous stage.
-        """
+        """Find the weights that the stage uses, and return the ``TensorSpec`` of each sent tensor."""
         with tf.device(self.device):
             seed = tf.TensorSpec([2], tf.int32)
             traced = tf.function(self._forward, autograph=False).get_concrete_function(batch, received, seed)
@@ -185,8 +171,6 @@ class State(NamedTuple):
 
     Attributes:
         inputs: for each stage, what it received in previous iterations, the newest first, as long as it is needed.
-        sent: for each stage, what it sent in the previous iteration.
-        returned: for each stage, the gradients of its received tensors that it returned in the previous iteration.
     """
 
     inputs: List[List[Tensors]]
@@ -208,10 +192,7 @@ class Batch(NamedTuple):
 
 
 class PipelineEngine:
-    """Makes an update over stages on several devices; see :class:`execution.software.trainable_model.Engine`.
-
-    The seed of every micro batch follows from ``run_seed``.
-    """
+    """Makes an update over stages on several devices; see :class:`execution.software.trainable_model.Engine`."""
 
     one_program = False
 

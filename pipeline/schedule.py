@@ -34,12 +34,7 @@ Job = Tuple[str, int]  # FORWARD or BACKWARD, and the stage
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The schedule of a pipeline.
-
-    Attributes:
-        forward, backward: delay of each stage's job, in iterations.
-        phases: jobs of an iteration, by phase; phases follow one another, jobs of a phase run at the same time.
-    """
+    """Delays of each stage's jobs, in iterations, and the jobs of an iteration, by phases that follow one another."""
 
     forward: Tuple[int, ...]
     backward: Tuple[int, ...]
@@ -107,8 +102,6 @@ def simulate(
 
     Args:
         durations: duration of each job; that of the last stage's backward job includes its forward pass.
-        micro_batches: micro batches of an update.
-        devices: number of each stage's device; a device runs one job at a time.
 
     Example:
         >>> schedule = make_schedule("grouped", 2)

@@ -30,10 +30,6 @@ class BlockSparseDense(keras.layers.Layer):
 
     Weights: ``blocks`` (n, b, b), which are trained; ``positions`` (n,), their ascending numbers; ``explored``, one bit
         per possible block, set if it ever existed; ``matrix_shape`` (I, O), for readers of a checkpoint.
-
-    Attributes:
-        shape: (I, O), known when the layer is built.
-        size: R · C, the number of blocks of the dense matrix.
     """
 
     def __init__(

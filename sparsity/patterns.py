@@ -61,9 +61,6 @@ def shuffled(size: int, *key: int) -> np.ndarray:
 
     It is made from the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy promises never
     to change. A run that is resumed with another NumPy therefore draws the same patterns.
-
-    Args:
-        key: non-negative integers, such as seed, update and layer.
     """
     state = np.random.SeedSequence(key).generate_state(2, np.uint64)
     numbers = np.random.Philox(key=state).random_raw(size)
@@ -71,10 +68,7 @@ def shuffled(size: int, *key: int) -> np.ndarray:
 
 
 def random_pattern(size: int, count: int, *key: int) -> np.ndarray:
-    """Draw ``count`` of ``size`` blocks uniformly; return (count,) int32, ascending.
-
-    :func:`shuffled` says what ``key`` is.
-    """
+    """Draw ``count`` of ``size`` blocks uniformly by :func:`shuffled`; return (count,) int32, ascending."""
     return np.sort(shuffled(size, *key)[:count]).astype(np.int32)
 
 
@@ -82,12 +76,7 @@ def random_pattern(size: int, count: int, *key: int) -> np.ndarray:
 
 
 class Change(NamedTuple):
-    """A new pattern and the sources of its blocks.
-
-    Attributes:
-        pattern: (n,) int32, ascending.
-        sources: (n,) index of each block in the previous pattern; ``NEW`` if it was absent or dropped.
-    """
+    """A new pattern (n,), ascending, and the index (n,) of each block in the previous one; ``NEW`` if it is new."""
 
     pattern: np.ndarray
     sources: np.ndarray
@@ -99,10 +88,9 @@ class Change(NamedTuple):
 
 
 def set_change(pattern: np.ndarray, block_norms: np.ndarray, fraction: float, size: int, *key: int) -> Change:
-    """Drop the share ``fraction`` of blocks with the smallest norms, and draw the same number of absent ones.
+    """Drop the share ``fraction`` of blocks with the smallest norms (n,), and draw the same number of absent ones.
 
-    The ``pattern`` (n,) is ascending, the norms (n,) are those of the weights, and ``size`` is R · C. The dropped
-    blocks are rounded down to whole ones, and are at most as many as the absent ones.
+    Whole blocks only, rounded down, and at most as many as are absent of all ``size``.
     """
     absent = np.setdiff1d(np.arange(size, dtype=np.int64), pattern, assume_unique=True)
     count = min(int(fraction * len(pattern)), len(absent))

@@ -37,11 +37,6 @@ class Choice(NamedTuple):
 def choose(requested: str, block_size: int, density: float, on_host: bool, on_gpu: bool = False) -> Choice:
     """Choose the kernel of a block-sparse product.
 
-    Args:
-        density: share of the blocks that exist.
-        on_host: whether a training step may call code compiled for this processor: on a CPU and outside XLA.
-        on_gpu: whether the product runs on a GPU.
-
     Raises:
         UserError: the chosen kernel needs a package that is not installed, or a CPU.
     """

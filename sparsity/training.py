@@ -211,16 +211,12 @@ def change_pattern(
 
 
 class PatternUpdates(Listener):
-    """Changes the patterns on schedule and records each of them in a file.
-
-    A change that is due within a logging period happens at its end.
-    """
+    """Changes the patterns on schedule, at the end of a logging period, and records each change in a file."""
 
     def __init__(self, layers: Sequence[BlockSparseDense], due: Sequence[int], rule: PatternRule, path: Path) -> None:
         self._layers, self._due, self._rule, self._path = layers, due, rule, path
 
     def begin(self, first_step: int, total_steps: int) -> None:
-        """Discard the lines of later updates, which will be trained again."""
         self._step = first_step
         rows = [row for row in read_steps(self._path) if row["step"] <= self._step]
         write_atomically(self._path, "".join(json.dumps(row) + "\n" for row in rows))
@@ -228,7 +224,6 @@ class PatternUpdates(Listener):
             self._write(self._step, 0.0, 0)
 
     def period(self, period: Period) -> None:
-        """Change the patterns if that was due in the period that ends now."""
         before, step = self._step, period.step
         self._step = step
         if any(before < due <= step for due in self._due):

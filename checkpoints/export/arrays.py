@@ -25,12 +25,7 @@ from utilities.errors import UserError
 
 
 class Head(NamedTuple):
-    """A kind of model.
-
-    Attributes:
-        model: Hugging Face's class.
-        pipeline: its purpose, as Hugging Face's tag.
-    """
+    """A kind of model: Hugging Face's class, and its purpose as Hugging Face's tag."""
 
     model: str
     pipeline: str

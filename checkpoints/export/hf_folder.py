@@ -62,10 +62,8 @@ def export(
 
     Args:
         checkpoint: as :func:`checkpoints.pretrained.opening.open_pretrained` takes it, local.
-        output: folder, which must be empty if it exists.
         vocabulary: ``vocab.txt``, ``tokenizer.json`` or a folder with one; None: the one of the checkpoint.
         lower_case: whether text is lower-cased; None: as the checkpoint says.
-        more: write further forms of the model into the folder.
     """
     check_new_folder(output, OUTPUT)
     start = open_pretrained(checkpoint, CHECKPOINT)

@@ -55,10 +55,7 @@ _MODEL_GARDEN = "layer_with_weights-"  # in the names of Keras models that tenso
 
 
 class NativeWeights(NamedTuple):
-    """The content of a checkpoint.
-
-    Names in the file that belong to no model of this version are ``unknown``.
-    """
+    """The content of a checkpoint; ``unknown`` are names in the file that belong to no model of this version."""
 
     weights: Weights
     unknown: List[str]
@@ -220,12 +217,7 @@ _SMALLEST_SCALE = 1e-6  # smallest γ from which z can be recovered
 def neutral_weights(weights: Weights, layer_norm_eps: float, has_masked_lm: bool, hidden_act: str = "gelu") -> Weights:
     """Return weights that complete those of a model of this project without changing what it computes.
 
-    Args:
-        weights: the model's weights, with the whole encoder.
-
-    Returns:
-        Only the weights that ``weights`` lacks, without the transform if γ is too small to divide by, or if the
-        activation never returns its argument.
+    The transform is not among them if γ is too small to divide by, or if the activation never returns its argument.
     """
     if WORD_TABLE not in weights:
         return {}

@@ -44,7 +44,6 @@ def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = F
         name_or_path: a run's folder, or a checkpoint of this project; a Hugging Face
             folder or file (safetensors, ``pytorch_model.bin``, ``tf_model.h5``); a TensorFlow checkpoint of Google's
             BERT or of Graphcore's published program; and, if ``key`` is ``bert_model_name``, a model of huggingface.co.
-        allow_missing_weights: whether missing encoder weights may start from random numbers.
     """
     return dataclasses.replace(_open(name_or_path, key), key=key, allow_missing=allow_missing_weights)
 

@@ -41,7 +41,6 @@ class LoadReport:
 
     Attributes:
         missing: weights of the model that the checkpoint lacks; they stay random.
-        extra: weights of the checkpoint that the model does not have.
         padded: log lines about tables of word pieces that were lengthened or cut, with both lengths.
         neutral: weights that the checkpoint's model was trained without, with values that change nothing.
     """
@@ -69,10 +68,7 @@ class LoadReport:
 
 
 class OptimizerState(NamedTuple):
-    """What an optimizer has to know to continue, besides the weights.
-
-    Both moments of each weight are in float32, by PyTorch's names.
-    """
+    """What an optimizer has to know to continue: updates done, and float32 moments by PyTorch's names."""
 
     updates: int
     first: Weights
@@ -85,19 +81,14 @@ class Pretrained:
 
     Attributes:
         weights: by PyTorch's names.
-        architecture: fields of :class:`model.architecture.Architecture` that the weights decide.
         vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them; it also determines how many rows of
             the word table are real word pieces.
         lower_case: whether their text was lower-cased; None if unknown.
         trained_positions: number of positions of the longest sequences that they were trained on; None if unknown.
         longest_text: tokens of a text at most, as the tokenizer's files say; None if they do not.
         neutral_weights: weights that the model was trained without, with values that change nothing.
-        unknown: other names in the file.
         settings: Hugging Face's or Google's config, or the description of a checkpoint of this project.
         state: the optimizer's state, of a checkpoint of Graphcore's published program; None: not known.
-        allow_missing: let encoder weights that are missing start from random numbers.
-        changes: log lines about changes of the weights since.
-        report: the report of the last :meth:`set_initial_weights`.
     """
 
     origin: str
@@ -138,9 +129,6 @@ class Pretrained:
         Args:
             head_rows: for each output of a classifier, its row in these weights; None: it starts from random numbers.
                 Without them, the outputs are in the same order.
-
-        Raises:
-            UserError: an encoder weight is missing, has another shape or cannot be read, or word pieces would be lost.
         """
         report = LoadReport(padded=list(self.changes))
         variables = {from_tensorflow(variable.name): variable for variable in source.weights}
@@ -249,9 +237,6 @@ def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:
     Args:
         path: the vocabulary of the data; if it does not begin with theirs, a warning is logged, and they are returned
             unchanged.
-
-    Raises:
-        UserError: a vocabulary cannot be read, or that of the weights has more pieces than they have rows.
     """
     assert start.vocabulary is not None
     old, new = read_vocabulary(start.vocabulary), read_vocabulary(path)
@@ -309,10 +294,6 @@ def resize_vocabulary(weight: Weight, rows: int, vocabulary: Optional[Path], ori
 
     Added rows are zeros, because no text contains such a piece. Rows are cut only if they do not represent a piece:
     those beyond the vocabulary or, if there is no vocabulary, rows of zeros.
-
-    Args:
-        weight: the table or the bias of the words, with any number of rows.
-        rows: the required number of rows.
     """
     value = weight.value()
     if rows >= len(value):

@@ -46,13 +46,7 @@ def on_gpu() -> bool:
 
 
 def use_threads(threads: Optional[int], parallel: int, devices: int) -> None:
-    """Limit the threads of one operation, and the number of operations that run at the same time.
-
-    Args:
-        threads: number of threads; None: one per core.
-        parallel: number of micro batches that are computed at the same time, and share the threads.
-        devices: number of devices, whose operations still run in parallel.
-    """
+    """Limit the threads of one operation, and the number of operations that run at the same time."""
     if parallel > 1:
         tf.config.threading.set_intra_op_parallelism_threads(max((threads or usable_cores()) // parallel, 1))
         tf.config.threading.set_inter_op_parallelism_threads(parallel)

@@ -31,10 +31,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Mask(NamedTuple):
-    """A dropout mask that is drawn where it is needed.
-
-    The seed, (2,) int32, is that of the micro batch; ``layer`` is the number of the dropout layer.
-    """
+    """A dropout mask, drawn where it is needed from the micro batch's seed (2,) int32 and the layer's number."""
 
     rate: float
     seed: tf.Tensor
@@ -51,10 +48,7 @@ def _dropped(x: tf.Tensor, rate: float, seed: Optional[tf.Tensor], layer: Option
 
 
 class Product(keras.layers.Dense):
-    """x · W, with float32 weights; the part that owns this layer adds the bias in its next operation.
-
-    In mixed precision, ``copies`` gives the bfloat16 copy of the matrix.
-    """
+    """x · W with float32 weights, in mixed precision with their copies; what owns it adds the bias."""
 
     def __init__(self, units: int, copies: WeightCopies, **options: Any):
         super().__init__(units, **options)
@@ -238,15 +232,7 @@ def norm(
     added: Tuple[tf.Tensor, ...] = (),
     mask: Optional[Mask] = None,
 ) -> tf.Tensor:
-    """Return norm(residual + dropout(x + bias)), or norm(residual).
-
-    Args:
-        residual: (…, H).
-        gamma: (H,), float32.
-        beta: (H,), float32.
-        added: products x (…, H), and their bias (H,), float32; empty: norm(residual).
-        mask: dropout mask; None: no dropout.
-    """
+    """Return norm(residual + dropout(x + bias)) of ``added`` x and bias, or norm(residual); (…, H) and (H,) float32."""
     rate, seed, layer = mask or (0.0, None, None)
 
     @tf.custom_gradient
@@ -339,13 +325,7 @@ def _cross_entropy_gradient(
 def attention(
     query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, scale: float, mask: Optional[Mask]
 ) -> tf.Tensor:
-    """Return dropout(softmax(Q·Kᵀ · scale + bias))·V.
-
-    Args:
-        query: (B, A, S, D), as are ``key``, ``value`` and the result.
-        bias: added to scores, (B, 1, 1 or S, S); without a gradient.
-        mask: dropout mask; None: no dropout.
-    """
+    """Return dropout(softmax(Q·Kᵀ · scale + bias))·V, (B, A, S, D) each; bias (B, 1, 1 or S, S) has no gradient."""
     rate, seed, layer = mask or (0.0, None, None)
     factor = tf.constant(scale, query.dtype)
 

@@ -20,10 +20,7 @@ Differentiable = Tuple[tf.Tensor, Callable[..., Any]]  # a value and the functio
 
 
 class LayerNormalization(keras.layers.Layer):
-    """(x - mean) / √(variance + ε) · gamma + beta over the last axis, computed in float32.
-
-    The ``check`` is applied to the result.
-    """
+    """(x - mean) / √(variance + ε) · gamma + beta over the last axis, computed in float32 and then checked."""
 
     def __init__(self, epsilon: float, name: str = "norm", check: Optional[FiniteCheck] = None):
         super().__init__(name=name)

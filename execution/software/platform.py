@@ -40,9 +40,6 @@ class SoftwarePlatform(Platform):
     """Any CPU or GPU that TensorFlow supports.
 
     Args:
-        seed: seed of dropout and of stochastic rounding.
-        xla: whether to compile the training step with XLA.
-        recompute: whether the backward pass recomputes the activations inside each encoder layer.
         parallel_micro_batches: number of micro batches that are computed at the same time on one device.
         processes: the processes that share each update; they must have joined.
         sharded: whether each of several processes keeps only a shard of the optimizer's moments.

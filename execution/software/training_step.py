@@ -35,11 +35,8 @@ class UpdateRule:
 
     Args:
         optimizer: its moments are created here.
-        variables: the trainable weights, in the order of the gradients.
-        collectives: those of the :class:`Processes` that share an update; None for a single process.
 
     Attributes:
-        loss_scale: the loss scale, which belongs in checkpoints if it is automatic.
         apply: function that applies gradients; see :meth:`_apply`.
     """
 
@@ -82,9 +79,7 @@ class UpdateRule:
     def loss_weights(self, batch: Tensors) -> Dict[str, tf.Tensor]:
         """Return the factor on the sum of each loss over a micro batch: loss scale × micro batches / real tokens.
 
-        With these factors the reduced gradient is that of the scaled mean over the whole global batch.
-
-        The batch has all micro batches of this process, (A, B, …). Returns name of the loss → float32 scalar.
+        With these factors the reduced gradient is that of the scaled mean over the whole global batch (A, B, …).
         """
         update, counts = self.update, self.totals(self.objective.counts(batch))
         replicas = update.virtual_replicas if update.reduction == "sum" else 1
@@ -135,7 +130,6 @@ class SequentialEngine:
     are added in the same order.
 
     Args:
-        parallel: 1, or the number of micro batches, to compute them at the same time.
         copies: the bfloat16 copies of weights that are made once an update; None: layers cast weights at each use.
         one_program: whether XLA compiles the whole update as one program. On a GPU, nothing in an update then waits for
             the host: seeds, loss weights, copies and counters are computed where the model is.

@@ -139,11 +139,6 @@ def run_log(
 
     Other handlers of the same console are removed until the block ends, because lines would appear twice. On a
     terminal, the console omits the lines of periods, which the bar shows, and prints the others above the bar.
-
-    Args:
-        log_file: file to append to; its folder must exist.
-        stream: the console; None: standard error.
-        early: the records from before, which the console has shown already.
     """
     stream = stream or sys.stderr
     terminal = is_terminal(stream)

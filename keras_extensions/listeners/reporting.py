@@ -29,13 +29,9 @@ class Period:
     """The training between two log lines.
 
     Attributes:
-        step: updates done so far.
-        total_steps: updates of the whole run.
-        samples: samples seen so far.
         seconds: seconds of training so far, including the time before a resume.
         compiling: whether ``throughput`` includes compilation, as in the first period.
         rates: with packing, ``packs`` and ``tokens`` per second.
-        eta: seconds to the end of the run; None while unknown.
         learning_rate: learning rate of the period's last update; None if the optimizer does not report it.
         metrics: averages over the period (``OVERFLOWS`` is a count): the total loss first, then the losses, then the
             others.
@@ -62,12 +58,7 @@ class Period:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The scores of an evaluation while training.
-
-    Attributes:
-        total_steps: updates of the whole run.
-        samples: samples seen so far.
-    """
+    """The scores of an evaluation while training, after ``step`` of ``total_steps`` updates."""
 
     step: int
     total_steps: int
@@ -124,13 +115,10 @@ class Reporting:
     """Reports every logging period to the listeners.
 
     Args:
-        total_steps: updates of the whole run.
         samples_per_step: samples of one update (the global batch); the mean with packing.
-        listeners: called in this order.
         started: ``time.perf_counter()`` when the program started, for measuring the time to the first step; None: it is
             measured from the beginning of training.
         packs_per_step: packs of one update, whose samples and tokens are among the metrics; None without packing.
-        first_period: what the time to the end of the first period includes, for the log.
     """
 
     def __init__(

@@ -23,12 +23,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """A request to stop the run, if there is one.
+    """A request to stop the run, by the signal of this name. If ``deferred``, it is read after the running call.
 
-    Attributes:
-        signal: name of the signal; None: no request.
-        deferred: whether a signal only sets ``signal``, which is read after the running call. Otherwise a signal
-            raises ``Stopped`` in the main thread.
+    Otherwise a signal raises ``Stopped`` in the main thread.
     """
 
     def __init__(self) -> None:
@@ -47,12 +44,7 @@ class StopRequest:
             self.deferred = False
 
     def agree(self, maximum: Callable[[int], int] = int) -> bool:
-        """Pass a request in any process on to all, which must call this, and return whether there is one.
-
-        Args:
-            maximum: returns the maximum of a number over all processes. It is applied to the number of the signal that
-                this process received, or 0, which makes all processes end at the same step.
-        """
+        """Pass a request in any process on to all, which must call this, and return whether there is one."""
         own = self.signal
         number = maximum(0 if own is None else signal.Signals[own])
         if number:

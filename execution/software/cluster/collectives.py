@@ -19,10 +19,7 @@ BUCKET_BYTES = 64 << 20
 
 
 class Bucket(NamedTuple):
-    """Tensors that are reduced in one operation.
-
-    Its ``members`` are indices in the list of all tensors.
-    """
+    """Tensors, by their index in the list of all, that are reduced in one operation."""
 
     device: str
     members: List[int]
@@ -70,10 +67,7 @@ class Collectives:
         return dict(zip(names, tf.unstack(self.all_reduce_sum(scalars), len(names))))
 
     def all_reduce_tensors(self, tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> List[tf.Tensor]:
-        """Return the sum of each tensor over all processes, in few large operations.
-
-        They are float32 and have static shapes.
-        """
+        """Return the sums of float32 tensors of static shapes over all processes, in few large operations."""
         reduced: Dict[int, tf.Tensor] = {}
         before: List[tf.Tensor] = []
         for bucket in buckets([tensor.shape.num_elements() * 4 for tensor in tensors], devices):

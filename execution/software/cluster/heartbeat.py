@@ -37,11 +37,7 @@ _TASK = re.compile(r"/task:(\d+)")
 
 
 def probe(address: str) -> str:
-    """Try to connect to ``host:port``.
-
-    Returns:
-        ``LISTENS``, ``REFUSES``, or ``SILENT`` if nothing answers or the host's name has no address.
-    """
+    """Try to connect to ``host:port``; ``SILENT`` if nothing answers or the host's name has no address."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_TIMEOUT):

@@ -31,12 +31,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")  # 08-10
 
 @dataclass(frozen=True)
 class Membership:
-    """The processes of a run.
-
-    Attributes:
-        addresses: ``host:port`` of every process, in the order of their numbers; at most one for a single process.
-        index: number of this process; process 0 is the chief, the only one that writes files.
-    """
+    """The processes of a run: ``host:port`` of each by number, at most one of a single process; this one's number."""
 
     addresses: Tuple[str, ...] = ()
     index: int = 0
@@ -59,9 +54,6 @@ class Membership:
 
 def read_membership(environment: Mapping[str, str] = os.environ) -> Membership:
     """Read the processes of the run from ``TF_CONFIG``, or else from Slurm's variables.
-
-    Raises:
-        UserError: ``TF_CONFIG`` is not valid, or this process is neither a chief nor a worker.
 
     Example:
         >>> read_membership({"TF_CONFIG": tf_config(Membership(("a:1", "b:1"), 1))})
@@ -186,10 +178,7 @@ def _slurm_number(environment: Mapping[str, str], name: str, default: str = "") 
 
 
 def host_names(text: str) -> List[str]:
-    """Expand the host names of Slurm's short form.
-
-    "node[08-09,12]-ib" becomes node08-ib, node09-ib and node12-ib.
-    """
+    """Expand the host names of Slurm's short form: node[08-09,12]-ib becomes node08-ib, node09-ib and node12-ib."""
     names: List[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         expanded = [""]
