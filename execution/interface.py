@@ -71,7 +71,6 @@ class OptimizerSettings(NamedTuple):
     """An optimizer and its hyperparameters.
 
     Attributes:
-        learning_rate: schedule of the number of completed updates.
         weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
         muon_scale: spectral norm of a matrix's update at learning rate 1; None: as large as AdamW's updates.
     """
@@ -263,7 +262,6 @@ class Platform(abc.ABC):
         """
 
     def softmax(self, scores: tf.Tensor) -> tf.Tensor:
-        """Return the softmax over the last axis."""
         return tf.nn.softmax(scores)
 
     def cross_entropy(self, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -328,9 +326,9 @@ class Platform(abc.ABC):
         """Return the means of the terms of a compiled model's objective over all rows of ``data``."""
         return model.evaluate(data, verbose=0, return_dict=True, callbacks=list(callbacks))
 
+    @abc.abstractmethod
     def shards(self, optimizer: keras.optimizers.Optimizer) -> Any:
-        """Return access to the optimizer's sharded variables (``checkpoints.state.Sharded``), or None."""
-        return None
+        """Return access to the optimizer's moments: :class:`optimization.sharding.ShardedMoments`."""
 
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
         """Return the trackable object with all state of a compiled model's optimizer, for checkpoints."""

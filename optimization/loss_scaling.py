@@ -6,7 +6,7 @@ The gradients are divided by it, in float32, before the update.
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Union
+from typing import List, Sequence, Union
 
 from keras_extensions.backend import tf
 from optimization.steps import dense_float32
@@ -37,9 +37,9 @@ class AutomaticLossScale(tf.Module):
     double it. Its variables must be saved in checkpoints.
     """
 
-    def __init__(self, initial: float = INITIAL_SCALE, interval: Optional[int] = None) -> None:
+    def __init__(self, initial: float = INITIAL_SCALE, interval: int = GROWTH_INTERVAL) -> None:
         super().__init__(name="loss_scale")
-        self._interval = GROWTH_INTERVAL if interval is None else interval
+        self._interval = interval
         self.factor = tf.Variable(initial, trainable=False, dtype=tf.float32)
         self.good_updates = tf.Variable(0, trainable=False, dtype=tf.int64)
 

@@ -82,7 +82,6 @@ class Muon(AdamW):
         super().build(var_list)
 
     def is_orthogonalized(self, variable: tf.Variable) -> bool:
-        """Return whether the variable is updated by Muon."""
         return variable.ref() in self._matrices.counts
 
     def uses_step(self, variable: tf.Variable) -> bool:

@@ -10,7 +10,7 @@ import contextlib
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from keras_extensions.backend import keras, tf
-from optimization.sharding import ShardedMoments, Shards
+from optimization.sharding import UNSHARDED, ShardedMoments, Shards
 from optimization.steps import (
     Constants,
     Handles,
@@ -237,10 +237,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         index = self._index_dict[self._var_key(variable)]
         return self._first_moments[index], self._second_moments[index]
 
-    def sharded_moments(self) -> Optional[ShardedMoments]:
-        """Return access to the unsharded moments, for checkpoints; None if they are not sharded."""
+    def sharded_moments(self) -> ShardedMoments:
         if self.shards is None:
-            return None
+            return UNSHARDED
         parts = [
             (moment, self.moment_shape(variable, name), self.owner(variable))
             for variable in self._current_update.variables
@@ -258,8 +257,6 @@ class AdamW(DecoupledOptimizer):
     As in ``torch.optim.AdamW``, decay is scaled by the learning rate and ε is added to the root of the bias-corrected
     second moment. Variables of rank below 2 (biases, LayerNorm gains) are not decayed. Published decay takes λ × w from
     every variable in each update, whatever the learning rate, before the gradient's part.
-
-    Args: see :class:`DecoupledOptimizer`.
     """
 
     # One function for all optimizers: TensorFlow keeps what XLA has compiled until the process ends, so a run of
@@ -283,8 +280,6 @@ class LAMB(DecoupledOptimizer):
     With bias correction. The trust ratio of a weight matrix is ‖w‖ / ‖d‖, d being Adam's direction plus decay, or 1 if
     either norm is 0. Variables of rank below 2 (biases, LayerNorm gains) are neither decayed nor adapted; published
     decay includes the gains.
-
-    Args: see :class:`DecoupledOptimizer`.
     """
 
     traced_step = staticmethod(tf.function(lamb_step, autograph=False))

@@ -81,16 +81,16 @@ class Shards:
 
 
 class ShardedMoments:
-    """Unsharded values of a sharded optimizer's moments, for checkpoints; see ``checkpoints.state.Sharded``.
+    """Unsharded values of an optimizer's moments, for checkpoints.
 
-    Variables that are not sharded, such as the counter of updates, pass unchanged.
-
-    A process has a shard of each sharded moment, or owns all of it.
+    A process has a shard of each sharded moment, or owns all of it. Variables that are not sharded, such as the counter
+    of updates, pass unchanged.
     """
 
     def __init__(self, shards: Shards, parts: Sequence[Tuple[tf.Variable, tf.TensorShape, Optional[int]]]) -> None:
         self._shards = shards
         self._places = {moment.ref(): (shape, owner) for moment, shape, owner in parts}
+        self.is_sharded = bool(parts)
         # One function for each n, because TensorFlow warns of a function that it traces for many shapes.
         self._gathered: Dict[int, Any] = {}
 
@@ -119,6 +119,9 @@ class ShardedMoments:
         if owner is None:
             return self._shards.own(tf.constant(whole)).numpy()
         return whole if owner == self._shards.index else np.zeros([0], whole.dtype)
+
+
+UNSHARDED = ShardedMoments(Shards(1, 0, tf.identity, tf.identity), ())
 
 
 def pieces(lengths: Sequence[int], limit: int = PIECE) -> List[List[int]]:

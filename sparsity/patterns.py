@@ -20,9 +20,6 @@ import numpy as np
 NEW = -1  # source of a block that was not in the previous pattern
 
 
-# Matrices and their blocks
-
-
 def all_blocks(matrix: np.ndarray, block_size: int) -> np.ndarray:
     """Cut a matrix (I, O) into its blocks (R · C, b, b), in the order of their numbers."""
     inputs, outputs = matrix.shape
@@ -53,9 +50,6 @@ def largest_blocks(block_norms: np.ndarray, count: int) -> np.ndarray:
     return np.sort(np.argsort(-block_norms, kind="stable")[:count])
 
 
-# Patterns
-
-
 def shuffled(size: int, *key: int) -> np.ndarray:
     """Return a permutation of 0 … ``size`` - 1 that depends only on ``key``.
 
@@ -72,9 +66,6 @@ def random_pattern(size: int, count: int, *key: int) -> np.ndarray:
     return np.sort(shuffled(size, *key)[:count]).astype(np.int32)
 
 
-# Changes of a pattern
-
-
 class Change(NamedTuple):
     """A new pattern (n,), ascending, and the index (n,) of each block in the previous one; ``NEW`` if it is new."""
 
@@ -83,7 +74,6 @@ class Change(NamedTuple):
 
     @property
     def grown(self) -> int:
-        """Number of new blocks."""
         return int((self.sources == NEW).sum())
 
 
@@ -130,9 +120,6 @@ def _changed(pattern: np.ndarray, kept: np.ndarray, grown: np.ndarray) -> Change
     sources = np.concatenate([kept, np.full(len(grown), NEW)])
     order = np.argsort(numbers, kind="stable")
     return Change(numbers[order].astype(np.int32), sources[order])
-
-
-# Schedule
 
 
 def pattern_steps(updates: int, changes: int) -> List[int]:
