@@ -74,7 +74,6 @@ def folder_name(step: int) -> str:
 
 
 def parse_step(checkpoint: Path) -> int:
-    """Return the number of updates in the name of a checkpoint folder."""
     match = _NAME.fullmatch(checkpoint.name)
     assert match is not None, checkpoint
     return int(match.group(1))
@@ -252,7 +251,6 @@ def clear_unfinished(folder: Path) -> None:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Force a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

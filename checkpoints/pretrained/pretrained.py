@@ -9,7 +9,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from checkpoints.pretrained.model_folder import count_word_pieces
 from checkpoints.pretrained.weights import (
     POSITION_TABLE,
     SPAN_HEAD,
@@ -37,13 +36,7 @@ _KNOWN_HEADS = ("bert.pooler.", "cls.", HEAD, f"{SPAN_HEAD}.")
 
 @dataclasses.dataclass
 class LoadReport:
-    """Which weights were loaded, and which were not, by PyTorch's names.
-
-    Attributes:
-        missing: weights of the model that the checkpoint lacks; they stay random.
-        padded: log lines about tables of word pieces that were lengthened or cut, with both lengths.
-        neutral: weights that the checkpoint's model was trained without, with values that change nothing.
-    """
+    """Which weights were loaded, and which were not, by PyTorch's names; missing ones stay random."""
 
     loaded: int = 0
     missing: List[str] = dataclasses.field(default_factory=list)
@@ -52,7 +45,6 @@ class LoadReport:
     neutral: List[str] = dataclasses.field(default_factory=list)
 
     def log(self, origin: str) -> None:
-        """Log every list."""
         logger.info("%d weights from %s", self.loaded, origin)
         others = [name for name in self.extra if name.startswith(_KNOWN_HEADS)]
         unknown = [name for name in self.extra if name not in others]
@@ -83,12 +75,10 @@ class Pretrained:
         weights: by PyTorch's names.
         vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them; it also determines how many rows of
             the word table are real word pieces.
-        lower_case: whether their text was lower-cased; None if unknown.
         trained_positions: number of positions of the longest sequences that they were trained on; None if unknown.
         longest_text: tokens of a text at most, as the tokenizer's files say; None if they do not.
         neutral_weights: weights that the model was trained without, with values that change nothing.
         settings: Hugging Face's or Google's config, or the description of a checkpoint of this project.
-        state: the optimizer's state, of a checkpoint of Graphcore's published program; None: not known.
     """
 
     origin: str
@@ -126,9 +116,8 @@ class Pretrained:
     def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.
 
-        Args:
-            head_rows: for each output of a classifier, its row in these weights; None: it starts from random numbers.
-                Without them, the outputs are in the same order.
+        The ``head_rows`` are the rows of a classifier's outputs in these weights; None: random, or all in the same
+        order.
         """
         report = LoadReport(padded=list(self.changes))
         variables = {from_tensorflow(variable.name): variable for variable in source.weights}
@@ -232,11 +221,7 @@ def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:
     """Return weights with a row for each piece that a vocabulary has after those of their own.
 
     New rows of the word table and of the masked-LM bias are the mean of the rows of the pieces that the token was split
-    into before.
-
-    Args:
-        path: the vocabulary of the data; if it does not begin with theirs, a warning is logged, and they are returned
-            unchanged.
+    into before. If the vocabulary does not begin with theirs, weights are returned unchanged, with a warning.
     """
     assert start.vocabulary is not None
     old, new = read_vocabulary(start.vocabulary), read_vocabulary(path)
@@ -298,7 +283,7 @@ def resize_vocabulary(weight: Weight, rows: int, vocabulary: Optional[Path], ori
     value = weight.value()
     if rows >= len(value):
         return np.concatenate([value, np.zeros((rows - len(value), *value.shape[1:]), value.dtype)])
-    pieces = len(value) if vocabulary is None else count_word_pieces(vocabulary)
+    pieces = len(value) if vocabulary is None else len(read_vocabulary(vocabulary).pieces)
     if pieces > rows and (vocabulary is not None or value[rows:].any()):
         raise UserError(
             f"{origin} has {pieces:,} word pieces, more than the model's {rows:,}; set bert_config.vocab_size to"

@@ -165,7 +165,6 @@ def embedding_prompt(start: Pretrained, name: Optional[str] = None) -> Prompt:
 
 
 def _includes_prompt(folder: Path) -> bool:
-    """Return whether the tokens of a prompt are pooled as those of the text are."""
     modules = _read_modules(folder / MODULES) if (folder / MODULES).is_file() else {}
     return (
         "Pooling" not in modules or read_checked(folder / modules["Pooling"] / "config.json", _Pooling).include_prompt

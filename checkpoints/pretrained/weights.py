@@ -56,7 +56,6 @@ class Weight:
         return array
 
     def transposed(self) -> Weight:
-        """Return the same weight with its two axes exchanged."""
         return Weight(self.shape[::-1], lambda: self.read().T, self.location)
 
 
