@@ -51,7 +51,6 @@ class Processes:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is no other process."""
         return self.count == 1
 
     @property
@@ -94,15 +93,14 @@ class Processes:
 
         In the other processes it is a ``UserError`` with the message of that process.
         """
+        if self.collectives is None:
+            yield
+            return
         failure: Optional[Exception] = None
         try:
             yield
         except Exception as error:
-            if self.collectives is None:
-                raise
             failure = error
-        if self.collectives is None:
-            return
         with waiting("waiting for the other processes"):
             failed = self.maximum(0 if failure is None else self.index + 1) - 1
         if failed < 0:
@@ -111,7 +109,6 @@ class Processes:
         raise failure or UserError(f"process {failed}: {text}")
 
     def _text_of(self, source: int, text: str) -> str:
-        """Return the text of one process in all."""
         content = text.encode("utf-8", "replace")
         length = self.maximum(len(content) if self.index == source else 0)
         own = np.frombuffer(content.ljust(length)[:length], np.uint8)
@@ -138,7 +135,6 @@ class Processes:
         ]
 
     def maximum(self, value: int) -> int:
-        """Return the maximum of the values of all processes."""
         if self.collectives is None:
             return value
         with self.monitored():

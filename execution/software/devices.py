@@ -36,12 +36,10 @@ def use_device(device: str) -> None:
 
 
 def _may_see_gpus() -> bool:
-    """Return whether the environment leaves CUDA's programs any GPU."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")
 
 
 def on_gpu() -> bool:
-    """Return whether there is a GPU to compute on."""
     return bool(tf.config.get_visible_devices("GPU"))
 
 

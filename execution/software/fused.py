@@ -37,14 +37,13 @@ class Mask(NamedTuple):
     seed: tf.Tensor
     layer: tf.Tensor
 
-    def apply(self, x: tf.Tensor) -> tf.Tensor:
-        """Return ``x``, float32, with a share ``rate`` of its elements zeroed and the others scaled."""
-        keep = keep_mask(tf.shape(x), self.rate, fold_in(self.seed, self.layer))
-        return tf.where(keep, x * (1.0 / (1.0 - self.rate)), tf.zeros([], x.dtype))
-
 
 def _dropped(x: tf.Tensor, rate: float, seed: Optional[tf.Tensor], layer: Optional[tf.Tensor]) -> tf.Tensor:
-    return x if seed is None else Mask(rate, seed, layer).apply(x)
+    """Return ``x``, float32, with a share ``rate`` of its elements zeroed and the others scaled, if there is a seed."""
+    if seed is None:
+        return x
+    keep = keep_mask(tf.shape(x), rate, fold_in(seed, layer))
+    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
 
 
 class Product(keras.layers.Dense):
@@ -118,7 +117,6 @@ class Dropout(dropouts.Dropout):
         return x if mask is None else dropout(x, mask)
 
     def mask(self) -> Optional[Mask]:
-        """Return the mask of the current micro batch; None without dropout."""
         seed = self.seed
         return None if seed is None else Mask(self.rate, seed, tf.constant(self.number))
 
@@ -174,9 +172,6 @@ class Attention(parts.Attention):
         return attention(query, key, value, bias, query.shape[-1] ** -0.5, self.dropout.mask())
 
 
-# gelu(x + bias)
-
-
 def gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool) -> tf.Tensor:
     """Return gelu(x + bias) of products ``x`` (…, I) and a bias (I,), float32."""
 
@@ -190,7 +185,6 @@ def gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool) -> tf.Tensor:
 
 @_compiled
 def _gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Return the value and its derivative."""
     v = as_float32(x) + bias
     if approximate:
         root, cubic = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
@@ -219,9 +213,6 @@ def _sum_rows(x: tf.Tensor) -> tf.Tensor:
         rows = tf.pad(rows, ((0, odd), (0, 0))) if odd else rows
         rows = rows[: half + odd] + rows[half + odd :]
     return rows[0]
-
-
-# norm(residual + dropout(x + bias))
 
 
 def norm(
@@ -287,9 +278,6 @@ def _norm_gradient(
     return (*gradients, tf.cast(dx, dy.dtype), _sum_rows(dx))
 
 
-# Cross-entropy
-
-
 def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return the negative log-likelihood (…), float32, of integer labels (…), given logits (…, classes)."""
 
@@ -317,9 +305,6 @@ def _cross_entropy_gradient(
     probabilities = tf.exp(as_float32(scores) - normalizer[..., None])
     one_hot = tf.cast(tf.range(scores.shape[-1], dtype=labels.dtype) == labels[..., None], tf.float32)
     return tf.cast((probabilities - one_hot) * upstream[..., None], scores.dtype)
-
-
-# Attention
 
 
 def attention(

@@ -67,7 +67,6 @@ def approximate_gelu(x: tf.Tensor) -> tf.Tensor:
 
 
 def softmax(scores: tf.Tensor) -> tf.Tensor:
-    """Return the softmax over the last axis, computed in float32."""
     return tf.cast(tf.nn.softmax(as_float32(scores)), scores.dtype)
 
 

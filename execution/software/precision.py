@@ -48,7 +48,6 @@ class Numerics(NamedTuple):
         return self.precision == MIXED
 
     def describe(self) -> str:
-        """Return the format and why it was chosen, for the log."""
         rounded = ", stochastic rounding" if self.is_low_precision and self.stochastic_rounding else ""
         return f"{self.precision}{rounded}{f' ({self.reason})' if self.reason else ''}"
 
@@ -129,9 +128,9 @@ class FiniteCheck:
     layers' names.
     """
 
-    def __init__(self, active: bool, backward: bool = True) -> None:
+    def __init__(self, active: bool) -> None:
         self.active = active
-        self.backward = backward
+        self.backward = True
         self.model = ""
 
     def __call__(self, x: tf.Tensor, name: str = "") -> tf.Tensor:

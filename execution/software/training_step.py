@@ -32,12 +32,6 @@ class UpdateRule:
 
     In float16 and bfloat16 an update with non-finite gradients is skipped: weights, moments and the optimizer's counter
     stay unchanged.
-
-    Args:
-        optimizer: its moments are created here.
-
-    Attributes:
-        apply: function that applies gradients; see :meth:`_apply`.
     """
 
     def __init__(
@@ -73,7 +67,6 @@ class UpdateRule:
         return micro_batch_seed(run_seed, self.optimizer.iterations, index + first if first else index)
 
     def totals(self, tensors: Tensors) -> Tensors:
-        """Return the sums of named scalars over all processes."""
         return self._collectives.all_reduce_scalars(tensors) if self._collectives else tensors
 
     def loss_weights(self, batch: Tensors) -> Dict[str, tf.Tensor]:
@@ -87,7 +80,6 @@ class UpdateRule:
         return {name: tf.math.divide_no_nan(factor, counts[name]) for name in self.objective.losses}
 
     def scaled_loss(self, sums: Tensors, weights: Tensors) -> tf.Tensor:
-        """Return the scalar to differentiate for one micro batch."""
         return tf.add_n([sums[name] * weights[name] for name in self.objective.losses])
 
     def _apply(self, gradients: List[tf.Tensor]) -> Tensors:

@@ -100,7 +100,6 @@ class _Introduction:
         self._obstacles: Dict[int, str] = {}  # why nobody answers
 
     def run(self) -> None:
-        """See :func:`introduce`."""
         number = self._membership.index
         try:
             try:
@@ -161,7 +160,6 @@ class _Introduction:
             thread.join(max(until - time.monotonic(), 0))
 
     def _wait(self) -> None:
-        """Wait for the end of all rounds; log who is missing."""
         begun = time.monotonic()
         warn_at = begun + self._times.warn_after
         while True:
@@ -211,7 +209,6 @@ class _Introduction:
             time.sleep(self._times.pause)
 
     def _ask(self, number: int) -> None:
-        """Ask an address who is there, and judge the answer."""
         round_, own = self._round, self._own
         try:
             with self._connected(number) as connection:
@@ -262,7 +259,6 @@ class _Introduction:
             self._changed.notify_all()
 
     def _tell(self, number: int) -> None:
-        """Tell another process, if it listens, why this one ends."""
         with contextlib.suppress(OSError, UnicodeError), self._connected(number) as connection:
             connection.sendall(_line({**self._own, "settings": {}, "ended": self._message}))
 

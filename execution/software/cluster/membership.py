@@ -42,7 +42,6 @@ class Membership:
 
     @property
     def numbers(self) -> Tuple[int, int]:
-        """The number of processes, and the index."""
         return self.count, self.index
 
     @property
@@ -53,12 +52,7 @@ class Membership:
 
 
 def read_membership(environment: Mapping[str, str] = os.environ) -> Membership:
-    """Read the processes of the run from ``TF_CONFIG``, or else from Slurm's variables.
-
-    Example:
-        >>> read_membership({"TF_CONFIG": tf_config(Membership(("a:1", "b:1"), 1))})
-        Membership(addresses=('a:1', 'b:1'), index=1)
-    """
+    """Read the processes of the run from ``TF_CONFIG``, or else from Slurm's variables."""
     if environment.get(TF_CONFIG, "").strip():
         return _read_tf_config(environment[TF_CONFIG])
     addresses = slurm_addresses(environment)
@@ -80,7 +74,6 @@ def shares(micro_batches: int, count: int) -> str:
 
 
 def tf_config(membership: Membership) -> str:
-    """Return the text of ``TF_CONFIG`` for one process."""
     cluster = {"worker": list(membership.addresses)}
     return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": membership.index}})
 
