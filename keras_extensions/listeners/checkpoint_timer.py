@@ -16,7 +16,6 @@ class CheckpointTimer:
         every_seconds: longest time between checkpoints, checked after every period; None: no checkpoints by time.
         check: called after every period that saves nothing, to raise errors of writing in the background.
         agree: turns this process's decision about ``every_seconds`` into one that all processes share.
-        save_last: saves the state at the end of training; by default ``save``.
     """
 
     def __init__(
@@ -46,7 +45,6 @@ class CheckpointTimer:
         self._saved_at = clock()
 
     def begin(self) -> None:
-        """Start the clock; training begins."""
         self._saved_at = self._clock()
 
     def save_if_due(self, step: int) -> None:
@@ -60,11 +58,9 @@ class CheckpointTimer:
             self.check()
 
     def save_unsaved(self) -> None:
-        """Save the present state unless it is saved already."""
         self._save(self.save)
 
     def end(self) -> None:
-        """Save the state at the end of training unless it is saved already."""
         self._save(self._save_last)
 
     def _save(self, save: Callable[[int], Any]) -> None:

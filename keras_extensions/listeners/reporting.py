@@ -32,7 +32,6 @@ class Period:
         seconds: seconds of training so far, including the time before a resume.
         compiling: whether ``throughput`` includes compilation, as in the first period.
         rates: with packing, ``packs`` and ``tokens`` per second.
-        learning_rate: learning rate of the period's last update; None if the optimizer does not report it.
         metrics: averages over the period (``OVERFLOWS`` is a count): the total loss first, then the losses, then the
             others.
     """
@@ -50,7 +49,6 @@ class Period:
     rates: Dict[str, float] = dataclasses.field(default_factory=dict)
 
     def scalars(self) -> Dict[str, float]:
-        """Return the values to draw against the step, by name."""
         rates = {f"{unit}_per_second": rate for unit, rate in self.rates.items()}
         learning_rate = {} if self.learning_rate is None else {LEARNING_RATE: self.learning_rate}
         return {**self.metrics, THROUGHPUT: self.throughput, **rates, **learning_rate}
@@ -67,7 +65,6 @@ class Evaluation:
     is_best: bool
 
     def scalars(self) -> Dict[str, float]:
-        """Return the values to draw against the step, by name."""
         return {f"evaluation/{name}": value for name, value in self.scores.items()}
 
 
@@ -146,7 +143,6 @@ class Reporting:
         self._compiled_step = first_step
 
     def begin(self) -> None:
-        """Start the clock; training begins."""
         self._begin = self._period_begin = self._clock()
         for listener in self.listeners:
             listener.begin(self._step, self.total_steps)

@@ -120,7 +120,6 @@ class OverflowCounter(Listener):
             )
 
     def end(self) -> None:
-        """Log the number of skipped updates."""
         if self.count:
             logger.info("%d of %d updates were skipped because their gradients overflowed", self.count, self._updates)
             self.count = 0

@@ -34,7 +34,6 @@ class StopRequest:
 
     @contextlib.contextmanager
     def defer(self) -> Iterator[None]:
-        """Within the block, signals only set ``signal``."""
         self.deferred = True
         try:
             if self.signal is not None:
@@ -59,13 +58,9 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals(is_waiting: Callable[[], bool] = bool) -> Iterator[StopRequest]:
-    """Within the block, turn signals into a request to stop.
+    """Within the block, turn signals into a request to stop; outside the main thread, Python allows no handlers.
 
-    Outside the main thread, where Python allows no handlers, nothing is changed.
-
-    Args:
-        is_waiting: returns whether the main thread may be in a call that only other processes can end. Where there is
-            nothing to save, the process then ends without it.
+    If ``is_waiting``, in a call that only other processes can end, and nothing is to be saved, the process just ends.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
