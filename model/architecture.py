@@ -56,10 +56,8 @@ class Architecture:
     """Sizes and options of one BERT; the defaults are BERT-base as Hugging Face ships it.
 
     Args:
-        hidden_act: ``gelu``, ``gelu_new`` (its tanh approximation), ``relu``, ``silu``, ``tanh`` or ``sigmoid``.
         embedding_serialization_factor: number of slices in which the tied embedding is looked up and
             multiplied; divides ``vocab_size``. Changes no parameter and no result.
-        pooling: how the embedding head makes a vector of a sequence: ``mean`` of its tokens, or ``cls``.
 
     Source of the sizes: Devlin et al. 2019, section 3.
     """
@@ -111,7 +109,6 @@ class Architecture:
         return all(count(self, part, *self.matrices(part)[0]) is None for count in OTHER_MATRICES)
 
     def matrix_weights(self) -> int:
-        """Return how many weights exist in the matrices of one encoder layer."""
         weights = 0
         for part in ENCODER_PARTS:
             for inputs, outputs in self.matrices(part):

@@ -35,9 +35,7 @@ class Block(keras.layers.Layer):
 
     def fit_rows(self, inputs: Collection[str]) -> None:
         """Read also those of :attr:`pack_reads` that are among the features ``inputs`` of the rows."""
-        present = tuple(name for name in self.pack_reads if name in inputs and name not in self.reads)
-        if present:
-            self.reads = (*self.reads, *present)
+        self.reads += tuple(name for name in self.pack_reads if name in inputs and name not in self.reads)
 
     def hidden_layers(self) -> Sequence[keras.layers.Layer]:
         """Return the layers whose dense matrices lead from hidden states to hidden states: all but classifiers."""
@@ -205,9 +203,6 @@ class EmbeddingBlock(Block):
         means = tf.matmul(is_part, hidden) / tokens  # (B, N, H), zeros where a pack has fewer sequences
         return {"embeddings": means[:, 0] if positions is None else means}
 
-    def hidden_layers(self) -> Sequence[keras.layers.Layer]:
-        return []
-
 
 class PassBlock(Block):
     """A block that a published config names although its task does not need it: hidden states pass unchanged."""
@@ -261,25 +256,17 @@ def assemble(
 ) -> keras.Model:
     """Return a functional model of ``blocks``.
 
-    Args:
-        shapes: shapes of the features of a row, by name. Rows are packs if they have features for the positions of
-            their sequences.
+    The ``shapes`` of a row's features say whether it is a pack: then positions of its sequences are among them.
     """
     for block in blocks:
         block.fit_rows(shapes)
     with platform.scope():
         inputs = {name: platform.model_input(shapes[name], "int32", name) for name in block_inputs(blocks)}
-        by_name = {block.name: block for block in blocks}
-        tensors, layout = inputs, named_stages(blocks, stages)
-        for number, names in enumerate(layout):
+        tensors, left, layout = inputs, list(blocks), []
+        for number, stage in enumerate(stages):
+            own, left = left[: len(stage)], left[len(stage) :]
             with platform.stage(number):
-                tensors = run_blocks([by_name[name] for name in names], tensors)
+                tensors = run_blocks(own, tensors)
+            layout.append([block.name for block in own])
+        assert not left, "stages name fewer blocks than the model has"
         return platform.model(inputs, {name: tensors[name] for name in outputs}, layout)
-
-
-def named_stages(blocks: Sequence[Block], stages: Sequence[Sequence[str]]) -> List[List[str]]:
-    """Return the names of the blocks of each stage, from stages in which all encoder layers are called ``hid``."""
-    names = iter([block.name for block in blocks])
-    named = [[next(names) for _ in stage] for stage in stages]
-    assert next(names, None) is None, "stages name fewer blocks than the model has"
-    return named

@@ -76,7 +76,7 @@ def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
         Rule(hf.TFBertPredictionHeadTransform, lambda _: HeadTransform(a, platform), DENSE + NORM),
         Rule(
             hf.TFBertNSPHead,
-            lambda _: NextSentenceHead(a),
+            lambda _: NextSentenceHead(),
             (
                 WeightMapping("dense.kernel", ("seq_relationship.kernel",)),
                 WeightMapping("dense.bias", ("seq_relationship.bias",)),
@@ -147,14 +147,10 @@ class SourceLayers:
     def encoder_layer(self, source: hf.TFBertLayer) -> keras.layers.Layer:
         return UnconvertedLayer(source)
 
-    def pooler(self, source: hf.TFBertPooler) -> keras.layers.Layer:
+    def pooler(self, source: keras.layers.Layer) -> keras.layers.Layer:
         return source
 
-    def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer:
-        return source
-
-    def next_sentence(self, source: hf.TFBertNSPHead) -> keras.layers.Layer:
-        return source
+    masked_lm = next_sentence = pooler
 
     def span(self, source: hf.TFBertForQuestionAnswering) -> keras.layers.Layer:
         return source.qa_outputs
@@ -184,8 +180,10 @@ class ConvertedLayers(SourceLayers):
             output=self._rules.replace(source.bert_output),
         )
 
-    def pooler(self, source: hf.TFBertPooler) -> keras.layers.Layer:
+    def pooler(self, source: keras.layers.Layer) -> keras.layers.Layer:
         return self._rules.replace(source)
+
+    next_sentence = pooler
 
     def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer:
         a, platform, table = self._architecture, self._platform, self._embeddings.word_table
@@ -194,9 +192,6 @@ class ConvertedLayers(SourceLayers):
             self._rules.drop(source.transform)
         bias = (WeightMapping("bias", ("bias",)),)
         self._rules.add(Rule(type(source), lambda _: MaskedLMHead(a, platform, table, transform), bias))
-        return self._rules.replace(source)
-
-    def next_sentence(self, source: hf.TFBertNSPHead) -> keras.layers.Layer:
         return self._rules.replace(source)
 
     def span(self, source: hf.TFBertForQuestionAnswering) -> keras.layers.Layer:

@@ -16,13 +16,7 @@ from typing import Callable, Optional, Sequence, Tuple, Union
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.layers import MASKED_SCORE
-from utilities.metric_names import (
-    LOSS,
-    MLM_LOSS,
-    NSP_LOSS,
-    SEQUENCES_PER_PACK,
-    TOKENS_PER_PACK,
-)
+from utilities.metric_names import LOSS, MLM_LOSS, NSP_LOSS, SEQUENCES_PER_PACK, TOKENS_PER_PACK
 
 MLM_ACCURACY, NSP_ACCURACY = "mlm_accuracy", "nsp_accuracy"
 ACCURACY = "accuracy"
@@ -38,6 +32,7 @@ class PackObjective:
 
     losses: Tuple[str, ...] = (LOSS,)
     terms: Tuple[str, ...] = (LOSS,)
+    label_feature = "labels"  # the feature of the sequences' labels
 
     def counts(self, batch: Tensors) -> Tensors:
         counts = self.term_counts(batch)
@@ -49,7 +44,7 @@ class PackObjective:
 
     def term_counts(self, batch: Tensors) -> Tensors:
         """Return the number of samples for each term."""
-        weights, _ = sequence_weights_and_labels(batch, "labels")
+        weights, _ = sequence_weights_and_labels(batch, self.label_feature)
         return dict.fromkeys(self.terms, tf.reduce_sum(weights))
 
     def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
@@ -68,10 +63,7 @@ class PretrainingObjective(PackObjective):
     """
 
     def __init__(
-        self,
-        accuracies: bool = True,
-        word_cross_entropy: CrossEntropy = cross_entropy,
-        next_sentence: bool = True,
+        self, accuracies: bool = True, word_cross_entropy: CrossEntropy = cross_entropy, next_sentence: bool = True
     ):
         """The platform's ``word_cross_entropy`` (B, P) is of scores (B, P, V) and labels (B, P)."""
         self.losses = (MLM_LOSS, NSP_LOSS) if next_sentence else (MLM_LOSS,)
@@ -109,12 +101,10 @@ class SpanObjective(PackObjective):
     of a padded window includes its padding; that of a window in a pack is over its own tokens only.
     """
 
+    label_feature = "start_positions"
+
     def __init__(self, accuracies: bool = True):
         self.terms = (LOSS, START_ACCURACY, END_ACCURACY) if accuracies else (LOSS,)
-
-    def term_counts(self, batch: Tensors) -> Tensors:
-        weights, _ = sequence_weights_and_labels(batch, "start_positions")
-        return dict.fromkeys(self.terms, tf.reduce_sum(weights))
 
     def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         real, start = sequence_weights_and_labels(batch, "start_positions")  # (B,) or (B, N), indices in the row
