@@ -41,7 +41,7 @@ from settings.metadata import stated_in
 from settings.problems import DATA, DEFAULT
 from settings.published import runs_on_ipus
 from settings.schema import TrainingConfig
-from teacher.plan import unlabelled_texts  # room: teacher
+from teacher.identity import unlabelled_texts  # room: teacher
 from utilities.errors import UserError
 from utilities.files import read_json_object
 from utilities.run_names import RESOLVED
