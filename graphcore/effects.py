@@ -91,7 +91,6 @@ EFFECTS = {  # in the schema's order
 
 
 def ignored_fields(config: TrainingConfig, machine: Machine) -> List[str]:
-    """Return the names of the fields whose values this machine ignores."""
     values = {name: value_at(config, name) for name in EFFECTS}
     return [name for name, effect in EFFECTS.items() if effect.ignored(values[name], machine)]
 
@@ -123,7 +122,6 @@ def ignored_in_plan(config: TrainingConfig, processes: int) -> Set[str]:
 
 
 def effects_table(loaded: LoadedConfig, processes: int) -> Iterator[str]:
-    """Yield the plan's table of the fields without effect."""
     ignored = ignored_in_plan(loaded.config, processes)
     effects = {name: effect for name, effect in EFFECTS.items() if name in ignored}
     rows = [

@@ -36,7 +36,6 @@ def ipus_row(config: TrainingConfig, everything: bool) -> Iterator[Row]:
 
 
 def parameters_by_ipu(run: Planned) -> Iterator[str]:
-    """Yield the parameters of each stage and of each IPU."""
     of_stages = [
         (str(number), str(device), f"{run.parameters(stage):,}", counted(stage))
         for number, (stage, device) in enumerate(zip(run.stages, run.devices))
@@ -73,7 +72,6 @@ def _mega(size: float) -> str:
 
 
 def pipeline_rows(run: Planned) -> Iterator[Row]:
-    """Yield balance, waiting times and bytes moved."""
     yield "balance of the IPUs", f"{balance(run):.0%} (mean load over the largest)"
     for name in SCHEDULES if len(set(run.devices)) > 1 else ():
         chosen = " (chosen)" if name == run.config.ipu_config.pipeline_schedule else ""
@@ -86,21 +84,15 @@ def pipeline_rows(run: Planned) -> Iterator[Row]:
     )
 
 
-# The figures
-
-
 def ipus(run: Planned) -> range:
-    """Return the numbers of a replica's IPUs."""
     return range(max(run.devices) + 1)
 
 
 def blocks_on(run: Planned, ipu: int) -> List[str]:
-    """Return the blocks of an IPU's stages."""
     return [block for stage, device in zip(run.stages, run.devices) if device == ipu for block in stage]
 
 
 def parameters(run: Planned) -> List[int]:
-    """Return the number of parameters on each IPU."""
     return [run.parameters(blocks_on(run, ipu)) for ipu in ipus(run)]
 
 
@@ -113,7 +105,6 @@ class IpuMemory(NamedTuple):
 
 
 def ipu_memory(run: Planned) -> List[IpuMemory]:
-    """Return the memory of each IPU of a replica."""
     return [
         IpuMemory(
             weights=HALF * count,
@@ -126,8 +117,8 @@ def ipu_memory(run: Planned) -> List[IpuMemory]:
 
 def streaming_memory(run: Planned) -> float:
     """Return the bytes outside the chips for the IPU that needs most."""
-    moments = [run.moments(blocks_on(run, ipu)) for ipu in ipus(run)]
-    return 0.0 if run.config.optimizer_state_offchip is False else max(moments)
+    is_on_chip = run.config.optimizer_state_offchip is False
+    return 0.0 if is_on_chip else max(run.moments(blocks_on(run, ipu)) for ipu in ipus(run))
 
 
 class Communication(NamedTuple):
@@ -147,15 +138,10 @@ def stage_flops(run: Planned) -> List[int]:
     ]
 
 
-def flops_by_ipu(run: Planned) -> List[int]:
-    """Return the operations of each IPU's forward pass on one sample."""
-    pairs = list(zip(stage_flops(run), run.devices))
-    return [sum(work for work, device in pairs if device == ipu) for ipu in ipus(run)]
-
-
 def balance(run: Planned) -> float:
     """Return the mean load of the IPUs divided by the largest; 1 is perfect."""
-    loads = flops_by_ipu(run)
+    pairs = list(zip(stage_flops(run), run.devices))
+    loads = [sum(work for work, device in pairs if device == ipu) for ipu in ipus(run)]
     return sum(loads) / (len(loads) * max(loads))
 
 
@@ -178,7 +164,6 @@ def job_costs(run: Planned) -> Dict[Job, float]:
 
 
 def communication(run: Planned) -> Communication:
-    """Return the bytes that an update moves."""
     config, batch = run.config, run.config.global_batch
     tokens = batch.micro_batch_size * config.max_seq_length
     links = sum(one != other for one, other in zip(run.devices, run.devices[1:]))

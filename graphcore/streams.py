@@ -69,12 +69,7 @@ class Calls(keras.callbacks.Callback):
     """Tells the trainer's progress of each call of the program, with the values that the IPU has output."""
 
     def __init__(
-        self,
-        progress: Progress,
-        steps: int,
-        terms: Sequence[str],
-        values: Callable[[], Any],
-        rates: Callable[[], Any],
+        self, progress: Progress, steps: int, terms: Sequence[str], values: Callable[[], Any], rates: Callable[[], Any]
     ):
         super().__init__()
         self._progress = progress

@@ -11,7 +11,7 @@ A  micro batches of an update      B  samples of a micro batch
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from execution.interface import Tensors
 from execution.software.dropout import DropoutSeeds
@@ -24,17 +24,6 @@ from pipeline.schedule import FORWARD, Schedule
 Gradients = List[tf.Tensor]
 
 
-# The tensors of a stage
-
-
-class NamedBlock(Protocol):
-    """A block of the model, which declares the names of the tensors it reads and writes."""
-
-    name: str
-    reads: Tuple[str, ...]
-    writes: Tuple[str, ...]
-
-
 class StageTensors(NamedTuple):
     """Names of a stage's tensors: inputs of the model, and what it receives from and sends to its neighbours."""
 
@@ -44,7 +33,7 @@ class StageTensors(NamedTuple):
 
 
 def stage_tensors(
-    stages: Sequence[Sequence[NamedBlock]], model_inputs: Sequence[str], outputs: Sequence[str]
+    stages: Sequence[Sequence[keras.layers.Layer]], model_inputs: Sequence[str], outputs: Sequence[str]
 ) -> List[StageTensors]:
     """Return the tensors that cross from stage to stage, also those that only a later stage reads."""
     tensors: List[StageTensors] = []
@@ -68,8 +57,6 @@ class Stage:
 
     Attributes:
         variables: the trainable weights that the stage uses, known after :meth:`trace`.
-        received: names of the received tensors that have gradients.
-        sent: names of the sent tensors that have gradients.
     """
 
     def __init__(
@@ -122,7 +109,7 @@ class Stage:
         """Return the gradients of the received tensors and of the weights, given those of the sent tensors."""
         with self._seeds.using(seed):  # also around the backward pass, because recomputation must draw the same masks
             with tf.GradientTape() as tape:
-                self._watch(tape, received)
+                tape.watch([received[name] for name in self.received])
                 sent = self._run(batch, received)
             targets = [sent[name] for name in self.sent]
             return self._gradients(tape, targets, received, [sent_gradients[name] for name in self.sent])
@@ -133,7 +120,7 @@ class Stage:
         """Return the gradients of the received tensors and of the weights, and the sums of the objective's terms."""
         with self._seeds.using(seed):
             with tf.GradientTape() as tape:
-                self._watch(tape, received)
+                tape.watch([received[name] for name in self.received])
                 sums = self._rule.objective.sums(self._run(batch, received), batch)
                 loss = self._rule.scaled_loss(sums, weights)
             received_gradients, gradients = self._gradients(tape, loss, received, None)
@@ -143,11 +130,9 @@ class Stage:
         tensors: Dict[str, Any] = {**batch, **received}
         for block in self._blocks:
             inputs = {name: tensors[name] for name in block.reads}
-            tensors.update(block(inputs, training=True) if _accepts_training(block.call) else block(inputs))
+            takes_training = "training" in inspect.signature(block.call).parameters
+            tensors.update(block(inputs, training=True) if takes_training else block(inputs))
         return {name: tensors[name] for name in self.tensors.sent}
-
-    def _watch(self, tape: tf.GradientTape, received: Tensors) -> None:
-        tape.watch([received[name] for name in self.received])
 
     def _gradients(
         self, tape: tf.GradientTape, targets: Any, received: Tensors, target_gradients: Optional[Gradients]
@@ -159,19 +144,8 @@ class Stage:
         return dict(zip(self.received, received_gradients)), [tf.convert_to_tensor(one) for one in gradients]
 
 
-def _accepts_training(call: Callable[..., Any]) -> bool:
-    return "training" in inspect.signature(call).parameters
-
-
-# The loop
-
-
 class State(NamedTuple):
-    """The loop variables.
-
-    Attributes:
-        inputs: for each stage, what it received in previous iterations, the newest first, as long as it is needed.
-    """
+    """The loop variables; ``inputs`` are what each stage has received, the newest first, as long as it is needed."""
 
     inputs: List[List[Tensors]]
     sent: List[Tensors]
@@ -257,7 +231,6 @@ class PipelineEngine:
         )
 
     def _iteration(self, i: tf.Tensor, old: State, batch: Batch) -> State:
-        """Run the jobs of one iteration in order, each on the results of earlier jobs or of earlier iterations."""
         new = State([], [{} for _ in old.sent], [{} for _ in old.returned], list(old.gradients), dict(old.sums))
         for phase in self._schedule.phases:
             for kind, stage in phase:
@@ -270,7 +243,6 @@ class PipelineEngine:
         return new
 
     def _received(self, stage: int, old: State, new: State) -> Tensors:
-        """Return what a stage receives in this iteration."""
         if stage == 0:
             return {}
         is_delayed = self._schedule.forward[stage] > self._schedule.forward[stage - 1]

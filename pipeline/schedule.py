@@ -45,7 +45,6 @@ class Schedule:
         return len(self.forward)
 
     def delay(self, job: Job) -> int:
-        """Return the delay of a job, in iterations."""
         kind, stage = job
         return (self.forward if kind == FORWARD else self.backward)[stage]
 
@@ -79,9 +78,6 @@ def make_schedule(name: str, stages: int) -> Schedule:
         tuple((2 * stages - 1 - s) // 2 for s in range(stages)),
         tuple(half for half in halves if half),
     )
-
-
-# Simulation
 
 
 class Interval(NamedTuple):
@@ -143,7 +139,6 @@ def _required_jobs(schedule: Schedule, job: Job) -> List[Job]:
 
 
 def makespan(intervals: Sequence[Interval]) -> float:
-    """Return the time from the first start to the last end."""
     return max(interval.end for interval in intervals) - min(interval.start for interval in intervals)
 
 
