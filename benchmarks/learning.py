@@ -74,11 +74,11 @@ def our_losses(
     from data_utils.records.arrays import ArrayReader
     from data_utils.records.features import pretraining_features
     from execution.interface import OptimizerSettings, Update
-    from keras_extensions.schedules import Linear
+    from keras_extensions.schedules import WarmUp
     from optimization.loss_scaling import INITIAL_SCALE
 
     platform = platform_of(**execution)
-    schedule = Linear(learning_rate, steps, SETTINGS["warmup"])
+    schedule = WarmUp(learning_rate, steps, SETTINGS["warmup"])
     optimizer = platform.optimizer(
         OptimizerSettings("AdamW", schedule, SETTINGS["weight_decay"], epsilon=SETTINGS["epsilon"])
     )

@@ -13,7 +13,7 @@ from data_utils.records.pipeline import SampleReader, training_dataset
 from execution.interface import ExecutionOptions, OptimizerSettings, Platform, Progress, Update
 from execution.select import select_platform
 from keras_extensions.backend import keras, tf
-from keras_extensions.schedules import Linear
+from keras_extensions.schedules import WarmUp
 from model.architecture import Architecture
 from model.blocks import Block, assemble
 from model.conversion import convert
@@ -123,7 +123,7 @@ def training(
     """
     platform = platform or platform_of()
     model, blocks = build(task, architecture, reader.spec.shapes, platform, source=source)
-    settings = OptimizerSettings("AdamW", Linear(LEARNING_RATE, 10_000, 0.1), WEIGHT_DECAY)
+    settings = OptimizerSettings("AdamW", WarmUp(LEARNING_RATE, 10_000, 0.1), WEIGHT_DECAY)
     optimizer = optimizer or platform.optimizer(settings)
     update = update or Update(micro_batches=1)
     platform.compile(model, optimizer, OBJECTIVES[task](platform), update, 1)

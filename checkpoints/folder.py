@@ -53,12 +53,7 @@ class NewerVersionError(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint to read weights from.
-
-    Attributes:
-        weights: prefix of the TensorFlow checkpoint that contains the weights.
-        description: content of checkpoint.json; None for a plain TensorFlow checkpoint.
-    """
+    """A checkpoint to read weights from: prefix of TensorFlow's files, and content of checkpoint.json, if any."""
 
     weights: Path
     description: Optional[Dict[str, Any]]
@@ -79,7 +74,6 @@ def folder_name(step: int) -> str:
 
 
 def parse_step(checkpoint: Path) -> int:
-    """Return the number of updates in the name of a checkpoint folder."""
     match = _NAME.fullmatch(checkpoint.name)
     assert match is not None, checkpoint
     return int(match.group(1))
@@ -106,12 +100,7 @@ def description_as_json(description: Dict[str, Any]) -> str:
 
 
 def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
-    """Find the checkpoint that a path refers to.
-
-    Args:
-        path: a run folder or its checkpoints folder (see :func:`newest`), the folder of one checkpoint, or a file or
-            prefix of a TensorFlow checkpoint.
-    """
+    """Find the checkpoint of a run's folder (see :func:`newest`), of its own folder, or of one of its files."""
     if path.is_dir():
         if (path / DESCRIPTION).is_file():
             problem = damage(path)
@@ -176,11 +165,7 @@ def _named_by_tensorflow(folder: Path) -> Optional[Path]:
 
 
 def damage(checkpoint: Path) -> Optional[str]:
-    """Return the problem of a checkpoint folder; None if it is intact.
-
-    Raises:
-        NewerVersionError: a newer version of this program wrote it, so it may be intact.
-    """
+    """Return the problem of a checkpoint folder; None if it is intact. A newer program's is refused."""
     try:
         description = read_description(checkpoint)
     except NewerVersionError:
@@ -199,12 +184,7 @@ def damage(checkpoint: Path) -> Optional[str]:
 
 
 def read_description(checkpoint: Path) -> Dict[str, Any]:
-    """Return the content of checkpoint.json.
-
-    Raises:
-        NewerVersionError: a newer version of this program wrote it.
-        UserError: the file cannot be read or was modified.
-    """
+    """Return the content of checkpoint.json; see :func:`damage` for the errors."""
     path = checkpoint / DESCRIPTION
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
@@ -239,10 +219,7 @@ def _format_problem(description: Any) -> Optional[str]:
 
 
 def set_aside(checkpoint: Path, reason: str) -> Path:
-    """Rename a checkpoint, which is kept but never used again, and return its new path.
-
-    The new name begins with ``reason``, such as ``damaged``.
-    """
+    """Rename a checkpoint to ``reason``-…, which is kept but never used again, and return its new path."""
     renamed = checkpoint.with_name(f"{reason}-{checkpoint.name}")
     number = 1
     while renamed.exists():
@@ -274,7 +251,6 @@ def clear_unfinished(folder: Path) -> None:
 
 
 def flush_to_disk(path: Path) -> None:
-    """Force a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

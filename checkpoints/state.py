@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from checkpoints.folder import OPTIMIZER, WEIGHTS, Checkpoint
 from execution.processes import Processes
 from keras_extensions.backend import keras, tf
-from optimization.sharding import pieces
+from optimization.sharding import UNSHARDED, ShardedMoments, pieces
 from utilities.errors import UserError
 from utilities.files import disk_error
 
@@ -24,27 +24,12 @@ ORDER = "optimizer_order"  # key in the description: names of the weights in the
 BROADCAST_BYTES = 1 << 26  # bytes that the chief broadcasts at a time
 
 
-class Sharded(Protocol):
-    """Access to variables of which each process has only a part."""
-
-    def whole(self, variable: tf.Variable) -> np.ndarray:
-        """Return the whole value of a variable that may be a part of it; all processes must call it together."""
-
-    def blank(self, variable: tf.Variable) -> np.ndarray:
-        """Return an array with the shape and dtype of the whole value."""
-
-    def own(self, variable: tf.Variable, whole: np.ndarray) -> np.ndarray:
-        """Return this process's part of the whole value."""
-
-
 class TrainingState:
     """All state that training changes.
 
     Args:
         variables: the variables with which the optimizer was built; its moments are saved in their order.
-        others: other trackable objects that training changes, by name, such as an adaptive loss scale.
-        shards: access to moments that are sharded over processes, all of which must then copy the state at the same
-            step; None if they are not.
+        shards: access to the moments. If they are sharded over processes, all must copy the state at the same step.
     """
 
     def __init__(
@@ -53,7 +38,7 @@ class TrainingState:
         optimizer: keras.optimizers.Optimizer,
         variables: Sequence[tf.Variable] = (),
         others: Optional[Mapping[str, Any]] = None,
-        shards: Optional[Sharded] = None,
+        shards: ShardedMoments = UNSHARDED,
     ) -> None:
         self._weights = by_name(blocks)
         self._order = variable_names(variables, self._weights)
@@ -62,15 +47,11 @@ class TrainingState:
 
     def copy(self) -> StateCopy:
         """Copy the present values, unsharded, to host memory."""
-        value = None if self.shards is None else self.shards.whole
-        return StateCopy(HostCopy(self._weights), HostCopy(self._optimizer, value), {ORDER: list(self._order)})
+        moments = HostCopy(self._optimizer, self.shards.whole)
+        return StateCopy(HostCopy(self._weights), moments, {ORDER: list(self._order)})
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Set all variables, which must exist, to the values of a checkpoint.
-
-        Raises:
-            UserError: the checkpoint lacks a value, has one of another shape, or has moments in another order.
-        """
+        """Set all variables, which must exist, to the values of a checkpoint."""
         self._check_order(checkpoint)
         _read(tf.train.Checkpoint(**self._weights), checkpoint, checkpoint.weights)
         _read(tf.train.Checkpoint(**self._optimizer), checkpoint, checkpoint.folder / OPTIMIZER)
@@ -93,19 +74,18 @@ class TrainingState:
             received = processes.broadcast([values[number] for number in group])
             for number, value in zip(group, received):
                 variable = [*weights, *moments][number]
-                variable.assign(value if self.shards is None else self.shards.own(variable, value))
+                variable.assign(self.shards.own(variable, value))
 
     def _whole_moments(
         self, moments: Sequence[tf.Variable], checkpoint: Optional[Checkpoint], processes: Processes
     ) -> List[np.ndarray]:
         """Return the unsharded moments to broadcast; except on the chief, only shapes and dtypes matter."""
         if checkpoint is None:
-            return [_value(variable) if self.shards is None else self.shards.whole(variable) for variable in moments]
-        blank = _value if self.shards is None else self.shards.blank
+            return [self.shards.whole(variable) for variable in moments]
         if not processes.is_chief:
-            return [blank(variable) for variable in moments]
-        prefix = checkpoint.folder / OPTIMIZER
-        return HostCopy(self._optimizer, blank).read_values(lambda reader: _read(reader, checkpoint, prefix))
+            return [self.shards.blank(variable) for variable in moments]
+        blank, prefix = HostCopy(self._optimizer, self.shards.blank), checkpoint.folder / OPTIMIZER
+        return blank.read_values(lambda reader: _read(reader, checkpoint, prefix))
 
     def _check_order(self, checkpoint: Checkpoint) -> None:
         saved = (checkpoint.description or {}).get(ORDER, self._order)
@@ -125,7 +105,6 @@ class StateCopy(NamedTuple):
     description: Dict[str, Any]
 
     def write_files(self, folder: Path) -> None:
-        """Write the TensorFlow checkpoints of weights and optimizer."""
         self.weights.write(folder / WEIGHTS)
         self.optimizer.write(folder / OPTIMIZER)
 
@@ -151,17 +130,13 @@ def _read(reader: tf.train.Checkpoint, checkpoint: Checkpoint, prefix: Path) -> 
         ) from error
 
 
-# Copies of trackable objects
-
-
 Children = Dict[str, int]  # name → number of the child in the list of all objects
 
 
 class HostCopy:
     """A copy of the values of all variables below some objects, made at construction."""
 
-    def __init__(self, objects: Mapping[str, Any], value: Optional[Callable[[tf.Variable], np.ndarray]] = None) -> None:
-        read = value or _value
+    def __init__(self, objects: Mapping[str, Any], read: Callable[[tf.Variable], np.ndarray] = UNSHARDED.whole) -> None:
         tracked = tracked_objects(objects)
         self._children = [children for _, children in tracked]
         self._values = [np.asarray(read(thing)) if isinstance(thing, tf.Variable) else None for thing, _ in tracked]
@@ -185,7 +160,6 @@ class HostCopy:
         return [tf.Module() if value is None else tf.Variable(value) for value in self._values]
 
     def _as_checkpoint(self, objects: List[Any]) -> tf.train.Checkpoint:
-        """Connect objects by the names of the copied ones."""
         for thing, children in zip(objects, self._children):
             for name, number in children.items():
                 setattr(thing, name, objects[number])
@@ -220,12 +194,7 @@ def variable_names(variables: Sequence[tf.Variable], objects: Mapping[str, Any])
 
 
 def _variables(objects: Mapping[str, Any]) -> List[tf.Variable]:
-    """List each variable below some objects once, in the order of :class:`HostCopy`."""
     return [thing for thing, _ in tracked_objects(objects) if isinstance(thing, tf.Variable)]
-
-
-def _value(variable: tf.Variable) -> np.ndarray:
-    return variable.numpy()
 
 
 def _children(thing: Any) -> Mapping[str, Any]:

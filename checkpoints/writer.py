@@ -83,12 +83,7 @@ def rewrite_description(checkpoint: Path, changes: Dict[str, Any]) -> None:
 
 
 class Rotation(NamedTuple):
-    """Which checkpoints of a run are kept.
-
-    Attributes:
-        keep_every: also keep, for good, the first checkpoint at or after each multiple of this number of updates; None:
-            no others.
-    """
+    """Which checkpoints are kept: the last, and the first at or after each multiple of ``keep_every`` updates."""
 
     keep_last: Optional[int] = None
     keep_every: Optional[int] = None
@@ -102,9 +97,8 @@ def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
     every = rotation.keep_every
     if every is None:
         return older
-    previous_steps = [0, *older]
     # Keep the first checkpoint of each keep_every updates. One that was removed earlier cannot have been the first.
-    return [step for step, previous in zip(older, previous_steps) if step // every == previous // every]
+    return [step for step, previous in zip(older, [0, *older]) if step // every == previous // every]
 
 
 def rotate(folder: Path, run: str, rotation: Rotation, best: Optional[int] = None) -> None:
@@ -138,11 +132,10 @@ class CheckpointWriter:
     One checkpoint is written at a time; a new save waits for the previous one. An error in the background thread is
     raised by the next call of any method.
 
+    In processes other than the chief it only contributes shards of the state to the chief's copy, at the same steps.
+
     Args:
         description: function that returns the description for checkpoint.json, given the number of updates done.
-        rotation: which checkpoints to keep.
-        vocabulary: the files of the vocabulary to store with the weights, by name; those may be in a checkpoint that
-            goes.
         on_written: called with the folder of every finished checkpoint, by the method that notices it.
 
     Attributes:
@@ -160,6 +153,7 @@ class CheckpointWriter:
         rotation: Rotation,
         vocabulary: Optional[Mapping[str, bytes]] = None,
         on_written: Callable[[Path], None] = lambda path: None,
+        is_chief: bool = True,
     ) -> None:
         self.folder = folder
         self._state = state
@@ -168,13 +162,13 @@ class CheckpointWriter:
         self._vocabulary = vocabulary
         self._rotation = rotation
         self._on_written = on_written
+        self._is_chief = is_chief
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint", initializer=_lower_priority)
         self._pending: List[Future] = []
 
     def save(self, step: int) -> None:
         """Copy the present state, after ``step`` updates, and write it in the background."""
-        self.wait()
-        self._pending.append(self._thread.submit(self._write, self._state.copy(), step, self._whole_description(step)))
+        self._submit(self._thread, step)
 
     def save_now(self, step: int) -> None:
         """Write the present state before this method returns.
@@ -183,10 +177,9 @@ class CheckpointWriter:
         the strategy in which Keras calls this method; new variables would be placed on the machine there and, with
         several processes, shared by all.
         """
-        self.wait()
         with ThreadPoolExecutor(max_workers=1) as thread:
-            written = thread.submit(self._write, self._state.copy(), step, self._whole_description(step))
-        self._on_written(written.result())
+            self._submit(thread, step)
+        self.wait()
 
     def check(self) -> None:
         """Report a finished write without waiting for an unfinished one."""
@@ -194,7 +187,6 @@ class CheckpointWriter:
             self.wait()
 
     def wait(self) -> None:
-        """Wait until the last copy is on disk."""
         while self._pending:
             self._on_written(self._pending.pop().result())
 
@@ -202,35 +194,18 @@ class CheckpointWriter:
         """Wait, and end the thread. Errors are dropped; call ``wait`` first to have them raised."""
         self._thread.shutdown(wait=True)
 
-    def _whole_description(self, step: int) -> Dict[str, Any]:
-        return {**self._description(step), "run": self._run}
+    def _submit(self, thread: ThreadPoolExecutor, step: int) -> None:
+        self.wait()
+        if self._is_chief:
+            description = {**self._description(step), "run": self._run}
+            self._pending.append(thread.submit(self._write, self._state.copy(), step, description))
+        elif self._state.shards.is_sharded:
+            self._state.copy()
 
     def _write(self, copy: StateCopy, step: int, description: Dict[str, Any]) -> Path:
         path = write_checkpoint(copy, self.folder, step, description, self._vocabulary)
         rotate(self.folder, self._run, self._rotation, self.best)
         return path
-
-
-class ContributingWriter:
-    """Replaces the writer in processes other than the chief: it contributes to the chief's copy and writes nothing."""
-
-    best: Optional[int] = None
-
-    def __init__(self, folder: Path, state: TrainingState) -> None:
-        self.folder = folder
-        self._state = state
-
-    def save(self, step: int) -> None:
-        """Send the shards of the present state; the chief must save at the same step."""
-        if self._state.shards is not None:
-            self._state.copy()
-
-    save_now = save
-
-    def check(self) -> None:
-        """Do nothing."""
-
-    wait = close = check
 
 
 def _lower_priority() -> None:

@@ -27,19 +27,7 @@ class ExecutionOptions:
 
     Attributes:
         xla: whether to compile with XLA; None: whichever was measured to be faster.
-        threads: CPU threads to compute with; None: one per core.
-        parallel_micro_batches: number of micro batches that a CPU computes at the same time.
-        seed: seed of dropout and of stochastic rounding.
-        micro_batch_size: B.
         device_mapping: IPU of each pipeline stage; empty for a model without stages.
-        pipeline_devices: number of devices over which those IPUs are spread; None: all GPUs, or the one CPU.
-        pipeline_schedule: ``grouped``, ``interleaved`` or ``sequential``.
-        replicas: number of copies of the model that train in parallel.
-        matmul_proportions: share of its memory that each IPU may use for temporary values of matrix products; empty:
-            the compiler's default.
-        matmul_partials: number format of partial sums, ``half`` or ``float``.
-        outlining: whether the code of the encoder layers is compiled once and reused.
-        min_remote_tensor_size: size in bytes of the smallest tensor that is kept outside the device's memory.
         executable_cache: folder in which compiled programs are kept for later runs; ``auto`` and None: they are not
             kept. Only IPUs keep them.
         has_fused_parts: whether the layers are those of this interface and dense, so that a machine may fuse parts of
@@ -73,12 +61,7 @@ class ExecutionOptions:
 
 
 class HiddenMatrix(NamedTuple):
-    """A matrix from hidden states to hidden states.
-
-    Attributes:
-        parts: number of equal parts of its columns that are matrices of their own, such as 3 for queries, keys and
-            values.
-    """
+    """A matrix from hidden states to hidden states; its columns may be several ``parts``, as of Q, K and V."""
 
     variable: tf.Variable
     parts: int = 1
@@ -88,12 +71,7 @@ class OptimizerSettings(NamedTuple):
     """An optimizer and its hyperparameters.
 
     Attributes:
-        name: ``AdamW``, ``LAMB`` or ``Muon``.
-        learning_rate: schedule of the number of completed updates.
         weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
-        published_decay: whether weights decay as in Graphcore's program: ``optimizer_opts.decay_rule``.
-        max_gradient_norm: maximum global norm of the gradients; None: no clipping.
-        matrices: those that Muon updates; AdamW updates all other variables.
         muon_scale: spectral norm of a matrix's update at learning rate 1; None: as large as AdamW's updates.
     """
 
@@ -117,8 +95,6 @@ class Update(NamedTuple):
         virtual_replicas: number of the config's replicas that those micro batches stand for; a fraction if several
             processes share one replica.
         reduction: ``mean``, ``sum`` or ``running_mean`` over the micro batches of one replica.
-        loss_scale: the loss scale, or its initial value if it is adaptive.
-        adaptive_loss_scale: whether to search for the largest loss scale at which gradients do not overflow.
     """
 
     micro_batches: int
@@ -161,10 +137,9 @@ class Progress(Protocol):
         """Return the number of updates that the next call makes, if the machine can choose it."""
 
     def after_call(self, updates: int, means: Callable[[], Dict[str, float]]) -> bool:
-        """Log, save, evaluate, whatever is due.
+        """Log, save, evaluate, whatever is due, and return whether training continues.
 
-        The ``means`` are those of each term of the objective, and other values, since the last call. The result is
-        whether training continues.
+        The ``means`` are those of each term of the objective, and other values, since the last call.
         """
 
 
@@ -172,14 +147,11 @@ class Platform(abc.ABC):
     """Layers, operations and training on one kind of machine.
 
     Attributes:
-        name: ``software`` or ``graphcore``.
         precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``; or
             ``mixed_bfloat16``: bfloat16 computation with float32 weights.
-        pipelined: whether pipeline stages are on different devices.
         activation: Hugging Face's name of the GeLU of new models if the config does not specify one.
         batch_size: number of rows of a batch that its models accept; None: any.
         all_processes_predict: whether all processes must take part in predictions.
-        measures_losses: whether :meth:`evaluate` is supported.
         has_fixed_calls: whether all calls of a compiled program make the same number of updates.
     """
 
@@ -250,10 +222,7 @@ class Platform(abc.ABC):
     ) -> LinearDropoutNorm:
         """Create norm(residual + dropout(dense(x))), which is called with x and the residual.
 
-        Args:
-            units: number of outputs, equal to that of the residual.
-            rate: dropout rate.
-            dense: a layer to use instead of a new dense one.
+        A given ``dense`` layer is used instead of a new one.
         """
         kind = LinearDropoutNorm
         if dense is None:
@@ -293,7 +262,6 @@ class Platform(abc.ABC):
         """
 
     def softmax(self, scores: tf.Tensor) -> tf.Tensor:
-        """Return the softmax over the last axis."""
         return tf.nn.softmax(scores)
 
     def cross_entropy(self, scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -320,10 +288,7 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     def model(self, inputs: Tensors, outputs: Tensors, stages: Sequence[Sequence[str]]) -> keras.Model:
-        """Create a functional Keras model of named blocks.
-
-        The stages are the names of the blocks of each pipeline stage.
-        """
+        """Create a functional Keras model of named blocks; stages are the names of their blocks."""
 
     @abc.abstractmethod
     def compile(
@@ -336,9 +301,7 @@ class Platform(abc.ABC):
     ) -> None:
         """Prepare a model for :meth:`train`.
 
-        Args:
-            updates_per_call: largest number of updates of one call of the compiled program, on machines whose programs
-                make a fixed number.
+        Machines whose programs make a fixed number of updates make at most ``updates_per_call`` in one call.
         """
 
     @abc.abstractmethod
@@ -351,12 +314,7 @@ class Platform(abc.ABC):
 
     @abc.abstractmethod
     def train(self, model: keras.Model, data: Any, updates: int, progress: Progress) -> None:
-        """Call the compiled program until training ends.
-
-        Args:
-            data: data set with one element of shape (A, B, …) for each update.
-            progress: decides after each call what follows.
-        """
+        """Call the compiled program as ``progress`` says, on data with an element (A, B, …) for each update."""
 
     def predict(self, model: keras.Model, data: Any, callbacks: Sequence[keras.callbacks.Callback]) -> Tensors:
         """Return the model's outputs by name, as arrays with a row for each row of ``data``; more rows may follow."""
@@ -368,9 +326,9 @@ class Platform(abc.ABC):
         """Return the means of the terms of a compiled model's objective over all rows of ``data``."""
         return model.evaluate(data, verbose=0, return_dict=True, callbacks=list(callbacks))
 
+    @abc.abstractmethod
     def shards(self, optimizer: keras.optimizers.Optimizer) -> Any:
-        """Return access to the optimizer's sharded variables (``checkpoints.state.Sharded``), or None."""
-        return None
+        """Return access to the optimizer's moments: :class:`optimization.sharding.ShardedMoments`."""
 
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
         """Return the trackable object with all state of a compiled model's optimizer, for checkpoints."""

@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from execution.software.cluster.lifeline import LIFELINE, SECONDS_TO_STOP, lifeline_variable
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
@@ -53,7 +53,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    """Start the program that the options name; see :func:`main`."""
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if options.processes < 1:
         raise UserError(f"--processes {options.processes}: give a number of processes, 1 or more")
@@ -75,9 +74,16 @@ def run(command: Sequence[str], processes: int, threads: Optional[int] = None) -
     # The handlers are installed first, so no signal can arrive between a start and their installation.
     with signals_passed_on(started), lifeline() as reader:
         for index in range(processes):
-            membership = Membership(addresses, index)
-            variables = {LIFELINE: lifeline_variable(reader), TF_CONFIG: tf_config(membership), **gpus[index]}
-            process = start(line, {**os.environ, **variables}, [reader], subprocess.PIPE if index else None)
+            variables = {TF_CONFIG: tf_config(Membership(addresses, index)), LIFELINE: lifeline_variable(reader)}
+            output = subprocess.PIPE if index else None  # None: where this process writes
+            try:
+                process = subprocess.Popen(
+                    line, env={**os.environ, **variables, **gpus[index]}, stdout=output, stderr=output,
+                    stdin=subprocess.DEVNULL, pass_fds=[reader],
+                    start_new_session=True,  # in which only this process passes a terminal's Ctrl-C on
+                )  # fmt: skip
+            except OSError as error:
+                raise UserError(f"{line[0]}: cannot be started ({error.strerror}); name a program") from error
             started.append(process)
             if index:
                 printers += [
@@ -121,7 +127,6 @@ def lifeline() -> Iterator[int]:
 
 
 def with_interpreter(command: Sequence[str]) -> List[str]:
-    """Prepend this Python to a Python script or ``-m module``."""
     is_python = command[0].endswith(".py") or command[0] == "-m"
     return [sys.executable, *command] if is_python else list(command)
 
@@ -153,25 +158,6 @@ def gpu_shares(processes: int, environment: Mapping[str, str]) -> List[Dict[str,
     return [{GPUS_OF_PROCESS: ",".join(gpus[i * share : (i + 1) * share])} for i in range(processes)]
 
 
-def start(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    inherited: Sequence[int],
-    output: Union[int, IO[bytes], None],
-) -> subprocess.Popen:
-    """Start a process in its own session, in which only this process passes a terminal's Ctrl-C on.
-
-    ``output`` is as for ``subprocess``; None: where this process writes.
-    """
-    try:
-        return subprocess.Popen(
-            command, env=dict(environment), stdout=output, stderr=output, stdin=subprocess.DEVNULL,
-            start_new_session=True, pass_fds=inherited,
-        )  # fmt: skip
-    except OSError as error:
-        raise UserError(f"{command[0]}: cannot be started ({error.strerror}); name a program") from error
-
-
 def print_lines(stream: IO[bytes], sink: IO[str], index: int) -> threading.Thread:
     """Start a thread that prints the lines of a stream, each preceded by the number of its process."""
 
@@ -186,19 +172,16 @@ def print_lines(stream: IO[bytes], sink: IO[str], index: int) -> threading.Threa
 
 
 @contextlib.contextmanager
-def signals_passed_on(processes: List[subprocess.Popen]) -> Iterator[List[int]]:
-    """Within the block, pass every SIGINT and SIGTERM on to all processes, and add its number to the yielded list."""
-    received: List[int] = []
+def signals_passed_on(processes: List[subprocess.Popen]) -> Iterator[None]:
 
     def pass_on(number: int, frame: object) -> None:
-        received.append(number)
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(number)
 
     previous = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield received
+        yield
     finally:
         for process in processes:  # leave no process behind after an error
             if process.poll() is None:

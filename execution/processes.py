@@ -51,7 +51,6 @@ class Processes:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is no other process."""
         return self.count == 1
 
     @property
@@ -71,14 +70,7 @@ class Processes:
         return None
 
     def decide(self, make_decision: Callable[[], Value]) -> Value:
-        """Return the chief's decision in all processes.
-
-        Args:
-            make_decision: called by the chief only; returns something that JSON can represent.
-
-        Raises:
-            UserError: in all processes, if ``make_decision`` raises one.
-        """
+        """Return the chief's decision, which JSON can represent, in all processes, or raise its ``UserError``."""
         if self.collectives is None:
             return make_decision()
         message: Dict[str, Any] = {}
@@ -101,15 +93,14 @@ class Processes:
 
         In the other processes it is a ``UserError`` with the message of that process.
         """
+        if self.collectives is None:
+            yield
+            return
         failure: Optional[Exception] = None
         try:
             yield
         except Exception as error:
-            if self.collectives is None:
-                raise
             failure = error
-        if self.collectives is None:
-            return
         with waiting("waiting for the other processes"):
             failed = self.maximum(0 if failure is None else self.index + 1) - 1
         if failed < 0:
@@ -118,17 +109,13 @@ class Processes:
         raise failure or UserError(f"process {failed}: {text}")
 
     def _text_of(self, source: int, text: str) -> str:
-        """Return the text of one process in all."""
         content = text.encode("utf-8", "replace")
         length = self.maximum(len(content) if self.index == source else 0)
         own = np.frombuffer(content.ljust(length)[:length], np.uint8)
         return self.broadcast([own], source)[0].tobytes().decode("utf-8").rstrip()
 
     def broadcast(self, arrays: Sequence[np.ndarray], source: int = 0) -> List[np.ndarray]:
-        """Return the arrays of one process in all processes, bit for bit.
-
-        Shapes and dtypes must be the same in all processes; by default the chief's values count.
-        """
+        """Return the arrays of one process, of equal shapes and dtypes everywhere, in all processes, bit for bit."""
         if self.collectives is None:
             return list(arrays)
         sizes = [array.nbytes for array in arrays]
@@ -148,7 +135,6 @@ class Processes:
         ]
 
     def maximum(self, value: int) -> int:
-        """Return the maximum of the values of all processes."""
         if self.collectives is None:
             return value
         with self.monitored():

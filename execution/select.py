@@ -51,10 +51,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     processes.join()
     with processes.together():
         numerics = choose_numerics(
-            options.precision,
-            fast_formats(bool(options.xla)),
-            options.stochastic_rounding,
-            options.fp_exceptions,
+            options.precision, fast_formats(bool(options.xla)), options.stochastic_rounding, options.fp_exceptions
         )
     # XLA has no fast products of bfloat16 on CPUs. In float32 with fused parts between TensorFlow's products, an update
     # of BERT-base took 6.70 instead of 7.39 processor seconds with XLA for all of it, and 3,490 instead of 3,965 MiB;

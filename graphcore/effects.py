@@ -14,12 +14,7 @@ from utilities.tables import titled
 
 
 class Machine(NamedTuple):
-    """The properties of a machine with stock TensorFlow that decide whether a field has an effect on it.
-
-    Attributes:
-        precision: number format of weights and computation.
-        pipelined: whether pipeline stages lie on several devices.
-    """
+    """The properties of a machine with stock TensorFlow that decide whether a field has an effect on it."""
 
     precision: str
     pipelined: bool
@@ -95,7 +90,6 @@ EFFECTS = {  # in the schema's order
 
 
 def ignored_fields(config: TrainingConfig, machine: Machine) -> List[str]:
-    """Return the names of the fields whose values this machine ignores."""
     values = {name: value_at(config, name) for name in EFFECTS}
     return [name for name, effect in EFFECTS.items() if effect.ignored(values[name], machine)]
 
@@ -127,7 +121,6 @@ def ignored_in_plan(config: TrainingConfig, processes: int) -> Set[str]:
 
 
 def effects_table(loaded: LoadedConfig, processes: int) -> Iterator[str]:
-    """Yield the plan's table of the fields without effect."""
     ignored = ignored_in_plan(loaded.config, processes)
     effects = {name: effect for name, effect in EFFECTS.items() if name in ignored}
     rows = [

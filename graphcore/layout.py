@@ -14,7 +14,6 @@ PREDICTION_STEPS = 16
 
 
 def is_pipelined(options: ExecutionOptions) -> bool:
-    """Return whether the model has more than one stage."""
     return len(options.device_mapping) > 1
 
 
@@ -24,7 +23,6 @@ def ipus_per_replica(options: ExecutionOptions) -> int:
 
 
 def matmul_options(options: ExecutionOptions, ipu: int) -> Dict[str, str]:
-    """Return Poplar's options for matrix products on one IPU."""
     chosen = {"partialsType": options.matmul_partials}
     if options.matmul_proportions:
         chosen["availableMemoryProportion"] = str(options.matmul_proportions[ipu])

@@ -34,7 +34,6 @@ def ipus_row(config: TrainingConfig, everything: bool) -> Iterator[Row]:
 
 
 def parameters_by_ipu(run: Planned) -> Iterator[str]:
-    """Yield the parameters of each stage and of each IPU."""
     of_stages = [
         (str(number), str(device), f"{run.parameters(stage):,}", counted(stage))
         for number, (stage, device) in enumerate(zip(run.stages, run.devices))
@@ -45,11 +44,7 @@ def parameters_by_ipu(run: Planned) -> Iterator[str]:
 
 
 def ipu_tables(loaded: LoadedConfig, run: Optional[Planned], processes: int, everything: bool) -> Iterator[str]:
-    """Yield what stock TensorFlow ignores, and memory and balance of the IPUs, line by line.
-
-    Args:
-        everything: whether to show the figures of IPUs also if the run is not on IPUs.
-    """
+    """Yield what stock TensorFlow ignores, and memory and balance of IPUs; ``everything``: of any run."""
     if everything:
         yield from effects_table(loaded, processes)
     if run is not None and (everything or run.config.runs_on_ipus):
@@ -75,7 +70,6 @@ def _mega(size: float) -> str:
 
 
 def pipeline_rows(run: Planned) -> Iterator[Row]:
-    """Yield balance, waiting times and bytes moved."""
     yield "balance of the IPUs", f"{balance(run):.0%} (mean load over the largest)"
     for name in SCHEDULES if len(set(run.devices)) > 1 else ():
         chosen = " (chosen)" if name == run.config.ipu_config.pipeline_schedule else ""
@@ -88,21 +82,15 @@ def pipeline_rows(run: Planned) -> Iterator[Row]:
     )
 
 
-# The figures
-
-
 def ipus(run: Planned) -> range:
-    """Return the numbers of a replica's IPUs."""
     return range(max(run.devices) + 1)
 
 
 def blocks_on(run: Planned, ipu: int) -> List[str]:
-    """Return the blocks of an IPU's stages."""
     return [block for stage, device in zip(run.stages, run.devices) if device == ipu for block in stage]
 
 
 def parameters(run: Planned) -> List[int]:
-    """Return the number of parameters on each IPU."""
     return [run.parameters(blocks_on(run, ipu)) for ipu in ipus(run)]
 
 
@@ -115,7 +103,6 @@ class IpuMemory(NamedTuple):
 
 
 def ipu_memory(run: Planned) -> List[IpuMemory]:
-    """Return the memory of each IPU of a replica."""
     return [
         IpuMemory(
             weights=HALF * count,
@@ -128,15 +115,12 @@ def ipu_memory(run: Planned) -> List[IpuMemory]:
 
 def streaming_memory(run: Planned) -> float:
     """Return the bytes outside the chips for the IPU that needs most."""
-    moments = [run.moments(blocks_on(run, ipu)) for ipu in ipus(run)]
-    return 0.0 if run.config.optimizer_state_offchip is False else max(moments)
+    is_on_chip = run.config.optimizer_state_offchip is False
+    return 0.0 if is_on_chip else max(run.moments(blocks_on(run, ipu)) for ipu in ipus(run))
 
 
 class Communication(NamedTuple):
-    """Bytes that one replica moves for one weight update.
-
-    They are activations and their gradients, an all-reduce as a ring, and optimizer state to and from off-chip memory.
-    """
+    """Bytes that one replica moves for an update: activations and gradients, all-reduce as a ring, optimizer state."""
 
     between_stages: float
     between_replicas: float
@@ -152,15 +136,10 @@ def stage_flops(run: Planned) -> List[int]:
     ]
 
 
-def flops_by_ipu(run: Planned) -> List[int]:
-    """Return the operations of each IPU's forward pass on one sample."""
-    pairs = list(zip(stage_flops(run), run.devices))
-    return [sum(work for work, device in pairs if device == ipu) for ipu in ipus(run)]
-
-
 def balance(run: Planned) -> float:
     """Return the mean load of the IPUs divided by the largest; 1 is perfect."""
-    loads = flops_by_ipu(run)
+    pairs = list(zip(stage_flops(run), run.devices))
+    loads = [sum(work for work, device in pairs if device == ipu) for ipu in ipus(run)]
     return sum(loads) / (len(loads) * max(loads))
 
 
@@ -183,7 +162,6 @@ def job_costs(run: Planned) -> Dict[Job, float]:
 
 
 def communication(run: Planned) -> Communication:
-    """Return the bytes that an update moves."""
     config, batch = run.config, run.config.global_batch
     tokens = batch.micro_batch_size * config.max_seq_length
     links = sum(one != other for one, other in zip(run.devices, run.devices[1:]))

@@ -10,6 +10,7 @@ A  micro batches of an update      B  samples of a micro batch
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
@@ -34,8 +35,8 @@ from execution.processes import Processes
 from graphcore import layout
 from graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
 from graphcore.streams import OBJECTIVE, Calls, StreamedLoss, Terms, low_precision_cross_entropy
-from keras_extensions.backend import keras, tf
-from keras_extensions.policy import layers_in
+from keras_extensions.backend import keras, layers_in, tf
+from optimization.sharding import UNSHARDED, ShardedMoments
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -76,9 +77,6 @@ def instances() -> Processes:
     if not popdist.isPopdistEnvSet():
         return Processes()
     return Processes(popdist.getNumInstances(), popdist.getInstanceIndex(), HostCollectives())
-
-
-# The config in Graphcore's terms
 
 
 def system_config(options: ExecutionOptions, replicas: Optional[int] = None) -> IPUConfig:
@@ -337,6 +335,9 @@ class GraphcorePlatform(Platform):
             )
         return {name: values.astype("float32") for name, values in outputs.items()}
 
+    def shards(self, optimizer: keras.optimizers.Optimizer) -> ShardedMoments:
+        return UNSHARDED
+
     def state(self, optimizer: keras.optimizers.Optimizer) -> Any:
         return tf.train.Checkpoint(iterations=optimizer.iterations, **self._moments)
 
@@ -361,7 +362,8 @@ class GraphcorePlatform(Platform):
             trained.compile(optimizer=job.optimizer, loss=loss, steps_per_execution=updates_per_call * steps)
             callbacks = []
             if progress is not None:
-                callbacks = [Calls(progress, steps, terms, lambda: self._summed(values), lambda: dequeued(rates))]
+                new_rates = functools.partial(rates.dequeue, wait_for_completion=True)
+                callbacks = [Calls(progress, steps, terms, lambda: self._summed(values), new_rates)]
             trained.fit(
                 layout.micro_batches(data, job.update.micro_batches),
                 steps_per_epoch=updates * job.update.micro_batches,
@@ -392,11 +394,5 @@ class GraphcorePlatform(Platform):
         return model
 
     def _summed(self, queue: IPUOutfeedQueue) -> Any:
-        """Return the content of a queue, summed over the processes."""
-        values = dequeued(queue)
+        values = queue.dequeue(wait_for_completion=True)
         return values if self._processes.is_single else allreduce(values, SUM)
-
-
-def dequeued(queue: IPUOutfeedQueue) -> Any:
-    """Return the content of a queue when the whole execution has arrived."""
-    return queue.dequeue(wait_for_completion=True)

@@ -11,12 +11,10 @@ from settings.schema import TrainingConfig
 
 
 def number_of_ipus(config: TrainingConfig) -> int:
-    """Return the number of IPUs of one replica."""
     return max(config.ipu_config.pipeline_device_mapping or [0]) + 1
 
 
 def proportions(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    """Yield memory proportions that are not one for each IPU."""
     given, ipus = config.ipu_config.matmul_available_memory_proportion_per_pipeline_stage, number_of_ipus(config)
     if given is not None and len(given) != ipus:
         yield SettingError(

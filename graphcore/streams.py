@@ -36,10 +36,7 @@ class Terms(keras.layers.Layer):
 
 
 class StreamedLoss(keras.losses.Loss):
-    """The scaled sum of the losses' means over a micro batch.
-
-    The ``report`` is called with the sums and counts of each micro batch, (2T,).
-    """
+    """The scaled sum of the losses' means over a micro batch, whose sums and counts (2T,) go to ``report``."""
 
     def __init__(self, terms: Sequence[str], losses: Sequence[str], scale: float, report: Callable[[tf.Tensor], Any]):
         # Whether other reductions divide by the number of replicas depends on the strategy.
@@ -69,21 +66,10 @@ def low_precision_cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tens
 
 
 class Calls(keras.callbacks.Callback):
-    """Tells the trainer's progress of each call of the program, with the values that the IPU has output.
-
-    Args:
-        steps: micro batches of an update on each replica, which Keras counts.
-        values: returns all sums and counts since the last call, (micro batches, …, 2T).
-        rates: returns the learning rates since the last call, (updates, …).
-    """
+    """Tells the trainer's progress of each call of the program, with the values that the IPU has output."""
 
     def __init__(
-        self,
-        progress: Progress,
-        steps: int,
-        terms: Sequence[str],
-        values: Callable[[], Any],
-        rates: Callable[[], Any],
+        self, progress: Progress, steps: int, terms: Sequence[str], values: Callable[[], Any], rates: Callable[[], Any]
     ):
         super().__init__()
         self._progress = progress

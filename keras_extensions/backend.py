@@ -11,16 +11,12 @@ import gc
 import logging
 import os
 import random
+from typing import Iterator
 
 import numpy as np
 
 from keras_extensions.quiet import without_noise
-from utilities.environment import (
-    keep_freed_memory,
-    lacks_instructions,
-    prepare_transformers,
-    return_freed_memory,
-)
+from utilities.environment import keep_freed_memory, lacks_instructions, prepare_transformers, return_freed_memory
 from utilities.errors import UserError
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -56,7 +52,18 @@ NOT_TO_MEND = (
 )
 logging.getLogger("tensorflow").addFilter(lambda record: not any(text in record.getMessage() for text in NOT_TO_MEND))
 
-__all__ = ["free_models", "keras", "set_random_seed", "tf"]
+__all__ = ["free_models", "keras", "layers_in", "set_random_seed", "tf"]
+
+
+@contextlib.contextmanager
+def layers_in(precision: str) -> Iterator[None]:
+    """Within the block, create layers that compute and keep their weights in a format such as ``mixed_bfloat16``."""
+    policy = keras.mixed_precision.global_policy()
+    keras.mixed_precision.set_global_policy(precision)
+    try:
+        yield
+    finally:
+        keras.mixed_precision.set_global_policy(policy)
 
 
 def free_models() -> None:

@@ -18,12 +18,7 @@ from keras_extensions.backend import keras, tf
 
 @dataclass(frozen=True)
 class WeightMapping:
-    """The transfer of a weight into a new layer.
-
-    Attributes:
-        target: attribute path of the weight on the new layer, such as ``"qkv.kernel"``.
-        sources: attribute paths on the replaced layer; several are concatenated along the last axis.
-    """
+    """The transfer of a weight, by attribute paths such as ``qkv.kernel``; sources are joined on the last axis."""
 
     target: str
     sources: Tuple[str, ...]
@@ -31,12 +26,9 @@ class WeightMapping:
 
 @dataclass(frozen=True)
 class Rule:
-    """The replacement of a layer class.
+    """The replacement of the layers of a class.
 
-    Attributes:
-        source: class of the layers to replace.
-        build: creates the new layer from the old one.
-        mappings: the transfers of weights. If the new layer lacks a target (a disabled bias), its sources are dropped.
+    If a new layer lacks the target of a mapping (a disabled bias), its sources are dropped.
     """
 
     source: Type[keras.layers.Layer]
@@ -94,7 +86,6 @@ class Conversion:
         return target
 
     def drop(self, source: keras.layers.Layer) -> None:
-        """Leave ``source`` and its weights out of the new model."""
         mappings = self._rules[type(source)].mappings
         self._replaced.append((source, None, mappings))
 
@@ -109,7 +100,7 @@ class Conversion:
                 seen.update(id(variable) for variable in sources)
                 (dropped if variable is None else kept).extend(mapping.sources)
                 if variable is not None:
-                    variable.assign(joined(sources))
+                    variable.assign(np.concatenate([source.numpy() for source in sources], axis=-1))
                     # A layer that stores its matrix in several variables lists them.
                     filled.update(id(part) for part in getattr(variable, "parts", [variable]))
             empty = [variable.name for variable in getattr(target, "weights", []) if id(variable) not in filled]
@@ -136,7 +127,6 @@ class Conversion:
 def resolved_mappings(
     source: keras.layers.Layer, target: Optional[keras.layers.Layer], mappings: Iterable[WeightMapping]
 ) -> List[ResolvedMapping]:
-    """Return the resolved mappings of one layer's weights into its replacement."""
     return [
         ResolvedMapping(
             mapping,
@@ -153,9 +143,3 @@ def find(layer: keras.layers.Layer, path: str) -> Optional[tf.Variable]:
     for name in path.split("."):
         value = getattr(value, name, None)
     return value
-
-
-def joined(variables: Sequence[tf.Variable]) -> np.ndarray:
-    """Concatenate the values of ``variables`` along the last axis."""
-    values = [variable.numpy() for variable in variables]
-    return values[0] if len(values) == 1 else np.concatenate(values, axis=-1)

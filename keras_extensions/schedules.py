@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Union
+from typing import Callable, Union
 
 from keras_extensions.backend import keras, tf
 
 
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then the decay that a subclass defines.
+    """Linear warm-up, then a decay, by default a linear one to 0.
 
     With T updates, of which W = round(warmup_frac · T) are warm-up, the update after n others has the rate
 
@@ -19,13 +19,19 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
     No update of the warm-up has a rate of 0, and update W has the maximum.
     """
 
-    def __init__(self, max_learning_rate: float, total_steps: int, warmup_frac: float) -> None:
+    def __init__(
+        self,
+        max_learning_rate: float,
+        total_steps: int,
+        warmup_frac: float,
+        decay: Callable[[tf.Tensor], tf.Tensor] = lambda remaining: remaining,
+    ) -> None:
         super().__init__()
         assert max_learning_rate >= 0 and total_steps >= 1 and 0 <= warmup_frac <= 1
         self.max_learning_rate = max_learning_rate
         self.total_steps = total_steps
-        self.warmup_frac = warmup_frac
         self.warmup_steps = round(warmup_frac * total_steps)
+        self.decay = decay
 
     def __call__(self, step: Union[int, tf.Tensor]) -> tf.Tensor:
         """Return the rate after ``step`` updates, a float32 scalar."""
@@ -34,20 +40,9 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         remaining = tf.maximum((self.total_steps - done) / max(self.total_steps - self.warmup_steps, 1), 0.0)
         return self.max_learning_rate * tf.where(done < self.warmup_steps, up, self.decay(remaining))
 
-    def decay(self, remaining: tf.Tensor) -> tf.Tensor:
-        """Return the rate as a fraction of the peak, given the share of the updates after the warm-up that remains."""
-        raise NotImplementedError
-
-
-class Linear(WarmUp):
-    """Linear decay to 0."""
-
-    def decay(self, remaining: tf.Tensor) -> tf.Tensor:
-        return remaining
-
 
 class UpDown(WarmUp):
-    """The schedule of Graphcore's published BERT: as :class:`Linear`, an update later, and never 0.
+    """The schedule of Graphcore's published BERT: linear, an update later, and never 0.
 
     With T updates, of which W = ⌊warmup_frac · T⌋ are warm-up, the update after n others has the rate
 
@@ -75,37 +70,16 @@ class UpDown(WarmUp):
         return tf.maximum(tf.where(is_warm_up, up, down), self.LEAST)
 
 
-class Constant(WarmUp):
-    """The peak after the warm-up."""
-
-    def decay(self, remaining: tf.Tensor) -> tf.Tensor:
-        return tf.ones_like(remaining)
-
-
-class Cosine(WarmUp):
-    """Half a period of a cosine, from the peak to 0."""
-
-    def decay(self, remaining: tf.Tensor) -> tf.Tensor:
-        return (1.0 - tf.cos(math.pi * remaining)) / 2.0
-
-
-class Polynomial(WarmUp):
-    """Decay to 0 as a power of the remaining share of updates; NVIDIA pre-trains BERT with LAMB and the power 0.5."""
-
-    def __init__(self, max_learning_rate: float, total_steps: int, warmup_frac: float, power: float = 1.0) -> None:
-        super().__init__(max_learning_rate, total_steps, warmup_frac)
-        self.power = power
-
-    def decay(self, remaining: tf.Tensor) -> tf.Tensor:
-        return remaining**self.power
-
-
 def make_schedule(
     name: str, max_learning_rate: float, total_steps: int, warmup_frac: float, power: float = 1.0
 ) -> WarmUp:
     """Return the schedule that a config names; ``power`` is used by ``polynomial``."""
-    if name == "polynomial":
-        return Polynomial(max_learning_rate, total_steps, warmup_frac, power)
-    return {"linear": Linear, "up_down": UpDown, "constant": Constant, "cosine": Cosine}[name](
-        max_learning_rate, total_steps, warmup_frac
-    )
+    if name == "up_down":
+        return UpDown(max_learning_rate, total_steps, warmup_frac)
+    decays = {
+        "linear": lambda remaining: remaining,
+        "constant": tf.ones_like,
+        "cosine": lambda remaining: (1.0 - tf.cos(math.pi * remaining)) / 2.0,
+        "polynomial": lambda remaining: remaining**power,  # NVIDIA pre-trains BERT with LAMB and the power 0.5
+    }
+    return WarmUp(max_learning_rate, total_steps, warmup_frac, decays[name])

@@ -56,11 +56,8 @@ class Architecture:
     """Sizes and options of one BERT; the defaults are BERT-base as Hugging Face ships it.
 
     Args:
-        hidden_act: ``gelu``, ``gelu_new`` (its tanh approximation), ``relu``, ``silu``, ``tanh`` or ``sigmoid``.
         embedding_serialization_factor: number of slices in which the tied embedding is looked up and
             multiplied; divides ``vocab_size``. Changes no parameter and no result.
-        use_next_sentence: whether the heads of pre-training include the next-sentence head.
-        pooling: how the embedding head makes a vector of a sequence: ``mean`` of its tokens, or ``cls``.
 
     Source of the sizes: Devlin et al. 2019, section 3.
     """
@@ -112,7 +109,6 @@ class Architecture:
         return all(count(self, part, *self.matrices(part)[0]) is None for count in OTHER_MATRICES)
 
     def matrix_weights(self) -> int:
-        """Return how many weights exist in the matrices of one encoder layer."""
         weights = 0
         for part in ENCODER_PARTS:
             for inputs, outputs in self.matrices(part):
@@ -180,14 +176,9 @@ def block_flops(
     num_labels: int = 2,
     sequences: int = 1,
 ) -> int:
-    """Return the floating-point operations of one row's forward pass through a block.
+    """Return the operations of one row's forward pass through a block: matrix products, 2 operations per multiply-add.
 
-    Matrix products only, 2 operations per multiply-add.
-
-    Args:
-        sequence_length: S, tokens.
-        masked_positions: P, positions that the masked-LM head scores.
-        sequences: [CLS] tokens that are pooled; more than one in a pack.
+    A pack has several ``sequences``, whose [CLS] are pooled.
     """
     h = architecture.hidden_size
     s, p = sequence_length, masked_positions
@@ -224,11 +215,6 @@ def model_flops_per_sample(
     """Return the model's floating-point operations to train on one row: forward, and twice that for backward.
 
     Recomputation is not counted: these are the operations that the model needs, not those that a machine performs.
-
-    Args:
-        sequence_length: S, tokens.
-        masked_positions: P, positions that the masked-LM head scores.
-        sequences: number of sequences in a row; attention is counted over the whole row.
 
     Source: the counting of Narayanan et al. 2021 (arXiv 2104.04473), appendix, with the masked-LM head on
     the masked positions only.

@@ -23,13 +23,9 @@ CLS_POSITIONS = ("cls_positions", "next_sentence_positions")  # the latter in th
 
 
 class Block(keras.layers.Layer):
-    """A named part of BERT.
+    """A named part of BERT: names of the tensors it reads, also reads if rows are packs, and writes.
 
-    Attributes:
-        reads: names of the tensors that the block takes.
-        pack_reads: names of the tensors that it also takes if the rows are packs.
-        writes: names of the tensors that it makes.
-        constants: those of ``writes`` that do not depend on any weight and so need no gradient.
+    Of those, ``constants`` depend on no weight and so need no gradient.
     """
 
     reads: Tuple[str, ...] = ()
@@ -39,9 +35,7 @@ class Block(keras.layers.Layer):
 
     def fit_rows(self, inputs: Collection[str]) -> None:
         """Read also those of :attr:`pack_reads` that are among the features ``inputs`` of the rows."""
-        present = tuple(name for name in self.pack_reads if name in inputs and name not in self.reads)
-        if present:
-            self.reads = (*self.reads, *present)
+        self.reads += tuple(name for name in self.pack_reads if name in inputs and name not in self.reads)
 
     def hidden_layers(self) -> Sequence[keras.layers.Layer]:
         """Return the layers whose dense matrices lead from hidden states to hidden states: all but classifiers."""
@@ -167,10 +161,7 @@ class SpanHeadBlock(Block):
 
 
 class ClassifierBlock(Block):
-    """``glue_head`` and ``token_head``: scores of the classes of each sequence or token.
-
-    The ``source`` is the tensor to classify, ``pooled`` or ``hidden``.
-    """
+    """``glue_head`` and ``token_head``: scores of the classes of each sequence (``pooled``) or token (``hidden``)."""
 
     writes = ("logits",)
 
@@ -211,9 +202,6 @@ class EmbeddingBlock(Block):
         tokens = tf.maximum(tf.reduce_sum(is_part, axis=-1, keepdims=True), 1.0)
         means = tf.matmul(is_part, hidden) / tokens  # (B, N, H), zeros where a pack has fewer sequences
         return {"embeddings": means[:, 0] if positions is None else means}
-
-    def hidden_layers(self) -> Sequence[keras.layers.Layer]:
-        return []
 
 
 class PassBlock(Block):
@@ -268,28 +256,17 @@ def assemble(
 ) -> keras.Model:
     """Return a functional model of ``blocks``.
 
-    Args:
-        shapes: shapes of the features of a row, by name. Rows are packs if they have features for the positions of
-            their sequences.
-        outputs: names of the tensors to return, as a dict.
-        stages: partition of the blocks, as in ``ipu_config.pipeline_stages``: ``hid`` for each encoder layer.
-        platform: creates the model, and places the stages on devices.
+    The ``shapes`` of a row's features say whether it is a pack: then positions of its sequences are among them.
     """
     for block in blocks:
         block.fit_rows(shapes)
     with platform.scope():
         inputs = {name: platform.model_input(shapes[name], "int32", name) for name in block_inputs(blocks)}
-        by_name = {block.name: block for block in blocks}
-        tensors, layout = inputs, named_stages(blocks, stages)
-        for number, names in enumerate(layout):
+        tensors, left, layout = inputs, list(blocks), []
+        for number, stage in enumerate(stages):
+            own, left = left[: len(stage)], left[len(stage) :]
             with platform.stage(number):
-                tensors = run_blocks([by_name[name] for name in names], tensors)
+                tensors = run_blocks(own, tensors)
+            layout.append([block.name for block in own])
+        assert not left, "stages name fewer blocks than the model has"
         return platform.model(inputs, {name: tensors[name] for name in outputs}, layout)
-
-
-def named_stages(blocks: Sequence[Block], stages: Sequence[Sequence[str]]) -> List[List[str]]:
-    """Return the names of the blocks of each stage, from stages in which all encoder layers are called ``hid``."""
-    names = iter([block.name for block in blocks])
-    named = [[next(names) for _ in stage] for stage in stages]
-    assert next(names, None) is None, "stages name fewer blocks than the model has"
-    return named

@@ -76,7 +76,7 @@ def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
         Rule(hf.TFBertPredictionHeadTransform, lambda _: HeadTransform(a, platform), DENSE + NORM),
         Rule(
             hf.TFBertNSPHead,
-            lambda _: NextSentenceHead(a),
+            lambda _: NextSentenceHead(),
             (
                 WeightMapping("dense.kernel", ("seq_relationship.kernel",)),
                 WeightMapping("dense.bias", ("seq_relationship.bias",)),
@@ -147,14 +147,10 @@ class SourceLayers:
     def encoder_layer(self, source: hf.TFBertLayer) -> keras.layers.Layer:
         return UnconvertedLayer(source)
 
-    def pooler(self, source: hf.TFBertPooler) -> keras.layers.Layer:
+    def pooler(self, source: keras.layers.Layer) -> keras.layers.Layer:
         return source
 
-    def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer:
-        return source
-
-    def next_sentence(self, source: hf.TFBertNSPHead) -> keras.layers.Layer:
-        return source
+    masked_lm = next_sentence = pooler
 
     def span(self, source: hf.TFBertForQuestionAnswering) -> keras.layers.Layer:
         return source.qa_outputs
@@ -184,8 +180,10 @@ class ConvertedLayers(SourceLayers):
             output=self._rules.replace(source.bert_output),
         )
 
-    def pooler(self, source: hf.TFBertPooler) -> keras.layers.Layer:
+    def pooler(self, source: keras.layers.Layer) -> keras.layers.Layer:
         return self._rules.replace(source)
+
+    next_sentence = pooler
 
     def masked_lm(self, source: hf.TFBertLMPredictionHead) -> keras.layers.Layer:
         a, platform, table = self._architecture, self._platform, self._embeddings.word_table
@@ -194,9 +192,6 @@ class ConvertedLayers(SourceLayers):
             self._rules.drop(source.transform)
         bias = (WeightMapping("bias", ("bias",)),)
         self._rules.add(Rule(type(source), lambda _: MaskedLMHead(a, platform, table, transform), bias))
-        return self._rules.replace(source)
-
-    def next_sentence(self, source: hf.TFBertNSPHead) -> keras.layers.Layer:
         return self._rules.replace(source)
 
     def span(self, source: hf.TFBertForQuestionAnswering) -> keras.layers.Layer:
@@ -217,16 +212,10 @@ def convert(
     tail: Optional[Sequence[str]] = None,
     replace_layers: bool = True,
 ) -> Tuple[List[Block], Optional[Conversion]]:
-    """Return a Hugging Face model as this project's blocks.
+    """Return a Hugging Face model as ordered blocks, and the conversion; None if layers are kept.
 
-    Args:
-        task: one of ``model.tasks.TASKS``.
-        architecture: its sizes, and the options of the new layers.
-        tail: names of the blocks after the encoder layers; None: the task's default.
-
-    Returns:
-        The ordered blocks, and the conversion, or None if layers are kept. Call its ``transfer_weights(source)`` once a
-        model has been built from the blocks.
+    Once a model has been built from the blocks, its ``transfer_weights(source)`` must be called. The ``tail`` names the
+    blocks after the encoder layers; None: the task's default.
     """
     layers = ConvertedLayers(architecture, platform) if replace_layers else SourceLayers()
     names = expected_blocks(task, 0, architecture.use_next_sentence)[1:] if tail is None else list(tail)

@@ -72,7 +72,7 @@ class MaskedLMHead(keras.layers.Layer):
 class NextSentenceHead(keras.layers.Layer):
     """Scores of «B follows A» and «B is random» from the pooled [CLS]."""
 
-    def __init__(self, architecture: Architecture, name: str = "next_sentence"):
+    def __init__(self, name: str = "next_sentence"):
         super().__init__(name=name)
         self.dense = dense(2)
 

@@ -40,7 +40,6 @@ def dense(units: int, use_bias: bool = True, name: str = "dense") -> keras.layer
 
 
 def activation(architecture: Architecture, platform: Platform) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Return the model's activation."""
     if architecture.has_gelu:
         return functools.partial(platform.gelu, approximate=architecture.approximate_gelu)
     function: Callable[[tf.Tensor], tf.Tensor] = getattr(tf.nn, architecture.hidden_act)
@@ -48,7 +47,6 @@ def activation(architecture: Architecture, platform: Platform) -> Callable[[tf.T
 
 
 def activated_dense(architecture: Architecture, platform: Platform, units: int) -> keras.layers.Layer:
-    """Return activation(dense(x))."""
     if architecture.has_gelu:
         return platform.linear_gelu(units, architecture.approximate_gelu, INITIALIZER, "dense")
     function = activation(architecture, platform)

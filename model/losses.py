@@ -16,13 +16,7 @@ from typing import Callable, Optional, Sequence, Tuple, Union
 from execution.interface import Tensors, cross_entropy
 from keras_extensions.backend import tf
 from model.layers import MASKED_SCORE
-from utilities.metric_names import (
-    LOSS,
-    MLM_LOSS,
-    NSP_LOSS,
-    SEQUENCES_PER_PACK,
-    TOKENS_PER_PACK,
-)
+from utilities.metric_names import LOSS, MLM_LOSS, NSP_LOSS, SEQUENCES_PER_PACK, TOKENS_PER_PACK
 
 MLM_ACCURACY, NSP_ACCURACY = "mlm_accuracy", "nsp_accuracy"
 ACCURACY = "accuracy"
@@ -34,13 +28,11 @@ CrossEntropy = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class PackObjective:
-    """What all objectives have in common: the terms that are reported, and how full packs are.
-
-    Subclasses compute ``term_counts`` and ``term_sums``, the counts and sums of all their terms by name.
-    """
+    """What all objectives share: terms, of which subclasses compute counts and sums, and how full packs are."""
 
     losses: Tuple[str, ...] = (LOSS,)
     terms: Tuple[str, ...] = (LOSS,)
+    label_feature = "labels"  # the feature of the sequences' labels
 
     def counts(self, batch: Tensors) -> Tensors:
         counts = self.term_counts(batch)
@@ -52,7 +44,7 @@ class PackObjective:
 
     def term_counts(self, batch: Tensors) -> Tensors:
         """Return the number of samples for each term."""
-        weights, _ = sequence_weights_and_labels(batch, "labels")
+        weights, _ = sequence_weights_and_labels(batch, self.label_feature)
         return dict.fromkeys(self.terms, tf.reduce_sum(weights))
 
     def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
@@ -71,17 +63,9 @@ class PretrainingObjective(PackObjective):
     """
 
     def __init__(
-        self,
-        accuracies: bool = True,
-        word_cross_entropy: CrossEntropy = cross_entropy,
-        next_sentence: bool = True,
+        self, accuracies: bool = True, word_cross_entropy: CrossEntropy = cross_entropy, next_sentence: bool = True
     ):
-        """
-        Args:
-            accuracies: whether to measure accuracies as well.
-            word_cross_entropy: the platform's cross-entropy (B, P) of scores (B, P, V) and labels (B, P).
-            next_sentence: whether the loss includes next-sentence prediction.
-        """
+        """The platform's ``word_cross_entropy`` (B, P) is of scores (B, P, V) and labels (B, P)."""
         self.losses = (MLM_LOSS, NSP_LOSS) if next_sentence else (MLM_LOSS,)
         measured = (MLM_ACCURACY, NSP_ACCURACY) if next_sentence else (MLM_ACCURACY,)
         self.terms = (*self.losses, *measured) if accuracies else self.losses
@@ -117,12 +101,10 @@ class SpanObjective(PackObjective):
     of a padded window includes its padding; that of a window in a pack is over its own tokens only.
     """
 
+    label_feature = "start_positions"
+
     def __init__(self, accuracies: bool = True):
         self.terms = (LOSS, START_ACCURACY, END_ACCURACY) if accuracies else (LOSS,)
-
-    def term_counts(self, batch: Tensors) -> Tensors:
-        weights, _ = sequence_weights_and_labels(batch, "start_positions")
-        return dict.fromkeys(self.terms, tf.reduce_sum(weights))
 
     def term_sums(self, outputs: Tensors, batch: Tensors) -> Tensors:
         real, start = sequence_weights_and_labels(batch, "start_positions")  # (B,) or (B, N), indices in the row
@@ -143,12 +125,6 @@ class ClassificationObjective(PackObjective):
     """
 
     def __init__(self, accuracies: bool = True, class_weights: Sequence[float] = (), label_smoothing: float = 0.0):
-        """
-        Args:
-            accuracies: whether to measure the accuracy as well.
-            class_weights: (C,) weight of each class; empty if all are equal.
-            label_smoothing: ε.
-        """
         self.terms = (LOSS, ACCURACY) if accuracies else (LOSS,)
         self._class_weights, self._smoothing = tuple(class_weights), label_smoothing
 

@@ -28,14 +28,8 @@ class TaskEntry:
     """What configs, plans, checkpoints and exports need to know of a task before its model is built.
 
     Attributes:
-        program: script that runs the task.
-        description: description of the script, for ``--help``.
-        title: title of the task.
-        hugging_face: Hugging Face's class; TensorFlow's has the prefix ``TF``.
-        pipeline: Hugging Face's name of the kind of task.
         head_layouts: the blocks that may follow the encoder layers. The first is used if a config specifies no stages;
             published fine-tuning configs of large models keep ``enc_out`` and ``pool`` before the head.
-        has_test_set: whether there may be a test set, for which predictions are written.
     """
 
     program: str

@@ -33,17 +33,9 @@ def initial(variables: Sequence[tf.Variable]) -> List[tf.Tensor]:
 
 
 def add(
-    reduction: str,
-    accumulated: Sequence[tf.Tensor],
-    gradients: Sequence[tf.Tensor],
-    index: Union[int, tf.Tensor],
+    reduction: str, accumulated: Sequence[tf.Tensor], gradients: Sequence[tf.Tensor], index: Union[int, tf.Tensor]
 ) -> List[tf.Tensor]:
-    """Return the accumulators after one more micro batch.
-
-    Args:
-        gradients: gradients of the micro batch, of any floating dtype, dense or ``IndexedSlices``.
-        index: 0-based number of the micro batch, an int or an integer scalar tensor.
-    """
+    """Return the accumulators after one more micro batch, the ``index``-th from 0; its gradients may be sparse."""
     assert len(accumulated) == len(gradients), "one gradient for each accumulator"
     assert all(gradient is not None for gradient in gradients), "accumulate only gradients that exist"
     new = [tf.cast(tf.convert_to_tensor(g), a.dtype) for a, g in zip(accumulated, gradients)]

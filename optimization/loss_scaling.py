@@ -6,7 +6,7 @@ The gradients are divided by it, in float32, before the update.
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Union
+from typing import List, Sequence, Union
 
 from keras_extensions.backend import tf
 from optimization.steps import dense_float32
@@ -35,15 +35,11 @@ class AutomaticLossScale(tf.Module):
 
     An update with non-finite gradients, which must be skipped, halves the scale; ``interval`` finite updates in a row
     double it. Its variables must be saved in checkpoints.
-
-    Args:
-        initial: initial loss scale, a power of two.
-        interval: finite updates in a row before the scale is doubled; None: ``GROWTH_INTERVAL``.
     """
 
-    def __init__(self, initial: float = INITIAL_SCALE, interval: Optional[int] = None) -> None:
+    def __init__(self, initial: float = INITIAL_SCALE, interval: int = GROWTH_INTERVAL) -> None:
         super().__init__(name="loss_scale")
-        self._interval = GROWTH_INTERVAL if interval is None else interval
+        self._interval = interval
         self.factor = tf.Variable(initial, trainable=False, dtype=tf.float32)
         self.good_updates = tf.Variable(0, trainable=False, dtype=tf.int64)
 

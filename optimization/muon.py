@@ -59,8 +59,6 @@ class Muon(AdamW):
         matrices: pairs of a matrix and the number of equal parts of its columns that are matrices of their own, such as
             3 for the queries, keys and values of one product.
         scale: s; None: 0.2 · √max(rows, columns).
-        product_dtype: format of the products of Newton–Schulz.
-        **kwargs: see :class:`optimization.optimizers.DecoupledOptimizer`; the betas and epsilon are AdamW's.
     """
 
     def __init__(
@@ -84,7 +82,6 @@ class Muon(AdamW):
         super().build(var_list)
 
     def is_orthogonalized(self, variable: tf.Variable) -> bool:
-        """Return whether the variable is updated by Muon."""
         return variable.ref() in self._matrices.counts
 
     def uses_step(self, variable: tf.Variable) -> bool:

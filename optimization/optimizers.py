@@ -10,7 +10,7 @@ import contextlib
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from keras_extensions.backend import keras, tf
-from optimization.sharding import ShardedMoments, Shards
+from optimization.sharding import UNSHARDED, ShardedMoments, Shards
 from optimization.steps import (
     Constants,
     Handles,
@@ -30,11 +30,8 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     """Base of the optimizers with Adam moments and decoupled weight decay.
 
     Args:
-        learning_rate: a float, or a ``LearningRateSchedule`` of the number of completed updates.
         weight_decay_rate: λ; one update decays a weight by learning rate × λ × w.
         published_decay: decay as Graphcore's program does, which decays more variables; see the subclasses.
-        epsilon: added to the root of the bias-corrected second moment.
-        global_clipnorm: maximum global norm of the gradients; None: no clipping.
         rounding_seed: seed of stochastic rounding of float16 and bfloat16 weights; None: round to nearest.
         shards: keep one shard of each variable's moments; None: keep all.
         state_device: name of the device of the moments; None: the device of each variable.
@@ -42,8 +39,6 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     Attributes:
         traced_step: updates a float32 variable with unsharded moments on its device; see ``optimization.steps``. It is
             traced once for all variables of a shape, which saves seconds at the start of a run.
-        compiled_step: the same function, compiled by XLA.
-        compiles_steps: whether ``compiled_step`` is used.
     """
 
     traced_step: Callable[..., None]
@@ -114,13 +109,7 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
     def apply_gradients(
         self, grads_and_vars: Iterable[Tuple[Optional[tf.Tensor], tf.Variable]], *args: Any, **kwargs: Any
     ) -> tf.Variable:
-        """Make one update.
-
-        Args:
-            grads_and_vars: pairs of gradient and variable. Gradients may be dense or ``IndexedSlices``, of any floating
-                dtype; a variable whose gradient is None stays unchanged.
-            *args: passed on to the Keras optimizer, as are the keyword arguments.
-        """
+        """Make one update, given pairs of gradient and variable; a variable whose gradient is None stays unchanged."""
         pairs = [
             (gradient if gradient is None or self.compiles_steps else dense_float32(gradient), variable)
             for gradient, variable in grads_and_vars
@@ -248,10 +237,9 @@ class DecoupledOptimizer(keras.optimizers.Optimizer):
         index = self._index_dict[self._var_key(variable)]
         return self._first_moments[index], self._second_moments[index]
 
-    def sharded_moments(self) -> Optional[ShardedMoments]:
-        """Return access to the unsharded moments, for checkpoints; None if they are not sharded."""
+    def sharded_moments(self) -> ShardedMoments:
         if self.shards is None:
-            return None
+            return UNSHARDED
         parts = [
             (moment, self.moment_shape(variable, name), self.owner(variable))
             for variable in self._current_update.variables
@@ -269,8 +257,6 @@ class AdamW(DecoupledOptimizer):
     As in ``torch.optim.AdamW``, decay is scaled by the learning rate and ε is added to the root of the bias-corrected
     second moment. Variables of rank below 2 (biases, LayerNorm gains) are not decayed. Published decay takes λ × w from
     every variable in each update, whatever the learning rate, before the gradient's part.
-
-    Args: see :class:`DecoupledOptimizer`.
     """
 
     # One function for all optimizers: TensorFlow keeps what XLA has compiled until the process ends, so a run of
@@ -294,8 +280,6 @@ class LAMB(DecoupledOptimizer):
     With bias correction. The trust ratio of a weight matrix is ‖w‖ / ‖d‖, d being Adam's direction plus decay, or 1 if
     either norm is 0. Variables of rank below 2 (biases, LayerNorm gains) are neither decayed nor adapted; published
     decay includes the gains.
-
-    Args: see :class:`DecoupledOptimizer`.
     """
 
     traced_step = staticmethod(tf.function(lamb_step, autograph=False))

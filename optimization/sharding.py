@@ -26,12 +26,9 @@ PIECE = 1 << 24  # elements of each process that are exchanged in one operation
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """The shard of this process, and the operations that exchange shards with the other processes.
+    """The shard of this process among ``count``, and the operations that exchange flat tensors with the others.
 
-    Attributes:
-        count: R.
-        all_reduce_sum: returns the sum of a flat float32 tensor over all processes.
-        all_gather: concatenates a flat tensor (n,) of every process, in their order: (R·n,).
+    ``all_gather`` concatenates the tensors (n,) of all processes in their order: (R·n,).
     """
 
     count: int
@@ -72,10 +69,7 @@ class Shards:
         return tf.unstack(tf.sqrt(self.all_reduce_sum(squares)), len(shards))
 
     def whole(self, shards: Sequence[tf.Tensor], shapes: Sequence[tf.TensorShape]) -> List[tf.Tensor]:
-        """Return whole tensors of the given shapes.
-
-        They are made from this process' shard (n,) of each one, all of one dtype.
-        """
+        """Return whole tensors of the given shapes from this process' shard (n,) of each, all of one dtype."""
         joined: List[tf.Tensor] = []
         for piece in pieces([shard.shape[0] for shard in shards]):
             sizes = [shards[number].shape[0] for number in piece]
@@ -87,16 +81,16 @@ class Shards:
 
 
 class ShardedMoments:
-    """Unsharded values of a sharded optimizer's moments, for checkpoints; see ``checkpoints.state.Sharded``.
+    """Unsharded values of an optimizer's moments, for checkpoints.
 
-    Variables that are not sharded, such as the counter of updates, pass unchanged.
-
-    A process has a shard of each sharded moment, or owns all of it.
+    A process has a shard of each sharded moment, or owns all of it. Variables that are not sharded, such as the counter
+    of updates, pass unchanged.
     """
 
     def __init__(self, shards: Shards, parts: Sequence[Tuple[tf.Variable, tf.TensorShape, Optional[int]]]) -> None:
         self._shards = shards
         self._places = {moment.ref(): (shape, owner) for moment, shape, owner in parts}
+        self.is_sharded = bool(parts)
         # One function for each n, because TensorFlow warns of a function that it traces for many shapes.
         self._gathered: Dict[int, Any] = {}
 
@@ -127,13 +121,11 @@ class ShardedMoments:
         return whole if owner == self._shards.index else np.zeros([0], whole.dtype)
 
 
-def pieces(lengths: Sequence[int], limit: int = PIECE) -> List[List[int]]:
-    """Divide consecutive tensors into groups of at most ``limit`` elements; a larger tensor gets its own group.
+UNSHARDED = ShardedMoments(Shards(1, 0, tf.identity, tf.identity), ())
 
-    Example:
-        >>> pieces([4, 4, 9, 1], limit=9)
-        [[0, 1], [2], [3]]
-    """
+
+def pieces(lengths: Sequence[int], limit: int = PIECE) -> List[List[int]]:
+    """Divide consecutive tensors into groups of at most ``limit`` elements; a larger tensor gets its own group."""
     groups: List[List[int]] = []
     filled = limit + 1
     for number, length in enumerate(lengths):

@@ -34,12 +34,7 @@ class Handles(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """The constants of an update; see :class:`optimization.optimizers.DecoupledOptimizer`.
-
-    Attributes:
-        decay: λ; 0 for a variable that is not decayed.
-        is_published: whether AdamW's decay is not scaled by the learning rate.
-    """
+    """The constants of an update: λ, 0 without decay; β₁, β₂, ε; whether decay is not scaled by the learning rate."""
 
     decay: float
     beta_1: float
@@ -77,11 +72,6 @@ def adamw_step(
     The kernel reads and writes weights and moments once. Its own bias correction is switched off (powers of beta of 0),
     because it computes 1 - βᵗ from a rounded βᵗ and adds ε to the uncorrected moment. It computes 1 - β from β in
     float32 (0.00099998712 for β₂ = 0.999), so the corrections are those of the rounded β.
-
-    Args:
-        gradient: any floating dtype, in the variable's shape.
-        rate: learning rate, a float32 scalar.
-        updates: completed updates, an int64 scalar.
     """
     if constants.decay > 0:
         weights = tf.raw_ops.ReadVariableOp(resource=handles.variable, dtype=tf.float32)

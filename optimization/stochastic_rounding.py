@@ -17,12 +17,9 @@ _EXPONENT_BIAS, _STORED_BITS = 127, 23  # of float32
 
 
 def stochastic_round(values: tf.Tensor, dtype: tf.DType, seed: tf.Tensor) -> tf.Tensor:
-    """Round each value to one of its two neighbours in ``dtype``, without bias.
+    """Round float32 values to one of their two neighbours in float16 or bfloat16, without bias, by a seed (2,) int32.
 
-    Args:
-        values: float32, any shape. Numbers that ``dtype`` represents exactly, infinities and NaN are not changed.
-        dtype: float16 or bfloat16.
-        seed: (2,) int32; equal seeds give equal results.
+    Numbers that ``dtype`` represents exactly, infinities and NaN are not changed.
     """
     step = spacing(values, *FORMATS[dtype])
     scaled = values / step

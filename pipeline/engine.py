@@ -11,7 +11,7 @@ A  micro batches of an update      B  samples of a micro batch
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from execution.interface import Tensors
 from execution.software.dropout import DropoutSeeds
@@ -24,24 +24,8 @@ from pipeline.schedule import FORWARD, Schedule
 Gradients = List[tf.Tensor]
 
 
-# The tensors of a stage
-
-
-class NamedBlock(Protocol):
-    """A block of the model, which declares the names of the tensors it reads and writes."""
-
-    name: str
-    reads: Tuple[str, ...]
-    writes: Tuple[str, ...]
-
-
 class StageTensors(NamedTuple):
-    """Names of a stage's tensors.
-
-    Attributes:
-        from_batch: inputs of the model that the stage's blocks read.
-        sent: tensors for the next stage; for the last stage, the model's outputs.
-    """
+    """Names of a stage's tensors: inputs of the model, and what it receives from and sends to its neighbours."""
 
     from_batch: Tuple[str, ...]
     received: Tuple[str, ...]
@@ -49,12 +33,9 @@ class StageTensors(NamedTuple):
 
 
 def stage_tensors(
-    stages: Sequence[Sequence[NamedBlock]], model_inputs: Sequence[str], outputs: Sequence[str]
+    stages: Sequence[Sequence[keras.layers.Layer]], model_inputs: Sequence[str], outputs: Sequence[str]
 ) -> List[StageTensors]:
-    """Return the tensors that cross from stage to stage.
-
-    A stage also receives and sends what only a later stage reads.
-    """
+    """Return the tensors that cross from stage to stage, also those that only a later stage reads."""
     tensors: List[StageTensors] = []
     needed = tuple(outputs)
     for blocks in reversed(stages):
@@ -74,13 +55,8 @@ class Stage:
 
     Each function is compiled separately, because a compiled function can use the weights of one device only.
 
-    Args:
-        constants: names of tensors that do not depend on any weight, and therefore need no gradient.
-
     Attributes:
         variables: the trainable weights that the stage uses, known after :meth:`trace`.
-        received: names of the received tensors that have gradients.
-        sent: names of the sent tensors that have gradients.
     """
 
     def __init__(
@@ -106,10 +82,7 @@ class Stage:
         self.forward_and_backward = tf.function(self._forward_and_backward, jit_compile=xla, autograph=False)
 
     def trace(self, batch: Tensors, received: Tensors) -> Tensors:
-        """Find the weights that the stage uses, and return the ``TensorSpec`` of each sent tensor.
-
-        ``batch`` and ``received`` have the ``TensorSpec`` of each tensor from the batch and from the previous stage.
-        """
+        """Find the weights that the stage uses, and return the ``TensorSpec`` of each sent tensor."""
         with tf.device(self.device):
             seed = tf.TensorSpec([2], tf.int32)
             traced = tf.function(self._forward, autograph=False).get_concrete_function(batch, received, seed)
@@ -136,7 +109,7 @@ class Stage:
         """Return the gradients of the received tensors and of the weights, given those of the sent tensors."""
         with self._seeds.using(seed):  # also around the backward pass, because recomputation must draw the same masks
             with tf.GradientTape() as tape:
-                self._watch(tape, received)
+                tape.watch([received[name] for name in self.received])
                 sent = self._run(batch, received)
             targets = [sent[name] for name in self.sent]
             return self._gradients(tape, targets, received, [sent_gradients[name] for name in self.sent])
@@ -147,7 +120,7 @@ class Stage:
         """Return the gradients of the received tensors and of the weights, and the sums of the objective's terms."""
         with self._seeds.using(seed):
             with tf.GradientTape() as tape:
-                self._watch(tape, received)
+                tape.watch([received[name] for name in self.received])
                 sums = self._rule.objective.sums(self._run(batch, received), batch)
                 loss = self._rule.scaled_loss(sums, weights)
             received_gradients, gradients = self._gradients(tape, loss, received, None)
@@ -157,11 +130,9 @@ class Stage:
         tensors: Dict[str, Any] = {**batch, **received}
         for block in self._blocks:
             inputs = {name: tensors[name] for name in block.reads}
-            tensors.update(block(inputs, training=True) if _accepts_training(block.call) else block(inputs))
+            takes_training = "training" in inspect.signature(block.call).parameters
+            tensors.update(block(inputs, training=True) if takes_training else block(inputs))
         return {name: tensors[name] for name in self.tensors.sent}
-
-    def _watch(self, tape: tf.GradientTape, received: Tensors) -> None:
-        tape.watch([received[name] for name in self.received])
 
     def _gradients(
         self, tape: tf.GradientTape, targets: Any, received: Tensors, target_gradients: Optional[Gradients]
@@ -173,21 +144,8 @@ class Stage:
         return dict(zip(self.received, received_gradients)), [tf.convert_to_tensor(one) for one in gradients]
 
 
-def _accepts_training(call: Callable[..., Any]) -> bool:
-    return "training" in inspect.signature(call).parameters
-
-
-# The loop
-
-
 class State(NamedTuple):
-    """The loop variables.
-
-    Attributes:
-        inputs: for each stage, what it received in previous iterations, the newest first, as long as it is needed.
-        sent: for each stage, what it sent in the previous iteration.
-        returned: for each stage, the gradients of its received tensors that it returned in the previous iteration.
-    """
+    """The loop variables; ``inputs`` are what each stage has received, the newest first, as long as it is needed."""
 
     inputs: List[List[Tensors]]
     sent: List[Tensors]
@@ -208,10 +166,7 @@ class Batch(NamedTuple):
 
 
 class PipelineEngine:
-    """Makes an update over stages on several devices; see :class:`execution.software.trainable_model.Engine`.
-
-    The seed of every micro batch follows from ``run_seed``.
-    """
+    """Makes an update over stages on several devices; see :class:`execution.software.trainable_model.Engine`."""
 
     one_program = False
 
@@ -276,7 +231,6 @@ class PipelineEngine:
         )
 
     def _iteration(self, i: tf.Tensor, old: State, batch: Batch) -> State:
-        """Run the jobs of one iteration in order, each on the results of earlier jobs or of earlier iterations."""
         new = State([], [{} for _ in old.sent], [{} for _ in old.returned], list(old.gradients), dict(old.sums))
         for phase in self._schedule.phases:
             for kind, stage in phase:
@@ -289,7 +243,6 @@ class PipelineEngine:
         return new
 
     def _received(self, stage: int, old: State, new: State) -> Tensors:
-        """Return what a stage receives in this iteration."""
         if stage == 0:
             return {}
         is_delayed = self._schedule.forward[stage] > self._schedule.forward[stage - 1]

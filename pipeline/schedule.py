@@ -34,12 +34,7 @@ Job = Tuple[str, int]  # FORWARD or BACKWARD, and the stage
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """The schedule of a pipeline.
-
-    Attributes:
-        forward, backward: delay of each stage's job, in iterations.
-        phases: jobs of an iteration, by phase; phases follow one another, jobs of a phase run at the same time.
-    """
+    """Delays of each stage's jobs, in iterations, and the jobs of an iteration, by phases that follow one another."""
 
     forward: Tuple[int, ...]
     backward: Tuple[int, ...]
@@ -50,7 +45,6 @@ class Schedule:
         return len(self.forward)
 
     def delay(self, job: Job) -> int:
-        """Return the delay of a job, in iterations."""
         kind, stage = job
         return (self.forward if kind == FORWARD else self.backward)[stage]
 
@@ -86,9 +80,6 @@ def make_schedule(name: str, stages: int) -> Schedule:
     )
 
 
-# Simulation
-
-
 class Interval(NamedTuple):
     """The time of one job on one micro batch, in the unit of the durations."""
 
@@ -107,8 +98,6 @@ def simulate(
 
     Args:
         durations: duration of each job; that of the last stage's backward job includes its forward pass.
-        micro_batches: micro batches of an update.
-        devices: number of each stage's device; a device runs one job at a time.
 
     Example:
         >>> schedule = make_schedule("grouped", 2)
@@ -150,7 +139,6 @@ def _required_jobs(schedule: Schedule, job: Job) -> List[Job]:
 
 
 def makespan(intervals: Sequence[Interval]) -> float:
-    """Return the time from the first start to the last end."""
     return max(interval.end for interval in intervals) - min(interval.start for interval in intervals)
 
 

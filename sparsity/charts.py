@@ -43,7 +43,6 @@ def _is_pattern(row: Dict[str, Any]) -> bool:
 
 
 def _explored(patterns: Patterns) -> List[Curve]:
-    """Return the explored share of all matrices, and those of the least and the most explored matrix."""
     steps = [row["step"] for row in patterns]
     shares = [[value for value in row["layers"].values() if is_number(value)] or [0.0] for row in patterns]
     return [
@@ -63,7 +62,6 @@ def _loss_against_flops(run: RunData) -> Curve:
 
 
 def _densities(last: Dict[str, Any]) -> List[Dict[str, str]]:
-    """Return the density and the explored share of each sparse matrix."""
     return [
         {"matrix": name, "density": f"{density:.2%}", "explored": f"{last['layers'][name]:.1%}"}
         for name, density in last["density"].items()

@@ -30,10 +30,6 @@ class BlockSparseDense(keras.layers.Layer):
 
     Weights: ``blocks`` (n, b, b), which are trained; ``positions`` (n,), their ascending numbers; ``explored``, one bit
         per possible block, set if it ever existed; ``matrix_shape`` (I, O), for readers of a checkpoint.
-
-    Attributes:
-        shape: (I, O), known when the layer is built.
-        size: R · C, the number of blocks of the dense matrix.
     """
 
     def __init__(
@@ -110,17 +106,14 @@ class BlockSparseDense(keras.layers.Layer):
         self.blocks.assign(every[self.positions.numpy()].astype(self.blocks.dtype.as_numpy_dtype))
 
     def dense(self) -> np.ndarray:
-        """Return the whole matrix (I, O)."""
         return patterns.dense_matrix(self.blocks.numpy(), self.positions.numpy(), self.shape)
 
     def mark_explored(self, positions: np.ndarray) -> None:
-        """Record that these blocks existed."""
         bits = np.zeros(8 * self.explored.shape[0], np.uint8)
         bits[positions] = 1
         self.explored.assign(self.explored.numpy() | np.packbits(bits))
 
     def explored_count(self) -> int:
-        """Return the number of blocks that ever existed."""
         return int(np.unpackbits(self.explored.numpy()).sum())
 
     @contextlib.contextmanager

@@ -79,7 +79,6 @@ class _FunctionWriter:
         return self.builder.mul(a, _size(b))
 
     def at(self, pointer: ir.Value, offset: Number, kind: ir.Type = FLOAT) -> ir.Value:
-        """Return the address of an element of an array."""
         return self.builder.gep(pointer, [_size(offset)], source_etype=kind)
 
     def load(self, pointer: ir.Value, kind: ir.Type = FLOAT) -> ir.Value:
@@ -98,7 +97,6 @@ class _FunctionWriter:
         return self.shuffle(single, [0] * vector.count)
 
     def shuffle(self, vector: ir.Value, lanes: Sequence[int]) -> ir.Value:
-        """Return a vector of the lanes with these numbers."""
         mask = ir.Constant(ir.VectorType(INDEX, len(lanes)), list(lanes))
         return self.builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
 

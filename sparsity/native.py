@@ -139,7 +139,6 @@ def _threads() -> Tuple[ThreadPoolExecutor, int]:
 
 
 def _empty(shape: Tuple[int, ...]) -> np.ndarray:
-    """Return an aligned float32 array."""
     size = int(np.prod(shape)) * 4
     raw = np.empty(size + _ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % _ALIGNMENT
@@ -151,15 +150,8 @@ def _pointer(array: np.ndarray) -> int:
     return array.ctypes.data
 
 
-def tile_tokens(block_size: int, vector_registers: int, register_floats: int) -> int:
-    """Return the tokens of a tile whose sums fit into three quarters of the processor's vector registers."""
-    registers_per_token = max(1, block_size // register_floats)
-    return max(1, vector_registers * 3 // 4 // registers_per_token)
-
-
 @functools.lru_cache(maxsize=None)
 def compiled(block_size: int) -> Functions:
-    """Compile the functions for one block size."""
     import llvmlite.binding as llvm
 
     from sparsity.machine_code import module_text  # needs llvmlite
@@ -171,7 +163,8 @@ def compiled(block_size: int) -> Functions:
         cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3
     )
     registers, floats = (32, 16) if features.get("avx512f") else (16, 8) if features.get("avx2") else (16, 4)
-    tokens = tile_tokens(block_size, registers, floats)
+    registers_per_token = max(1, block_size // floats)
+    tokens = max(1, registers * 3 // 4 // registers_per_token)  # of a tile whose sums fit into most registers
     module = llvm.parse_assembly(module_text(block_size, tokens, SPAN))
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine)

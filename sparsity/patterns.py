@@ -20,9 +20,6 @@ import numpy as np
 NEW = -1  # source of a block that was not in the previous pattern
 
 
-# Matrices and their blocks
-
-
 def all_blocks(matrix: np.ndarray, block_size: int) -> np.ndarray:
     """Cut a matrix (I, O) into its blocks (R · C, b, b), in the order of their numbers."""
     inputs, outputs = matrix.shape
@@ -53,17 +50,11 @@ def largest_blocks(block_norms: np.ndarray, count: int) -> np.ndarray:
     return np.sort(np.argsort(-block_norms, kind="stable")[:count])
 
 
-# Patterns
-
-
 def shuffled(size: int, *key: int) -> np.ndarray:
     """Return a permutation of 0 … ``size`` - 1 that depends only on ``key``.
 
     It is made from the raw output of a counter-based generator (Philox, Salmon et al. 2011), which NumPy promises never
     to change. A run that is resumed with another NumPy therefore draws the same patterns.
-
-    Args:
-        key: non-negative integers, such as seed, update and layer.
     """
     state = np.random.SeedSequence(key).generate_state(2, np.uint64)
     numbers = np.random.Philox(key=state).random_raw(size)
@@ -71,38 +62,25 @@ def shuffled(size: int, *key: int) -> np.ndarray:
 
 
 def random_pattern(size: int, count: int, *key: int) -> np.ndarray:
-    """Draw ``count`` of ``size`` blocks uniformly; return (count,) int32, ascending.
-
-    :func:`shuffled` says what ``key`` is.
-    """
+    """Draw ``count`` of ``size`` blocks uniformly by :func:`shuffled`; return (count,) int32, ascending."""
     return np.sort(shuffled(size, *key)[:count]).astype(np.int32)
 
 
-# Changes of a pattern
-
-
 class Change(NamedTuple):
-    """A new pattern and the sources of its blocks.
-
-    Attributes:
-        pattern: (n,) int32, ascending.
-        sources: (n,) index of each block in the previous pattern; ``NEW`` if it was absent or dropped.
-    """
+    """A new pattern (n,), ascending, and the index (n,) of each block in the previous one; ``NEW`` if it is new."""
 
     pattern: np.ndarray
     sources: np.ndarray
 
     @property
     def grown(self) -> int:
-        """Number of new blocks."""
         return int((self.sources == NEW).sum())
 
 
 def set_change(pattern: np.ndarray, block_norms: np.ndarray, fraction: float, size: int, *key: int) -> Change:
-    """Drop the share ``fraction`` of blocks with the smallest norms, and draw the same number of absent ones.
+    """Drop the share ``fraction`` of blocks with the smallest norms (n,), and draw the same number of absent ones.
 
-    The ``pattern`` (n,) is ascending, the norms (n,) are those of the weights, and ``size`` is R · C. The dropped
-    blocks are rounded down to whole ones, and are at most as many as the absent ones.
+    Whole blocks only, rounded down, and at most as many as are absent of all ``size``.
     """
     absent = np.setdiff1d(np.arange(size, dtype=np.int64), pattern, assume_unique=True)
     count = min(int(fraction * len(pattern)), len(absent))
@@ -142,9 +120,6 @@ def _changed(pattern: np.ndarray, kept: np.ndarray, grown: np.ndarray) -> Change
     sources = np.concatenate([kept, np.full(len(grown), NEW)])
     order = np.argsort(numbers, kind="stable")
     return Change(numbers[order].astype(np.int32), sources[order])
-
-
-# Schedule
 
 
 def pattern_steps(updates: int, changes: int) -> List[int]:

@@ -14,10 +14,6 @@ def compared_with_dense(
     """Return the figures of a model, with their ratio to those of the dense model, and rows for the plan.
 
     Both are empty if the model is dense.
-
-    Args:
-        parameters: counts the parameters of an architecture.
-        flops: counts the operations of a row of the batch, forward and backward.
     """
     if not architecture.sparsity_ratio:
         return {}, []

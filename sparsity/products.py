@@ -35,16 +35,7 @@ class Choice(NamedTuple):
 
 
 def choose(requested: str, block_size: int, density: float, on_host: bool, on_gpu: bool = False) -> Choice:
-    """Choose the kernel of a block-sparse product.
-
-    Args:
-        density: share of the blocks that exist.
-        on_host: whether a training step may call code compiled for this processor: on a CPU and outside XLA.
-        on_gpu: whether the product runs on a GPU.
-
-    Raises:
-        UserError: the chosen kernel needs a package that is not installed, or a CPU.
-    """
+    """Choose the kernel of a block-sparse product."""
     if requested == NATIVE and on_gpu:
         raise UserError("sparsity.kernel native is for CPUs only; set it to auto, or execution.device to cpu")
     if requested == NATIVE and not native.is_available():

@@ -14,12 +14,7 @@ BLOCKS, POSITIONS, SHAPE = "blocks", "positions", "matrix_shape"  # variables of
 
 
 def with_dense_matrices(saved: Dict[str, Any], integers: Dict[str, Any]) -> Dict[str, Any]:
-    """Replace the blocks of each sparse layer by the dense matrix, with zeros where no block exists.
-
-    Args:
-        saved: the weights of a checkpoint by name, each a ``checkpoints.pretrained.weights.Weight``.
-        integers: its variables that are whole numbers, likewise.
-    """
+    """Replace the blocks of each sparse layer by the dense matrix, with zeros where no block exists."""
     dense = dict(saved)
     for name in saved:
         if not name.endswith(f"/{BLOCKS}"):

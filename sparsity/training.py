@@ -10,12 +10,12 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as np
 
-from checkpoints.state import Sharded
 from data_utils.records.order import samples_at, select_batch
 from execution.processes import SINGLE_PROCESS, Processes
 from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.reporting import Listener, Period
 from model.architecture import Architecture
+from optimization.sharding import UNSHARDED, ShardedMoments
 from settings.schema import TrainingConfig
 from sparsity.charts import PATTERNS
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
@@ -51,18 +51,15 @@ def check_sizes(config: TrainingConfig, architecture: Architecture) -> None:
 
 
 def execution_changes(config: TrainingConfig) -> Dict[str, Any]:
-    """Return the options of execution that a sparse model changes."""
-    return {"xla": sparse_xla(config), "has_fused_parts": False} if config.sparsity.ratio else {}
-
-
-def sparse_xla(config: TrainingConfig) -> Optional[bool]:
-    """Return ``execution.xla`` for a sparse model: false if XLA would rule out the faster products."""
-    execution, sparsity = config.execution, config.sparsity
-    on_gpu = execution.device == "gpu" or (execution.device == "auto" and tf.config.list_physical_devices("GPU"))
-    if execution.xla is not None or on_gpu or sparsity.kernel not in (AUTO, NATIVE):
-        return execution.xla
-    choice = choose(sparsity.kernel, sparsity.block_size, 1 - sparsity.ratio, on_host=True)
-    return False if choice.kernel == NATIVE else None
+    """Return the options of execution that a sparse model changes: no XLA if it would rule out the faster products."""
+    sparsity, xla, device = config.sparsity, config.execution.xla, config.execution.device
+    if not sparsity.ratio:
+        return {}
+    on_gpu = device == "gpu" or (device == "auto" and tf.config.list_physical_devices("GPU"))
+    if xla is None and not on_gpu and sparsity.kernel in (AUTO, NATIVE):
+        choice = choose(sparsity.kernel, sparsity.block_size, 1 - sparsity.ratio, on_host=True)
+        xla = False if choice.kernel == NATIVE else None
+    return {"xla": xla, "has_fused_parts": False}
 
 
 def prepare_layers(config: TrainingConfig, blocks: Sequence[keras.layers.Layer]) -> None:
@@ -155,7 +152,7 @@ class PatternRule:
         moments: Callable[[tf.Variable], Sequence[tf.Variable]],
         gradients: Optional[Callable[[int], List[np.ndarray]]] = None,
         processes: Processes = SINGLE_PROCESS,
-        shards: Optional[Sharded] = None,
+        shards: ShardedMoments = UNSHARDED,
     ):
         self._sparsity, self._seed, self._updates = config.sparsity, pattern_seed(config), updates
         self._moments = moments
@@ -164,12 +161,14 @@ class PatternRule:
         self._shards = shards
 
     def fraction(self, step: int) -> float:
-        """Return the share of the blocks to replace after ``step`` updates."""
         return prune_fraction(step, self._updates, self._sparsity.prune_fraction)
 
     def apply(self, layers: Sequence[BlockSparseDense], step: int) -> int:
         """Change the pattern of every layer and return the number of new blocks. All processes call this."""
-        changes = self._changes(layers, step) if self._processes.is_chief else [placeholder(layer) for layer in layers]
+        # In the other processes, only the shapes and dtypes count.
+        changes = [Change(np.zeros(layer.count, np.int32), np.zeros(layer.count, np.int64)) for layer in layers]
+        if self._processes.is_chief:
+            changes = self._changes(layers, step)
         shared = self._processes.broadcast([array for change in changes for array in change])
         changes = [Change(*pair) for pair in zip(shared[::2], shared[1::2])]
         for layer, change in zip(layers, changes):
@@ -188,39 +187,24 @@ class PatternRule:
         return changes
 
 
-def placeholder(layer: BlockSparseDense) -> Change:
-    """Return a placeholder with the shapes and dtypes of a change of the layer's pattern."""
-    return Change(np.zeros(layer.count, np.int32), np.zeros(layer.count, np.int64))
-
-
 def change_pattern(
-    layer: BlockSparseDense, change: Change, moments: Sequence[tf.Variable], shards: Optional[Sharded] = None
+    layer: BlockSparseDense, change: Change, moments: Sequence[tf.Variable], shards: ShardedMoments = UNSHARDED
 ) -> None:
-    """Move a layer's blocks and their moments to a new pattern; new blocks are zero.
-
-    With ``shards``, which gives access to sharded moments, this call is a collective.
-    """
+    """Move a layer's blocks and their moments to a new pattern, in all processes; new blocks are zero."""
     layer.blocks.assign(moved(layer.blocks.numpy(), change))
     for moment in moments:
-        if shards is None:
-            moment.assign(moved(moment.numpy(), change))
-        else:
-            moment.assign(shards.own(moment, moved(shards.whole(moment), change)))
+        moment.assign(shards.own(moment, moved(shards.whole(moment), change)))
     layer.positions.assign(change.pattern)
     layer.mark_explored(change.pattern)
 
 
 class PatternUpdates(Listener):
-    """Changes the patterns on schedule and records each of them in a file.
-
-    A change that is due within a logging period happens at its end.
-    """
+    """Changes the patterns on schedule, at the end of a logging period, and records each change in a file."""
 
     def __init__(self, layers: Sequence[BlockSparseDense], due: Sequence[int], rule: PatternRule, path: Path) -> None:
         self._layers, self._due, self._rule, self._path = layers, due, rule, path
 
     def begin(self, first_step: int, total_steps: int) -> None:
-        """Discard the lines of later updates, which will be trained again."""
         self._step = first_step
         rows = [row for row in read_steps(self._path) if row["step"] <= self._step]
         write_atomically(self._path, "".join(json.dumps(row) + "\n" for row in rows))
@@ -228,7 +212,6 @@ class PatternUpdates(Listener):
             self._write(self._step, 0.0, 0)
 
     def period(self, period: Period) -> None:
-        """Change the patterns if that was due in the period that ends now."""
         before, step = self._step, period.step
         self._step = step
         if any(before < due <= step for due in self._due):
@@ -236,19 +219,14 @@ class PatternUpdates(Listener):
             self._write(step, self._rule.fraction(step), grown)
 
     def _write(self, step: int, fraction: float, grown: int) -> None:
-        sizes = [layer.size for layer in self._layers]
-        explored = [layer.explored_count() for layer in self._layers]
+        layers = {layer.blocks.name.rsplit("/", 1)[0]: layer for layer in self._layers}  # by their path in the model
+        explored = {path: layer.explored_count() for path, layer in layers.items()}
         row = {
             "step": step,
             "fraction": fraction,
             "grown": grown,
-            "explored": sum(explored) / sum(sizes),
-            "density": {layer_path(layer): layer.count / size for layer, size in zip(self._layers, sizes)},
-            "layers": {layer_path(layer): count / size for layer, count, size in zip(self._layers, explored, sizes)},
+            "explored": sum(explored.values()) / sum(layer.size for layer in layers.values()),
+            "density": {path: layer.count / layer.size for path, layer in layers.items()},
+            "layers": {path: explored[path] / layer.size for path, layer in layers.items()},
         }
         append_json_line(self._path, row)
-
-
-def layer_path(layer: BlockSparseDense) -> str:
-    """Return the path of a layer in the model."""
-    return layer.blocks.name.rsplit("/", 1)[0]

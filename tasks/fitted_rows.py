@@ -40,7 +40,7 @@ from settings.loading import LoadedConfig
 from settings.metadata import stated_in
 from settings.problems import DATA, DEFAULT
 from settings.schema import TrainingConfig
-from teacher.plan import unlabelled_texts  # room: teacher
+from teacher.identity import unlabelled_texts  # room: teacher
 from utilities.errors import UserError
 from utilities.files import read_json_object
 from utilities.run_names import RESOLVED

@@ -19,7 +19,7 @@ from data_utils.tokenizer import vocabulary_file
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION
 from settings.data_sections import ClassificationData, Squad
 from settings.schema import TrainingConfig
-from teacher.plan import check_teacher_exists  # room: teacher
+from teacher.identity import check_teacher_exists  # room: teacher
 
 
 def check_paths(config: TrainingConfig, task: str) -> None:

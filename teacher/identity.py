@@ -1,15 +1,29 @@
-"""Which teacher a run was begun with, and what the card of its model says of it."""
+"""Which teacher and texts without labels a config names or a run was begun with. Imports no TensorFlow."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from checkpoints.pretrained.naming import check_exists
+from data_utils.classification.reading import read_unlabelled
+from data_utils.classification.tasks import BenchmarkTask
+from teacher.section import Distillation
 from utilities.errors import UserError
 
 KEY = "distillation.teacher"
 TAUGHT_BY = "+"  # between the identities of the data and of their teacher
+
+
+def check_teacher_exists(teacher: Optional[str]) -> None:
+    if teacher is not None:
+        check_exists(teacher, KEY)
+
+
+def unlabelled_texts(section: Distillation, benchmark: BenchmarkTask) -> List[Tuple[str, ...]]:
+    """Return the texts that only the teacher labels."""
+    return [] if section.unlabelled is None else read_unlabelled(benchmark, Path(section.unlabelled)).texts
 
 
 def teacher_suffix(description: Mapping[str, Any]) -> str:

@@ -18,9 +18,9 @@ from execution.interface import Objective
 from keras_extensions.backend import free_models
 from model.losses import LABELLED, LabelObjective
 from settings.schema import TrainingConfig
+from teacher.identity import unlabelled_texts
 from teacher.losses import TEACHER_LOGITS, DistillationObjective
 from teacher.outputs import teacher_outputs
-from teacher.plan import unlabelled_texts
 
 logger = logging.getLogger(__name__)
 

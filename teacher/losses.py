@@ -26,12 +26,6 @@ class DistillationObjective(PackObjective):
     losses: Tuple[str, ...] = (LABEL_LOSS, TEACHER_LOSS)
 
     def __init__(self, labels: LabelObjective, weight: float, temperature: float):
-        """
-        Args:
-            labels: the objective without a teacher.
-            weight: w.
-            temperature: T.
-        """
         self.terms = (*self.losses, *(name for name in labels.terms if name != LOSS))
         self._labels, self._weight, self._temperature = labels, weight, temperature
 

@@ -40,10 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class Taught(NamedTuple):
-    """A teacher's outputs.
-
-    The logits are ``(N, C)`` float32; ``identity`` is a SHA-256 of all that decides them: weights and texts.
-    """
+    """A teacher's logits (N, C) float32, and a SHA-256 of all that decides them: weights and texts."""
 
     logits: np.ndarray
     origin: str

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from checkpoints.folder import (
     BEST,
@@ -23,7 +23,7 @@ from checkpoints.folder import (
     step_folders,
 )
 from checkpoints.state import TrainingState
-from checkpoints.writer import CheckpointWriter, ContributingWriter, Rotation, rewrite_description
+from checkpoints.writer import CheckpointWriter, Rotation, rewrite_description
 from data_utils.records.order import select_batch
 from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import read_vocabulary
@@ -59,17 +59,16 @@ class RunCheckpoints:
         resumed = self.position.checkpoint
         folders = [folder, context.run.checkpoints(), *([] if resumed is None else [resumed.folder.parent])]
         self._folders = list(dict.fromkeys(Path(os.path.realpath(path)) for path in folders))
-        self.writer: Union[CheckpointWriter, ContributingWriter] = ContributingWriter(folder, state)
-        if context.processes.is_chief:
-            self.writer = CheckpointWriter(
-                folder,
-                state,
-                self._description,
-                context.run.identity or "",
-                Rotation(config.keep_last, config.keep_every),
-                vocabulary,
-                self._on_written,
-            )
+        self.writer = CheckpointWriter(
+            folder,
+            state,
+            self._description,
+            context.run.identity or "",
+            Rotation(config.keep_last, config.keep_every),
+            vocabulary,
+            self._on_written,
+            context.processes.is_chief,
+        )
         if config.evaluation.every is not None:
             self.writer.best = next((step for step in map(best_step, self._folders) if step is not None), None)
 

@@ -91,6 +91,6 @@ def adopt_state(
                     f"{KEY}: {start.origin} has moments of {name} of shape {list(value.shape)}, this model has"
                     f" {list(variable.shape)}; use its bert_config and vocabulary"
                 )
-            moment.assign(value if shards is None else shards.own(moment, value))
+            moment.assign(shards.own(moment, value))
     optimizer.iterations.assign(tf.cast(state.updates, optimizer.iterations.dtype))
     logger.info("continuing after update %s of %s, with its optimizer's moments", f"{state.updates:,}", start.origin)

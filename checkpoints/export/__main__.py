@@ -56,14 +56,7 @@ def _export(options: argparse.Namespace) -> None:
     more: List[WriteMore] = []
     more += [write_saved_model] if options.saved_model else []  # room: saved_model
     lower_case = None if options.lower_case is None else options.lower_case == "true"
-    outcome = export(
-        options.checkpoint,
-        options.output,
-        options.vocab_file,
-        lower_case,
-        options.encoder_only,
-        more,
-    )
+    outcome = export(options.checkpoint, options.output, options.vocab_file, lower_case, options.encoder_only, more)
     print(f"{outcome.head.model} of {outcome.origin} written to {options.output}")
     for note in outcome.notes:
         print(f"  {note}")

@@ -7,7 +7,6 @@ from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Set
 
 import numpy as np
 
-from checkpoints.pretrained.model_folder import count_word_pieces
 from checkpoints.pretrained.native_checkpoint import encoder_names
 from checkpoints.pretrained.pretrained import Pretrained, resize_vocabulary
 from checkpoints.pretrained.sentence_transformers import embedding_settings
@@ -20,17 +19,13 @@ from checkpoints.pretrained.weights import (
     WORD_BIAS,
     WORD_TABLE,
 )
+from data_utils.tokenizer import read_vocabulary
 from model.tasks import TASKS
 from utilities.errors import UserError
 
 
 class Head(NamedTuple):
-    """A kind of model.
-
-    Attributes:
-        model: Hugging Face's class.
-        pipeline: its purpose, as Hugging Face's tag.
-    """
+    """A kind of model: Hugging Face's class, and its purpose as Hugging Face's tag."""
 
     model: str
     pipeline: str
@@ -105,9 +100,8 @@ def exported_arrays(start: Pretrained, vocabulary: Optional[Path], encoder_only:
 
 
 def _rows(start: Pretrained, vocabulary: Optional[Path]) -> int:
-    """Return the number of rows of the word table to write."""
     rows = start.weights[WORD_TABLE].shape[0]
-    pieces = rows if vocabulary is None else count_word_pieces(vocabulary)
+    pieces = rows if vocabulary is None else len(read_vocabulary(vocabulary).pieces)
     if pieces > rows:
         raise UserError(
             f"{vocabulary} has {pieces:,} word pieces, but {start.origin} only {rows:,} rows for them; name the"
@@ -129,7 +123,6 @@ def _refuse_incomplete(start: Pretrained, names: Set[str]) -> None:
 
 
 def _notes(start: Pretrained, names: Set[str]) -> List[str]:
-    """Return the notes on weights that are written but were not trained."""
     untrained = [name for name in start.neutral_weights if name in names]
     biases = sum(not name.startswith(f"{TRANSFORM}.") for name in untrained)
     notes = []

@@ -60,7 +60,6 @@ def _title(start: Pretrained) -> str:
 
 
 def _read_run(start: Pretrained) -> Optional[RunData]:
-    """Read the run that a checkpoint belongs to; None if its folder does not exist."""
     if not start.native or start.folder is None:
         return None
     run = start.folder.resolve().parent.parent

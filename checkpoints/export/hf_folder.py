@@ -58,15 +58,7 @@ def export(
     encoder_only: bool = False,
     more: Sequence[WriteMore] = (),
 ) -> Outcome:
-    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch.
-
-    Args:
-        checkpoint: as :func:`checkpoints.pretrained.opening.open_pretrained` takes it, local.
-        output: folder, which must be empty if it exists.
-        vocabulary: ``vocab.txt``, ``tokenizer.json`` or a folder with one; None: the one of the checkpoint.
-        lower_case: whether text is lower-cased; None: as the checkpoint says.
-        more: write further forms of the model into the folder.
-    """
+    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch; None: as the checkpoint says."""
     check_new_folder(output, OUTPUT)
     start = open_pretrained(checkpoint, CHECKPOINT)
     vocabulary = start.vocabulary if vocabulary is None else vocabulary_file(vocabulary)
@@ -116,7 +108,6 @@ def _writing_alone(temporary: Path, output: Path) -> Iterator[None]:
 
 
 def _config(start: Pretrained, exported: Exported, vocabulary: Optional[Path]) -> BertConfig:
-    """Return the config of an exported model."""
     if start.native:
         config = _native_config(start, exported)
     else:

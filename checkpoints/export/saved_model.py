@@ -40,7 +40,7 @@ _OUTPUTS = {
 def write_saved_model(folder: Path, head: Head, trained: Mapping[str, Any]) -> List[str]:
     """Write the model of an exported folder into its subfolder ``saved_model/1``; return notes on it.
 
-    ``trained`` are the fields of the architecture that the checkpoint decides, without what the export adds.
+    The fields ``trained`` of the architecture are those that the checkpoint decides.
     """
     written = open_pretrained(str(folder), FLAG)
     settings = embedding_settings(written) if head is EMBEDDING else None

@@ -111,40 +111,38 @@ def is_weights_file(path: Path) -> bool:
 def open_weights_file(path: Path, key: str) -> Weights:
     """Open a file, or all files of an index, as weights by PyTorch's names; see :func:`is_weights_file`."""
     if not path.name.endswith(INDEX):
-        format = _find_format(path)
-        assert format is not None, path
-        refuse_other_content(path)
-        return format.open(path)
+        return _open_file(path)
     with readable(str(path)):
         file_of_weight: Dict[str, str] = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
         names = sorted({Path(name).name for name in file_of_weight.values()})  # files must not be in other folders
     weights: Weights = {}
     for name in names:
         part = path.parent / name
-        format = _find_format(part)
-        if format is None or not part.is_file():
+        if _find_format(part) is None or not part.is_file():
             raise UserError(f"{key}: {part} is missing, which {path.name} names; get the whole folder")
-        refuse_other_content(part)
-        weights.update(format.open(part))
+        weights.update(_open_file(part))
     return weights
 
 
-def refuse_other_content(path: Path) -> None:
-    """Refuse what a download leaves in place of a file of weights."""
+def _open_file(path: Path) -> Weights:
+    """Open a file, or refuse what a download has left in its place."""
     with readable(str(path)), open(path, "rb") as file:
         head = file.read(200).lstrip().lower()
     if head.startswith((b"<!doctype", b"<html", b"<?xml")):
         raise UserError(f"{path}: is a web page, not a file of weights; download the file itself")
     if head.startswith(b"version https://git-lfs"):
         raise UserError(f"{path}: is a pointer of Git LFS, not the file itself; get it with git lfs pull")
+    format = _find_format(path)
+    assert format is not None, path
+    return format.open(path)
 
 
 def _find_format(path: Path) -> Optional[Format]:
     return next((format for format in FORMATS if path.suffix in format.suffixes), None)
 
 
-def open_tensorflow(prefix: Path, integers: bool = False) -> Weights:
-    """Return the floating-point, or the integer, arrays of a TensorFlow checkpoint by variable name or object path."""
+def open_tensorflow(prefix: Path) -> Tuple[Weights, Weights]:
+    """Return the floating-point and the integer arrays of a TensorFlow checkpoint by variable name or object path."""
     _refuse_missing_shards(prefix)
     with readable(str(prefix)):
         reader = tf.train.load_checkpoint(str(prefix))
@@ -154,10 +152,8 @@ def open_tensorflow(prefix: Path, integers: bool = False) -> Weights:
     def weight(name: str) -> Weight:
         return Weight(tuple(shapes[name]), lambda: reader.get_tensor(name), f"{prefix}: {name}")
 
-    def is_selected(name: str) -> bool:
-        return types[name].is_integer if integers else types[name].is_floating
-
-    return {name: weight(name) for name in sorted(shapes) if is_selected(name)}
+    floats = {name: weight(name) for name in sorted(shapes) if types[name].is_floating}
+    return floats, {name: weight(name) for name in sorted(shapes) if types[name].is_integer}
 
 
 def _refuse_missing_shards(prefix: Path) -> None:

@@ -23,7 +23,7 @@ def is_model_name(text: str) -> bool:
 def fetch(name: str, key: str) -> Path:
     """Return the folder of the files that a model needs, fetched or, if the network is down, from the cache."""
     import huggingface_hub
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError, RepositoryNotFoundError
 
     try:
         information = huggingface_hub.HfApi().model_info(name, timeout=TIMEOUT)
@@ -39,24 +39,15 @@ def fetch(name: str, key: str) -> Path:
             f"{key}: {name} is neither a local folder nor a readable model on huggingface.co; correct the name"
         ) from error
     except OSError as error:  # anything may fail here, even by a full disk
-        return _cached(name, key, error)
-
-
-def _cached(name: str, key: str, problem: OSError) -> Path:
-    import huggingface_hub
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
-    from checkpoints.pretrained.formats import find_weights_file  # imports TensorFlow
-
-    with contextlib.suppress(LocalEntryNotFoundError):
-        folder = Path(huggingface_hub.snapshot_download(name, local_files_only=True))
-        if find_weights_file(folder) is not None:  # a download that failed leaves only some of the files
-            return folder
-    reason = " ".join(str(problem).split())[:120]
-    raise UserError(
-        f"{key}: {name} is not a local folder and cannot be fetched from huggingface.co ({type(problem).__name__}:"
-        f" {reason}); give a local folder, or fetch the model on a machine with a network"
-    ) from problem
+        with contextlib.suppress(LocalEntryNotFoundError):
+            folder = Path(huggingface_hub.snapshot_download(name, local_files_only=True))
+            if files_to_fetch([path.name for path in folder.iterdir()]):  # a failed download leaves some of the files
+                return folder
+        reason = " ".join(str(error).split())[:120]
+        raise UserError(
+            f"{key}: {name} is not a local folder and cannot be fetched from huggingface.co ({type(error).__name__}:"
+            f" {reason}); give a local folder, or fetch the model on a machine with a network"
+        ) from error
 
 
 def files_to_fetch(names: List[str]) -> List[str]:

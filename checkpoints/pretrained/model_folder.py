@@ -12,7 +12,6 @@ from typing import Any, Dict, Optional
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from typing_extensions import Annotated, Literal
 
-from data_utils.tokenizer import read_vocabulary
 from data_utils.tokenizer_files import TokenizerFiles
 from model.architecture import LAYER_OPTIONS, Architecture
 from utilities.errors import UserError
@@ -101,10 +100,6 @@ def read_architecture(config: Dict[str, Any], key: str) -> Dict[str, Any]:
         "hidden_act": _SAME_ACTIVATION.get(settings.hidden_act, settings.hidden_act),
         **dict.fromkeys(LAYER_OPTIONS, True),  # Hugging Face's models have all parts that are optional here
     }
-
-
-def count_word_pieces(vocabulary: Path) -> int:
-    return len(read_vocabulary(vocabulary).pieces)
 
 
 def find_lower_case(folder: Path, files: TokenizerFiles) -> Optional[bool]:

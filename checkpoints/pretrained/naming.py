@@ -21,15 +21,10 @@ def weights_prefix(path: Path) -> Path:
     return Path(_DATA_FILE.sub("", str(path)))
 
 
-def is_remote(name_or_path: str, key: str) -> bool:
-    """Return whether a checkpoint that is not here may be a model of huggingface.co."""
-    return key == REMOTE_KEY and is_model_name(name_or_path)
-
-
 def check_exists(name_or_path: str, key: str) -> None:
     """Refuse the path of a checkpoint, named by a config key or flag, where there is nothing."""
-    path = Path(name_or_path)
-    if not (path.exists() or Path(f"{weights_prefix(path)}.index").is_file() or is_remote(name_or_path, key)):
+    path, may_be_remote = Path(name_or_path), key == REMOTE_KEY and is_model_name(name_or_path)
+    if not (path.exists() or Path(f"{weights_prefix(path)}.index").is_file() or may_be_remote):
         raise UserError(f"{key}: there is no folder or file {path}; correct the path")
 
 

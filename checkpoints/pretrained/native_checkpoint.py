@@ -24,7 +24,6 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 import numpy as np
 
-from checkpoints.pretrained.formats import open_tensorflow
 from checkpoints.pretrained.weights import (
     POSITION_TABLE,
     TRANSFORM,
@@ -40,10 +39,9 @@ from checkpoints.pretrained.weights import (
 from checkpoints.state import by_name, variable_names
 from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
-from keras_extensions.backend import keras, tf
-from keras_extensions.layer_replacement import ResolvedMapping
+from keras_extensions.backend import tf
 from model.architecture import EMB, HID, Architecture
-from model.blocks import Block, block_inputs, run_blocks
+from model.blocks import block_inputs, run_blocks
 from model.conversion import convert
 from model.huggingface import build_hf_model
 from model.layers import AS_DENSE
@@ -55,10 +53,7 @@ _MODEL_GARDEN = "layer_with_weights-"  # in the names of Keras models that tenso
 
 
 class NativeWeights(NamedTuple):
-    """The content of a checkpoint.
-
-    Names in the file that belong to no model of this version are ``unknown``.
-    """
+    """The content of a checkpoint; ``unknown`` are names in the file that belong to no model of this version."""
 
     weights: Weights
     unknown: List[str]
@@ -89,11 +84,11 @@ class NativeWeights(NamedTuple):
         }
 
 
-def open_native(prefix: Path, key: str) -> NativeWeights:
-    """Open a TensorFlow checkpoint that training wrote; ``prefix`` is its path without ``.index``."""
-    saved, integers = _variables(open_tensorflow(prefix)), _variables(open_tensorflow(prefix, integers=True))
+def native_weights(floats: Weights, integers: Weights, prefix: Path, key: str) -> NativeWeights:
+    """Return the weights of a TensorFlow checkpoint that training wrote, given its arrays by their path."""
+    saved = variables(floats)
     for as_dense in AS_DENSE:
-        saved = as_dense(saved, integers)
+        saved = as_dense(saved, variables(integers))
     blocks = {name.split("/", 1)[0] for name in saved}
     without_head = SENTENCE_EMBEDDING if EMB in blocks else None  # that task's head has no weights
     task = next((task for task, model in TASKS.items() if model.head in blocks), without_head)
@@ -108,12 +103,8 @@ def open_native(prefix: Path, key: str) -> NativeWeights:
             " program; name another"
         )
     origins = origins_of_saved(task, list(saved))
-    weights: Weights = {}
-    for name, parts in origins.items():
-        for index, part in enumerate(parts):
-            weights[part.name] = slice_of(saved[name], index, len(parts), part.transposed)
-    unknown = [name for name in saved if name not in origins]
-    return NativeWeights(weights, unknown, task, merged=any(len(parts) > 1 for parts in origins.values()))
+    unknown, merged = [name for name in saved if name not in origins], any(len(parts) > 1 for parts in origins.values())
+    return NativeWeights(parts_by_name(saved, origins), unknown, task, merged)
 
 
 def origins_of_saved(task: str, saved: Sequence[str]) -> Dict[str, List[Name]]:
@@ -133,12 +124,12 @@ def origins_of_saved(task: str, saved: Sequence[str]) -> Dict[str, List[Name]]:
     }
 
 
-def _variables(arrays: Weights) -> Weights:
+def variables(arrays: Weights) -> Weights:
+    """Return the arrays of variables by their path in the object graph."""
     return {name[: -len(VARIABLE)]: weight for name, weight in arrays.items() if name.endswith(VARIABLE)}
 
 
 def _in_first_layer(name: str) -> str:
-    """Return the saved name of the corresponding weight in the first encoder layer."""
     return re.sub(rf"^{HID}_\d+/", f"{HID}_0/", name)
 
 
@@ -148,8 +139,17 @@ def _move_to_layer(saved: str, name: str) -> str:
     return name.replace(".layer.0.", f".layer.{layer.group(1)}.") if layer else name
 
 
-def slice_of(weight: Weight, index: int, parts: int, transposed: bool) -> Weight:
-    """Return one of several equal parts of a weight along its last axis."""
+def parts_by_name(arrays: Weights, names: Mapping[str, Sequence[Name]]) -> Weights:
+    """Rename arrays to PyTorch's names; with several names, each is that of an equal part along the last axis."""
+    return {
+        part.name: _part(arrays[name], index, len(parts), part.transposed)
+        for name, parts in names.items()
+        if name in arrays
+        for index, part in enumerate(parts)
+    }
+
+
+def _part(weight: Weight, index: int, parts: int, transposed: bool) -> Weight:
     width = weight.shape[-1] // parts
     start = index * width
     part = Weight((*weight.shape[:-1], width), lambda: weight.read()[..., start : start + width], weight.location)
@@ -180,25 +180,20 @@ _VARIANTS: Tuple[Optional[Architecture], ...] = (
 @functools.lru_cache(maxsize=None)
 def _map_saved_names(task: str, variant: Optional[Architecture]) -> Mapping[str, Sequence[Name]]:
     """Return, for each saved name, the PyTorch names of the weights that were concatenated in that weight."""
-    source, blocks, resolved_mappings = _tiny_model(task, variant)
-    origins = {id(variable): [variable] for variable in source.weights}
-    origins.update({id(mapping.target): mapping.sources for mapping in resolved_mappings})
-    variables = [variable for block in blocks for variable in block.weights]
-    return {
-        name: [from_tensorflow(origin.name) for origin in origins[id(variable)]]
-        for name, variable in zip(variable_names(variables, by_name(blocks)), variables)
-    }
-
-
-def _tiny_model(task: str, variant: Optional[Architecture]) -> Tuple[keras.Model, List[Block], List[ResolvedMapping]]:
-    """Return a tiny source model, its blocks, and the resolved mappings of its weights (none if not converted)."""
     a = variant or _TINY
     platform = SoftwarePlatform(seed=0, xla=False, recompute=False)
     source = build_hf_model(task, a, seed=0)
     blocks, conversion = convert(task, source, a, platform, replace_layers=variant is not None)
     shapes = pretraining_features(max_seq_length=4, max_predictions_per_seq=2, vocab_size=8).shapes
     run_blocks(blocks, {name: tf.zeros((1, *shapes[name]), tf.int32) for name in block_inputs(blocks)})
-    return source, blocks, conversion.resolved_mappings() if conversion else []
+    origins = {id(variable): [variable] for variable in source.weights}
+    if conversion is not None:
+        origins.update({id(mapping.target): mapping.sources for mapping in conversion.resolved_mappings()})
+    weights = [variable for block in blocks for variable in block.weights]
+    return {
+        name: [from_tensorflow(origin.name) for origin in origins[id(variable)]]
+        for name, variable in zip(variable_names(weights, by_name(blocks)), weights)
+    }
 
 
 def encoder_names(layers: int) -> Set[str]:
@@ -220,12 +215,7 @@ _SMALLEST_SCALE = 1e-6  # smallest γ from which z can be recovered
 def neutral_weights(weights: Weights, layer_norm_eps: float, has_masked_lm: bool, hidden_act: str = "gelu") -> Weights:
     """Return weights that complete those of a model of this project without changing what it computes.
 
-    Args:
-        weights: the model's weights, with the whole encoder.
-
-    Returns:
-        Only the weights that ``weights`` lacks, without the transform if γ is too small to divide by, or if the
-        activation never returns its argument.
+    The transform is not among them if γ is too small to divide by, or if the activation never returns its argument.
     """
     if WORD_TABLE not in weights:
         return {}
@@ -246,7 +236,6 @@ def _zeros(size: int, name: str) -> Weight:
 
 
 def _identity_transform(weights: Weights, epsilon: float) -> Weights:
-    """Return the weights of a transform that returns its input."""
     norm = f"bert.encoder.layer.{number_of_layers(weights) - 1}.output.LayerNorm"
     if f"{norm}.weight" not in weights or f"{norm}.bias" not in weights:
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, Optional, Tuple
 
 from checkpoints.folder import DESCRIPTION, Checkpoint, find_checkpoint, newest_tensorflow, step_folders
 from checkpoints.pretrained import hub_model
@@ -18,13 +18,13 @@ from checkpoints.pretrained.formats import (
 )
 from checkpoints.pretrained.model_folder import config_file, find_lower_case, read_architecture, read_config
 from checkpoints.pretrained.naming import check_exists, weights_prefix
-from checkpoints.pretrained.native_checkpoint import neutral_weights, open_native
+from checkpoints.pretrained.native_checkpoint import native_weights, neutral_weights
 from checkpoints.pretrained.pretrained import Pretrained
-from checkpoints.pretrained.published_program import ACTIVATION, is_published, published_checkpoint
+from checkpoints.pretrained.published_program import ACTIVATION, published_checkpoint
 from checkpoints.pretrained.sentence_transformers import ENCODER_FOLDER, MODULES
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from data_utils.tokenizer import find_vocabulary
-from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
+from data_utils.tokenizer_files import VOCABULARY_NAME, TokenizerFiles, read_tokenizer_files
 from model.architecture import RUN_OPTIONS
 from model.tasks import PRETRAINING, SQUAD
 from utilities.errors import UserError
@@ -44,7 +44,6 @@ def open_pretrained(name_or_path: str, key: str, allow_missing_weights: bool = F
         name_or_path: a run's folder, or a checkpoint of this project; a Hugging Face
             folder or file (safetensors, ``pytorch_model.bin``, ``tf_model.h5``); a TensorFlow checkpoint of Google's
             BERT or of Graphcore's published program; and, if ``key`` is ``bert_model_name``, a model of huggingface.co.
-        allow_missing_weights: whether missing encoder weights may start from random numbers.
     """
     return dataclasses.replace(_open(name_or_path, key), key=key, allow_missing=allow_missing_weights)
 
@@ -67,9 +66,10 @@ def _open(name_or_path: str, key: str) -> Pretrained:
 
 
 def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
-    if _is_own_folder(folder):
+    weights_file, inner = find_weights_file(folder), folder / "checkpoints"
+    is_own = (folder / DESCRIPTION).is_file() or step_folders(folder) or step_folders(inner)
+    if is_own or (inner.is_dir() and weights_file is None):
         return _open_tensorflow(find_checkpoint(folder, key), key)
-    weights_file = find_weights_file(folder)
     if (folder / ADAPTER).is_file():
         raise UserError(f"{key}: {folder} has an adapter ({ADAPTER}); {MERGE}")
     if weights_file is not None:
@@ -80,11 +80,11 @@ def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
     prefix = newest_tensorflow(folder, key)
     if prefix is not None:
         return _open_tensorflow(Checkpoint(prefix, None), key)
-    inner = [path.name for path in folder.glob("checkpoint-*") if find_weights_file(path) is not None]
-    if inner:  # as Hugging Face's Trainer writes them
-        last = max(inner, key=lambda name: (len(name), name))
+    saved = [path.name for path in folder.glob("checkpoint-*") if find_weights_file(path) is not None]
+    if saved:  # as Hugging Face's Trainer writes them
+        last = max(saved, key=lambda name: (len(name), name))
         raise UserError(
-            f"{key}: {folder} has no weights itself, but {len(inner)} checkpoints; name one: {folder / last}"
+            f"{key}: {folder} has no weights itself, but {len(saved)} checkpoints; name one: {folder / last}"
         )
     other = next((path.name for path in sorted(folder.iterdir()) if path.name.endswith(_UNREAD)), None)
     if other is not None:
@@ -96,22 +96,13 @@ def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
     raise UserError(f"{key}: {folder} contains no weights (looked for {names}); name another folder")
 
 
-def _is_own_folder(folder: Path) -> bool:
-    """Return whether a folder is a checkpoint of this project, a folder of checkpoints, or a run's folder."""
-    inner = folder / "checkpoints"
-    if (folder / DESCRIPTION).is_file() or step_folders(folder) or step_folders(inner):
-        return True
-    return inner.is_dir() and find_weights_file(folder) is None
-
-
 def _complete_bert(weights: Weights, folder: Path, origin: str, key: str) -> Pretrained:
     """Return another project's weights with the settings in the same folder."""
     config = read_config(folder, key)
     adapter = next((name for name in weights if ".lora_" in name), None)
     if adapter is not None:
         raise UserError(f"{key}: {origin} has an adapter ({adapter}); {MERGE}")
-    vocabulary = find_vocabulary(folder)
-    files = read_tokenizer_files(vocabulary or folder / VOCABULARY_NAME, f"{key}: ")
+    vocabulary, files = _tokenizer(folder, key)
     return Pretrained(
         origin=origin,
         weights=with_head_name(weights, config.get("architectures") or ()),
@@ -124,36 +115,40 @@ def _complete_bert(weights: Weights, folder: Path, origin: str, key: str) -> Pre
     )
 
 
+def _tokenizer(folder: Path, key: str) -> Tuple[Optional[Path], TokenizerFiles]:
+    """Return the vocabulary in a folder of weights, and what the tokenizer's other files there say."""
+    vocabulary = find_vocabulary(folder)
+    return vocabulary, read_tokenizer_files(vocabulary or folder / VOCABULARY_NAME, f"{key}: ")
+
+
 def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
     """Open a checkpoint of Google, of Graphcore's published program or of this project."""
-    folder, state = checkpoint.folder, None
-    if checkpoint.description is not None:
-        native, description = open_native(checkpoint.weights, key), checkpoint.description
-        stated = {name: value for name, value in description.get("architecture", {}).items() if name not in RUN_OPTIONS}
-        sizes = native.sizes()
-        _refuse_other_sizes(sizes, stated, folder / DESCRIPTION, "name another checkpoint", key)
-        architecture, vocabulary, lower_case = {**sizes, **stated}, checkpoint.vocabulary, description.get("lower_case")
-    else:
-        arrays = open_tensorflow(checkpoint.weights)
-        weights = renamed(without_optimizer(arrays), from_google)
+    prefix, folder, description = checkpoint.weights, checkpoint.folder, checkpoint.description
+    floats, integers = open_tensorflow(prefix)
+    if description is None:
+        weights = renamed(without_optimizer(floats), from_google)
         if WORD_TABLE in weights:
-            return _complete_bert(weights, folder, str(checkpoint.weights), key)
-        if is_published(arrays):
-            native, state = published_checkpoint(arrays, open_tensorflow(checkpoint.weights, integers=True))
-            description = {"task": native.task, "precision": "float16"}
-            activation = {"hidden_act": ACTIVATION}
+            return _complete_bert(weights, folder, str(prefix), key)
+    published = published_checkpoint(floats, integers) if description is None else None
+    native, state = published or (native_weights(floats, integers, prefix, key), None)
+    sizes = native.sizes()
+    if description is not None:
+        origin, vocabulary, lower_case = folder, checkpoint.vocabulary, description.get("lower_case")
+        stated = {name: value for name, value in description.get("architecture", {}).items() if name not in RUN_OPTIONS}
+        _refuse_other_sizes(sizes, stated, folder / DESCRIPTION, "name another checkpoint", key)
+        architecture = {**sizes, **stated}
+    else:
+        origin, (vocabulary, files) = prefix, _tokenizer(folder, key)
+        description, lower_case = {"task": native.task}, files.lower_case
+        architecture = {**_stated_beside(folder, sizes, key), **sizes}
+        if published is not None:
+            description["precision"] = "float16"
+            architecture.setdefault("hidden_act", ACTIVATION)
             if native.task == SQUAD:
                 order = "was trained with the context before the question, and here the question comes first"
-                logger.warning("%s %s; fine-tune it again before it answers", checkpoint.weights, order)
-        else:
-            native = open_native(checkpoint.weights, key)
-            description, activation = {"task": native.task}, {}
-        sizes = native.sizes()
-        architecture = {**activation, **_stated_beside(folder, sizes, key), **sizes}
-        vocabulary = find_vocabulary(folder)
-        lower_case = read_tokenizer_files(vocabulary or folder / VOCABULARY_NAME, f"{key}: ").lower_case
+                logger.warning("%s %s; fine-tune it again before it answers", prefix, order)
     return Pretrained(
-        origin=str(folder if checkpoint.description else checkpoint.weights),
+        origin=str(origin),
         weights=native.weights,
         architecture=architecture,
         vocabulary=vocabulary,

@@ -9,7 +9,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from checkpoints.pretrained.model_folder import count_word_pieces
 from checkpoints.pretrained.weights import (
     POSITION_TABLE,
     SPAN_HEAD,
@@ -37,14 +36,7 @@ _KNOWN_HEADS = ("bert.pooler.", "cls.", HEAD, f"{SPAN_HEAD}.")
 
 @dataclasses.dataclass
 class LoadReport:
-    """Which weights were loaded, and which were not, by PyTorch's names.
-
-    Attributes:
-        missing: weights of the model that the checkpoint lacks; they stay random.
-        extra: weights of the checkpoint that the model does not have.
-        padded: log lines about tables of word pieces that were lengthened or cut, with both lengths.
-        neutral: weights that the checkpoint's model was trained without, with values that change nothing.
-    """
+    """Which weights were loaded, and which were not, by PyTorch's names; missing ones stay random."""
 
     loaded: int = 0
     missing: List[str] = dataclasses.field(default_factory=list)
@@ -53,7 +45,6 @@ class LoadReport:
     neutral: List[str] = dataclasses.field(default_factory=list)
 
     def log(self, origin: str) -> None:
-        """Log every list."""
         logger.info("%d weights from %s", self.loaded, origin)
         others = [name for name in self.extra if name.startswith(_KNOWN_HEADS)]
         unknown = [name for name in self.extra if name not in others]
@@ -69,10 +60,7 @@ class LoadReport:
 
 
 class OptimizerState(NamedTuple):
-    """What an optimizer has to know to continue, besides the weights.
-
-    Both moments of each weight are in float32, by PyTorch's names.
-    """
+    """What an optimizer has to know to continue: updates done, and float32 moments by PyTorch's names."""
 
     updates: int
     first: Weights
@@ -85,19 +73,12 @@ class Pretrained:
 
     Attributes:
         weights: by PyTorch's names.
-        architecture: fields of :class:`model.architecture.Architecture` that the weights decide.
         vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them; it also determines how many rows of
             the word table are real word pieces.
-        lower_case: whether their text was lower-cased; None if unknown.
         trained_positions: number of positions of the longest sequences that they were trained on; None if unknown.
         longest_text: tokens of a text at most, as the tokenizer's files say; None if they do not.
         neutral_weights: weights that the model was trained without, with values that change nothing.
-        unknown: other names in the file.
         settings: Hugging Face's or Google's config, or the description of a checkpoint of this project.
-        state: the optimizer's state, of a checkpoint of Graphcore's published program; None: not known.
-        allow_missing: let encoder weights that are missing start from random numbers.
-        changes: log lines about changes of the weights since.
-        report: the report of the last :meth:`set_initial_weights`.
     """
 
     origin: str
@@ -135,12 +116,8 @@ class Pretrained:
     def set_initial_weights(self, source: keras.Model, head_rows: Optional[Sequence[Optional[int]]] = None) -> None:
         """Set the weights of a built Hugging Face model, and log missing, extra and padded ones.
 
-        Args:
-            head_rows: for each output of a classifier, its row in these weights; None: it starts from random numbers.
-                Without them, the outputs are in the same order.
-
-        Raises:
-            UserError: an encoder weight is missing, has another shape or cannot be read, or word pieces would be lost.
+        The ``head_rows`` are the rows of a classifier's outputs in these weights; None: random, or all in the same
+        order.
         """
         report = LoadReport(padded=list(self.changes))
         variables = {from_tensorflow(variable.name): variable for variable in source.weights}
@@ -244,14 +221,7 @@ def with_added_pieces(start: Pretrained, path: Path) -> Pretrained:
     """Return weights with a row for each piece that a vocabulary has after those of their own.
 
     New rows of the word table and of the masked-LM bias are the mean of the rows of the pieces that the token was split
-    into before.
-
-    Args:
-        path: the vocabulary of the data; if it does not begin with theirs, a warning is logged, and they are returned
-            unchanged.
-
-    Raises:
-        UserError: a vocabulary cannot be read, or that of the weights has more pieces than they have rows.
+    into before. If the vocabulary does not begin with theirs, weights are returned unchanged, with a warning.
     """
     assert start.vocabulary is not None
     old, new = read_vocabulary(start.vocabulary), read_vocabulary(path)
@@ -309,15 +279,11 @@ def resize_vocabulary(weight: Weight, rows: int, vocabulary: Optional[Path], ori
 
     Added rows are zeros, because no text contains such a piece. Rows are cut only if they do not represent a piece:
     those beyond the vocabulary or, if there is no vocabulary, rows of zeros.
-
-    Args:
-        weight: the table or the bias of the words, with any number of rows.
-        rows: the required number of rows.
     """
     value = weight.value()
     if rows >= len(value):
         return np.concatenate([value, np.zeros((rows - len(value), *value.shape[1:]), value.dtype)])
-    pieces = len(value) if vocabulary is None else count_word_pieces(vocabulary)
+    pieces = len(value) if vocabulary is None else len(read_vocabulary(vocabulary).pieces)
     if pieces > rows and (vocabulary is not None or value[rows:].any()):
         raise UserError(
             f"{origin} has {pieces:,} word pieces, more than the model's {rows:,}; set bert_config.vocab_size to"

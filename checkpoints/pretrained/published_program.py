@@ -13,7 +13,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from checkpoints.pretrained.native_checkpoint import VARIABLE, NativeWeights, slice_of
+from checkpoints.pretrained.native_checkpoint import VARIABLE, NativeWeights, parts_by_name, variables
 from checkpoints.pretrained.pretrained import OptimizerState
 from checkpoints.pretrained.weights import CLASSIFIER, SPAN_HEAD, Name, Weights, from_tensorflow
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
@@ -50,20 +50,18 @@ _IN_HEADS = (
 _POOLER = "bert.pooler.dense.weight"
 
 
-def is_published(arrays: Weights) -> bool:
-    """Return whether arrays by their paths in the object graph are those of the published program."""
-    return any(map(_EMBEDDINGS.fullmatch, arrays))
-
-
-def published_checkpoint(arrays: Weights, integers: Weights) -> Tuple[NativeWeights, Optional[OptimizerState]]:
-    """Return the weights, and the optimizer's state; None if it was not saved."""
-    floats = {name[: -len(VARIABLE)]: array for name, array in arrays.items() if name.endswith(VARIABLE)}
+def published_checkpoint(
+    floats: Weights, integers: Weights
+) -> Optional[Tuple[NativeWeights, Optional[OptimizerState]]]:
+    """Return the weights, and the optimizer's state if it was saved; None if the arrays are another program's."""
+    if not any(map(_EMBEDDINGS.fullmatch, floats)):
+        return None
     kinds: Dict[str, Weights] = {"": {}, "m": {}, "v": {}}
-    for name, array in floats.items():
+    for name, array in variables(floats).items():
         moment = _MOMENT.fullmatch(name)
         kinds[moment.group(2) if moment else ""][moment.group(1) if moment else name] = array
     names = _hugging_face_names(list(kinds[""]))
-    weights, first, second = (_renamed(kind, names) for kind in kinds.values())
+    weights, first, second = (parts_by_name(kind, names) for kind in kinds.values())
     unknown = [name for name in kinds[""] if name not in names and _LAYER.match(name)]
     task = PRETRAINING
     if f"{SPAN_HEAD}.weight" in weights or f"{CLASSIFIER}.weight" in weights:
@@ -74,16 +72,6 @@ def published_checkpoint(arrays: Weights, integers: Weights) -> Tuple[NativeWeig
     if updates is not None and first and first.keys() == second.keys():
         state = OptimizerState(int(np.asarray(updates.read())), first, second)
     return NativeWeights(weights, unknown, task, merged), state
-
-
-def _renamed(arrays: Weights, names: Dict[str, List[Name]]) -> Weights:
-    """Rename arrays from their paths to PyTorch's names, and split the joint matrix of query, key and value."""
-    renamed: Weights = {}
-    for path, array in arrays.items():
-        parts = names.get(path, [])
-        for index, (name, transposed) in enumerate(parts):
-            renamed[name] = slice_of(array, index, len(parts), transposed)
-    return renamed
 
 
 def _hugging_face_names(paths: Sequence[str]) -> Dict[str, List[Name]]:

@@ -31,12 +31,7 @@ _FOLDERS = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize
 
 
 class EmbeddingSettings(NamedTuple):
-    """How a model makes the embedding of a text.
-
-    Attributes:
-        pooling: ``mean`` or ``cls``.
-        length: tokens of a text at most; None if unknown.
-    """
+    """How a model embeds a text: pooling by ``mean`` or ``cls``, scaling, and most tokens of a text, if known."""
 
     pooling: str = "mean"
     normalize: bool = False
@@ -88,11 +83,7 @@ class _Prompts(_Part):
 
 
 def embedding_settings(start: Pretrained) -> Optional[EmbeddingSettings]:
-    """Return the settings of a checkpoint; None if it was not trained for embeddings, as far as is known.
-
-    Raises:
-        UserError: the checkpoint is a folder of sentence-transformers with unknown modules, or an unknown pooling.
-    """
+    """Return the settings of a checkpoint; None if it was not trained for embeddings, as far as is known."""
     if start.native:
         if start.settings.get("task") != SENTENCE_EMBEDDING:
             return None
@@ -174,7 +165,6 @@ def embedding_prompt(start: Pretrained, name: Optional[str] = None) -> Prompt:
 
 
 def _includes_prompt(folder: Path) -> bool:
-    """Return whether the tokens of a prompt are pooled as those of the text are."""
     modules = _read_modules(folder / MODULES) if (folder / MODULES).is_file() else {}
     return (
         "Pooling" not in modules or read_checked(folder / modules["Pooling"] / "config.json", _Pooling).include_prompt

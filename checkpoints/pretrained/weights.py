@@ -36,12 +36,7 @@ _WRAPPERS = re.compile(r"(?:(?:module|model|_orig_mod)\.)*")
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """One array of a checkpoint.
-
-    Attributes:
-        shape: the array's shape, known without reading it.
-        location: the file and the array's name in it, for error messages.
-    """
+    """One array of a checkpoint, with its file and name there as the location for error messages."""
 
     shape: Tuple[int, ...]
     read: Callable[[], np.ndarray]
@@ -61,7 +56,6 @@ class Weight:
         return array
 
     def transposed(self) -> Weight:
-        """Return the same weight with its two axes exchanged."""
         return Weight(self.shape[::-1], lambda: self.read().T, self.location)
 
 
@@ -93,7 +87,7 @@ Rule = Callable[[str], Optional[Name]]
 def from_pytorch(name: str) -> Optional[Name]:
     """Normalize Hugging Face's PyTorch names of all versions: without ``bert.``, or with ``gamma`` and ``beta``.
 
-    The result is None for a buffer, which is not a weight.
+    A buffer has none.
     """
     parts = _WRAPPERS.sub("", name, count=1).split(".")
     if parts[-1] in _BUFFERS:
@@ -164,10 +158,7 @@ def named_classes(architectures: Any) -> List[str]:
 
 
 def with_head_name(weights: Weights, architectures: Any) -> Weights:
-    """Add the head's name to its weights; Transformers leaves it out of TensorFlow's safetensors.
-
-    The ``architectures`` are the classes that the model's config names.
-    """
+    """Add the head's name, by the config's classes, where Transformers leaves it out of TensorFlow's safetensors."""
     heads = {
         "BertForQuestionAnswering": SPAN_HEAD,
         "BertForSequenceClassification": CLASSIFIER,

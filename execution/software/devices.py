@@ -36,23 +36,15 @@ def use_device(device: str) -> None:
 
 
 def _may_see_gpus() -> bool:
-    """Return whether the environment leaves CUDA's programs any GPU."""
     return os.environ.get("CUDA_VISIBLE_DEVICES", "0") not in ("", "-1")
 
 
 def on_gpu() -> bool:
-    """Return whether there is a GPU to compute on."""
     return bool(tf.config.get_visible_devices("GPU"))
 
 
 def use_threads(threads: Optional[int], parallel: int, devices: int) -> None:
-    """Limit the threads of one operation, and the number of operations that run at the same time.
-
-    Args:
-        threads: number of threads; None: one per core.
-        parallel: number of micro batches that are computed at the same time, and share the threads.
-        devices: number of devices, whose operations still run in parallel.
-    """
+    """Limit the threads of one operation, and the number of operations that run at the same time."""
     if parallel > 1:
         tf.config.threading.set_intra_op_parallelism_threads(max((threads or usable_cores()) // parallel, 1))
         tf.config.threading.set_inter_op_parallelism_threads(parallel)

@@ -22,7 +22,7 @@ class DropoutSeeds:
     """Provides the dropout layers of a model with the seed of the current micro batch."""
 
     def __init__(self) -> None:
-        self._seed: Optional[tf.Tensor] = None
+        self.current: Optional[tf.Tensor] = None  # the seed (2,) of the micro batch; None, without dropout, elsewhere
         self._layers = 0
 
     def register(self) -> int:
@@ -33,16 +33,11 @@ class DropoutSeeds:
     @contextlib.contextmanager
     def using(self, seed: tf.Tensor) -> Iterator[None]:
         """Within the block, derive masks from ``seed``, which is (2,) int32."""
-        outer, self._seed = self._seed, seed
+        outer, self.current = self.current, seed
         try:
             yield
         finally:
-            self._seed = outer
-
-    @property
-    def current(self) -> Optional[tf.Tensor]:
-        """The seed (2,) of the micro batch; None, without dropout, outside of :meth:`using`."""
-        return self._seed
+            self.current = outer
 
 
 def micro_batch_seed(run_seed: int, update: tf.Tensor, micro_batch: tf.Tensor) -> tf.Tensor:

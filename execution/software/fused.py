@@ -31,30 +31,23 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Mask(NamedTuple):
-    """A dropout mask that is drawn where it is needed.
-
-    The seed, (2,) int32, is that of the micro batch; ``layer`` is the number of the dropout layer.
-    """
+    """A dropout mask, drawn where it is needed from the micro batch's seed (2,) int32 and the layer's number."""
 
     rate: float
     seed: tf.Tensor
     layer: tf.Tensor
 
-    def apply(self, x: tf.Tensor) -> tf.Tensor:
-        """Return ``x``, float32, with a share ``rate`` of its elements zeroed and the others scaled."""
-        keep = keep_mask(tf.shape(x), self.rate, fold_in(self.seed, self.layer))
-        return tf.where(keep, x * (1.0 / (1.0 - self.rate)), tf.zeros([], x.dtype))
-
 
 def _dropped(x: tf.Tensor, rate: float, seed: Optional[tf.Tensor], layer: Optional[tf.Tensor]) -> tf.Tensor:
-    return x if seed is None else Mask(rate, seed, layer).apply(x)
+    """Return ``x``, float32, with a share ``rate`` of its elements zeroed and the others scaled, if there is a seed."""
+    if seed is None:
+        return x
+    keep = keep_mask(tf.shape(x), rate, fold_in(seed, layer))
+    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
 
 
 class Product(keras.layers.Dense):
-    """x · W, with float32 weights; the part that owns this layer adds the bias in its next operation.
-
-    In mixed precision, ``copies`` gives the bfloat16 copy of the matrix.
-    """
+    """x · W with float32 weights, in mixed precision with their copies; what owns it adds the bias."""
 
     def __init__(self, units: int, copies: WeightCopies, **options: Any):
         super().__init__(units, **options)
@@ -124,7 +117,6 @@ class Dropout(dropouts.Dropout):
         return x if mask is None else dropout(x, mask)
 
     def mask(self) -> Optional[Mask]:
-        """Return the mask of the current micro batch; None without dropout."""
         seed = self.seed
         return None if seed is None else Mask(self.rate, seed, tf.constant(self.number))
 
@@ -180,9 +172,6 @@ class Attention(parts.Attention):
         return attention(query, key, value, bias, query.shape[-1] ** -0.5, self.dropout.mask())
 
 
-# gelu(x + bias)
-
-
 def gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool) -> tf.Tensor:
     """Return gelu(x + bias) of products ``x`` (…, I) and a bias (I,), float32."""
 
@@ -196,7 +185,6 @@ def gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool) -> tf.Tensor:
 
 @_compiled
 def _gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Return the value and its derivative."""
     v = as_float32(x) + bias
     if approximate:
         root, cubic = np.float32(np.sqrt(2 / np.pi)), np.float32(0.044715)
@@ -227,9 +215,6 @@ def _sum_rows(x: tf.Tensor) -> tf.Tensor:
     return rows[0]
 
 
-# norm(residual + dropout(x + bias))
-
-
 def norm(
     residual: tf.Tensor,
     gamma: tf.Tensor,
@@ -238,15 +223,7 @@ def norm(
     added: Tuple[tf.Tensor, ...] = (),
     mask: Optional[Mask] = None,
 ) -> tf.Tensor:
-    """Return norm(residual + dropout(x + bias)), or norm(residual).
-
-    Args:
-        residual: (…, H).
-        gamma: (H,), float32.
-        beta: (H,), float32.
-        added: products x (…, H), and their bias (H,), float32; empty: norm(residual).
-        mask: dropout mask; None: no dropout.
-    """
+    """Return norm(residual + dropout(x + bias)) of ``added`` x and bias, or norm(residual); (…, H) and (H,) float32."""
     rate, seed, layer = mask or (0.0, None, None)
 
     @tf.custom_gradient
@@ -301,9 +278,6 @@ def _norm_gradient(
     return (*gradients, tf.cast(dx, dy.dtype), _sum_rows(dx))
 
 
-# Cross-entropy
-
-
 def cross_entropy(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Return the negative log-likelihood (…), float32, of integer labels (…), given logits (…, classes)."""
 
@@ -333,19 +307,10 @@ def _cross_entropy_gradient(
     return tf.cast((probabilities - one_hot) * upstream[..., None], scores.dtype)
 
 
-# Attention
-
-
 def attention(
     query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, scale: float, mask: Optional[Mask]
 ) -> tf.Tensor:
-    """Return dropout(softmax(Q·Kᵀ · scale + bias))·V.
-
-    Args:
-        query: (B, A, S, D), as are ``key``, ``value`` and the result.
-        bias: added to scores, (B, 1, 1 or S, S); without a gradient.
-        mask: dropout mask; None: no dropout.
-    """
+    """Return dropout(softmax(Q·Kᵀ · scale + bias))·V, (B, A, S, D) each; bias (B, 1, 1 or S, S) has no gradient."""
     rate, seed, layer = mask or (0.0, None, None)
     factor = tf.constant(scale, query.dtype)
 

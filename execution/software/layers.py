@@ -20,10 +20,7 @@ Differentiable = Tuple[tf.Tensor, Callable[..., Any]]  # a value and the functio
 
 
 class LayerNormalization(keras.layers.Layer):
-    """(x - mean) / √(variance + ε) · gamma + beta over the last axis, computed in float32.
-
-    The ``check`` is applied to the result.
-    """
+    """(x - mean) / √(variance + ε) · gamma + beta over the last axis, computed in float32 and then checked."""
 
     def __init__(self, epsilon: float, name: str = "norm", check: Optional[FiniteCheck] = None):
         super().__init__(name=name)
@@ -70,7 +67,6 @@ def approximate_gelu(x: tf.Tensor) -> tf.Tensor:
 
 
 def softmax(scores: tf.Tensor) -> tf.Tensor:
-    """Return the softmax over the last axis, computed in float32."""
     return tf.cast(tf.nn.softmax(as_float32(scores)), scores.dtype)
 
 

@@ -23,12 +23,11 @@ from execution.software.precision import (
 )
 from execution.software.trainable_model import Engine, TrainableModel
 from execution.software.training_step import SequentialEngine, UpdateRule
-from keras_extensions.backend import keras, tf
-from keras_extensions.policy import layers_in
+from keras_extensions.backend import keras, layers_in, tf
 from optimization.loss_scaling import AutomaticLossScale
 from optimization.muon import Muon
-from optimization.optimizers import LAMB, AdamW, DecoupledOptimizer
-from optimization.sharding import Shards
+from optimization.optimizers import LAMB, AdamW
+from optimization.sharding import ShardedMoments, Shards
 
 OPTIMIZERS = {"AdamW": AdamW, "LAMB": LAMB, "Muon": Muon}
 
@@ -40,13 +39,7 @@ class SoftwarePlatform(Platform):
     """Any CPU or GPU that TensorFlow supports.
 
     Args:
-        seed: seed of dropout and of stochastic rounding.
-        xla: whether to compile the training step with XLA.
-        recompute: whether the backward pass recomputes the activations inside each encoder layer.
-        parallel_micro_batches: number of micro batches that are computed at the same time on one device.
         processes: the processes that share each update; they must have joined.
-        sharded: whether each of several processes keeps only a shard of the optimizer's moments.
-        state_device: name of the device that holds the moments; None: the device of each weight.
         fused_float32: whether XLA compiles what lies between the products in float32, too; only without ``xla``.
     """
 
@@ -250,8 +243,8 @@ class SoftwarePlatform(Platform):
         with failed_checks_reported():
             return super().evaluate(model, data, callbacks)
 
-    def shards(self, optimizer: keras.optimizers.Optimizer) -> Any:
-        return optimizer.sharded_moments() if isinstance(optimizer, DecoupledOptimizer) else None
+    def shards(self, optimizer: keras.optimizers.Optimizer) -> ShardedMoments:
+        return optimizer.sharded_moments()
 
     def other_state(self) -> Dict[str, Any]:
         return self._other_state

@@ -23,26 +23,14 @@ _AMPERE = (8, 0)  # and with fast bfloat16 (2020)
 
 
 class Formats(NamedTuple):
-    """The formats in which a machine computes fast.
-
-    Attributes:
-        tensor_cores: whether all GPUs compute fast in float16.
-        bfloat16: the hardware that makes products of bfloat16 matrices faster than those of float32; empty if there is
-            none.
-    """
+    """Whether all GPUs are fast in float16, and what makes products of bfloat16 fast here; empty if nothing does."""
 
     tensor_cores: bool
     bfloat16: str
 
 
 class Numerics(NamedTuple):
-    """How a platform computes.
-
-    Attributes:
-        reason: why it was chosen, if the config leaves it open.
-        stochastic_rounding: whether updates of low-precision weights are rounded stochastically, so that small ones are
-            not lost.
-    """
+    """How a platform computes, and why, if the config leaves it open."""
 
     precision: str = FLOAT32
     reason: str = ""
@@ -60,7 +48,6 @@ class Numerics(NamedTuple):
         return self.precision == MIXED
 
     def describe(self) -> str:
-        """Return the format and why it was chosen, for the log."""
         rounded = ", stochastic rounding" if self.is_low_precision and self.stochastic_rounding else ""
         return f"{self.precision}{rounded}{f' ({self.reason})' if self.reason else ''}"
 
@@ -68,11 +55,7 @@ class Numerics(NamedTuple):
 def choose_numerics(
     precision: str, fast: Formats, stochastic_rounding: bool = False, fp_exceptions: bool = False
 ) -> Numerics:
-    """Return the config's number format or, if that is ``auto``, the best one for the machine.
-
-    Args:
-        precision: ``auto``, ``float32``, ``float16``, ``bfloat16`` or ``mixed_bfloat16``.
-    """
+    """Return the config's number format or, if that is ``auto``, the best one for the machine."""
     if precision != "auto":
         return Numerics(precision, "", stochastic_rounding, fp_exceptions)
     forced = "--execution.precision float32 forces float32"
@@ -145,9 +128,9 @@ class FiniteCheck:
     layers' names.
     """
 
-    def __init__(self, active: bool, backward: bool = True) -> None:
+    def __init__(self, active: bool) -> None:
         self.active = active
-        self.backward = backward
+        self.backward = True
         self.model = ""
 
     def __call__(self, x: tf.Tensor, name: str = "") -> tf.Tensor:

@@ -19,19 +19,14 @@ MICRO_BATCHES_PER_PROGRAM = 16
 
 
 class Engine(Protocol):
-    """Computes the gradients of an update and applies them.
-
-    Attributes:
-        one_program: whether XLA compiles the whole update as one program.
-    """
+    """Computes the gradients of an update and applies them; XLA may compile the whole update as ``one_program``."""
 
     one_program: bool
 
     def update(self, batch: Tensors) -> Tensors:
-        """Make one update.
+        """Make one update with a batch (A, B, …).
 
-        The batch has tensors of shape (A, B, …). Returns the sum of each term of the objective over the whole global
-        batch, and the values that ``UpdateRule.apply`` in ``training_step.py`` reports.
+        Returns the sum of each term over the whole global batch, and what ``UpdateRule.apply`` reports.
         """
 
     def compile_step(self, element_spec: Tensors) -> None:
@@ -63,10 +58,7 @@ class TrainableModel(keras.Model):
         self.results = tuple(results)
 
     def prepare(self, objective: Objective, engine: Engine, totals: Callable[[Tensors], Tensors]) -> None:
-        """Set how the model is trained.
-
-        The engine makes the updates; ``totals`` sums named scalars over all processes.
-        """
+        """Set the engine that makes the updates, and what sums named scalars over all processes."""
         self.measure(objective)
         self._totals = totals
         self.engine = engine

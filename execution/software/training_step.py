@@ -32,15 +32,6 @@ class UpdateRule:
 
     In float16 and bfloat16 an update with non-finite gradients is skipped: weights, moments and the optimizer's counter
     stay unchanged.
-
-    Args:
-        optimizer: its moments are created here.
-        variables: the trainable weights, in the order of the gradients.
-        collectives: those of the :class:`Processes` that share an update; None for a single process.
-
-    Attributes:
-        loss_scale: the loss scale, which belongs in checkpoints if it is automatic.
-        apply: function that applies gradients; see :meth:`_apply`.
     """
 
     def __init__(
@@ -76,15 +67,12 @@ class UpdateRule:
         return micro_batch_seed(run_seed, self.optimizer.iterations, index + first if first else index)
 
     def totals(self, tensors: Tensors) -> Tensors:
-        """Return the sums of named scalars over all processes."""
         return self._collectives.all_reduce_scalars(tensors) if self._collectives else tensors
 
     def loss_weights(self, batch: Tensors) -> Dict[str, tf.Tensor]:
         """Return the factor on the sum of each loss over a micro batch: loss scale × micro batches / real tokens.
 
-        With these factors the reduced gradient is that of the scaled mean over the whole global batch.
-
-        The batch has all micro batches of this process, (A, B, …). Returns name of the loss → float32 scalar.
+        With these factors the reduced gradient is that of the scaled mean over the whole global batch (A, B, …).
         """
         update, counts = self.update, self.totals(self.objective.counts(batch))
         replicas = update.virtual_replicas if update.reduction == "sum" else 1
@@ -92,7 +80,6 @@ class UpdateRule:
         return {name: tf.math.divide_no_nan(factor, counts[name]) for name in self.objective.losses}
 
     def scaled_loss(self, sums: Tensors, weights: Tensors) -> tf.Tensor:
-        """Return the scalar to differentiate for one micro batch."""
         return tf.add_n([sums[name] * weights[name] for name in self.objective.losses])
 
     def _apply(self, gradients: List[tf.Tensor]) -> Tensors:
@@ -135,7 +122,6 @@ class SequentialEngine:
     are added in the same order.
 
     Args:
-        parallel: 1, or the number of micro batches, to compute them at the same time.
         copies: the bfloat16 copies of weights that are made once an update; None: layers cast weights at each use.
         one_program: whether XLA compiles the whole update as one program. On a GPU, nothing in an update then waits for
             the host: seeds, loss weights, copies and counters are computed where the model is.

@@ -13,14 +13,9 @@ class CheckpointTimer:
     is saved already is not saved again.
 
     Args:
-        save: saves the present state; its argument is the number of updates done.
-        every_n_updates: number of updates between checkpoints, at least 1; None: no checkpoints by step.
         every_seconds: longest time between checkpoints, checked after every period; None: no checkpoints by time.
-        saved_step: step of the state that is on disk when training begins; None: there is none.
         check: called after every period that saves nothing, to raise errors of writing in the background.
         agree: turns this process's decision about ``every_seconds`` into one that all processes share.
-        save_last: saves the state at the end of training; by default ``save``.
-        last_step: total number of updates, if known; that state is saved at the end, not by the last period.
     """
 
     def __init__(
@@ -50,7 +45,6 @@ class CheckpointTimer:
         self._saved_at = clock()
 
     def begin(self) -> None:
-        """Start the clock; training begins."""
         self._saved_at = self._clock()
 
     def save_if_due(self, step: int) -> None:
@@ -64,11 +58,9 @@ class CheckpointTimer:
             self.check()
 
     def save_unsaved(self) -> None:
-        """Save the present state unless it is saved already."""
         self._save(self.save)
 
     def end(self) -> None:
-        """Save the state at the end of training unless it is saved already."""
         self._save(self._save_last)
 
     def _save(self, save: Callable[[int], Any]) -> None:

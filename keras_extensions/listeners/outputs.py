@@ -100,19 +100,14 @@ class LiveReport(Listener):
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        folder: Path,
-        every_seconds: float,
-        clock: Callable[[], float] = time.monotonic,
+        self, command: Sequence[str], folder: Path, every_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._command: List[str] = list(command)
         self._folder = folder
         self._every = every_seconds
         self._clock = clock
-        self._due: Optional[float] = None
+        self._due = math.inf  # before the training, and after a failure
         self._process: Optional[subprocess.Popen] = None
-        self._failed = False
 
     def begin(self, first_step: int, total_steps: int) -> None:
         self._due = self._clock() + min(FIRST_REPORT_SECONDS, self._every)
@@ -123,7 +118,7 @@ class LiveReport(Listener):
             if status:
                 self._give_up(f"status {status}")
         now = self._clock()
-        if self._process is not None or self._failed or self._due is None or now < self._due:
+        if self._process is not None or now < self._due:
             return
         self._due = now + self._every
         try:
@@ -148,5 +143,5 @@ class LiveReport(Listener):
             self._process = None
 
     def _give_up(self, reason: str) -> None:
-        self._failed = True
+        self._due = math.inf
         logger.warning("the report is not refreshed during the run (%s); try: %s", reason, " ".join(self._command))

@@ -31,38 +31,35 @@ class ProgressBar(Listener):
 
     def __init__(self, stream: Optional[TextIO] = None) -> None:
         self.stream = stream or sys.stderr
-        self._bar: Optional[tqdm] = None
+        self._bar = tqdm(disable=True)
         self._last: Optional[Period] = None
         self._waiting = contextlib.ExitStack()
 
     def begin(self, first_step: int, total_steps: int) -> None:
-        if is_terminal(self.stream):
-            self._bar = tqdm(
-                total=total_steps,
-                initial=first_step,
-                desc="compiling ",
-                unit="step",
-                file=self.stream,
-                dynamic_ncols=True,
-                bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
-            )
-
+        self._bar = tqdm(
+            total=total_steps,
+            initial=first_step,
+            desc="compiling ",
+            unit="step",
+            file=self.stream,
+            dynamic_ncols=True,
+            bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
+            disable=not is_terminal(self.stream),
+        )
         self._waiting.enter_context(waiting("compiling the model and computing the first updates"))
 
     def compiled(self, seconds: float, updates: int, note: str) -> None:
         self._waiting.close()
         steps = "first step" if updates == 1 else f"first {updates} steps"
         logger.info("%s after %.1f s, %s", steps, seconds, note)
-        if self._bar is not None:
-            self._bar.set_description_str("", refresh=False)
+        self._bar.set_description_str("", refresh=False)
 
     def period(self, period: Period) -> None:
         self._last = period
         logger.info(log_line(period), extra={"is_on_bar": True})
-        if self._bar is not None:
-            self._bar.set_postfix_str(bar_text(period), refresh=False)
-            self._bar.update(period.step - self._bar.n)
-            self._bar.refresh()
+        self._bar.set_postfix_str(bar_text(period), refresh=False)
+        self._bar.update(period.step - self._bar.n)
+        self._bar.refresh()
 
     def evaluated(self, evaluation: Evaluation) -> None:
         # Without the colons of a period's line, which scripts parse.
@@ -71,18 +68,11 @@ class ProgressBar(Listener):
         logger.info("evaluation at step %d/%d: %s%s", evaluation.step, evaluation.total_steps, scores, best)
 
     def end(self) -> None:
-        """Close the bar and log a summary."""
         self._waiting.close()
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        self._bar.close()
         if self._last is not None:
-            logger.info(
-                "training ended at step %d/%d after %s",
-                self._last.step,
-                self._last.total_steps,
-                format_duration(self._last.seconds),
-            )
+            step, total, seconds = self._last.step, self._last.total_steps, self._last.seconds
+            logger.info("training ended at step %d/%d after %s", step, total, format_duration(seconds))
             self._last = None
 
 
@@ -130,20 +120,12 @@ def early_log() -> Iterator[EarlyRecords]:
 
 @contextlib.contextmanager
 def run_log(
-    log_file: Path,
-    level: str = "INFO",
-    stream: Optional[TextIO] = None,
-    early: Optional[EarlyRecords] = None,
+    log_file: Path, level: str = "INFO", stream: Optional[TextIO] = None, early: Optional[EarlyRecords] = None
 ) -> Iterator[None]:
     """Within the block, send log records with secrets masked to a file and to the console.
 
     Other handlers of the same console are removed until the block ends, because lines would appear twice. On a
     terminal, the console omits the lines of periods, which the bar shows, and prints the others above the bar.
-
-    Args:
-        log_file: file to append to; its folder must exist.
-        stream: the console; None: standard error.
-        early: the records from before, which the console has shown already.
     """
     stream = stream or sys.stderr
     terminal = is_terminal(stream)

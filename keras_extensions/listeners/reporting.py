@@ -29,14 +29,9 @@ class Period:
     """The training between two log lines.
 
     Attributes:
-        step: updates done so far.
-        total_steps: updates of the whole run.
-        samples: samples seen so far.
         seconds: seconds of training so far, including the time before a resume.
         compiling: whether ``throughput`` includes compilation, as in the first period.
         rates: with packing, ``packs`` and ``tokens`` per second.
-        eta: seconds to the end of the run; None while unknown.
-        learning_rate: learning rate of the period's last update; None if the optimizer does not report it.
         metrics: averages over the period (``OVERFLOWS`` is a count): the total loss first, then the losses, then the
             others.
     """
@@ -54,7 +49,6 @@ class Period:
     rates: Dict[str, float] = dataclasses.field(default_factory=dict)
 
     def scalars(self) -> Dict[str, float]:
-        """Return the values to draw against the step, by name."""
         rates = {f"{unit}_per_second": rate for unit, rate in self.rates.items()}
         learning_rate = {} if self.learning_rate is None else {LEARNING_RATE: self.learning_rate}
         return {**self.metrics, THROUGHPUT: self.throughput, **rates, **learning_rate}
@@ -62,12 +56,7 @@ class Period:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The scores of an evaluation while training.
-
-    Attributes:
-        total_steps: updates of the whole run.
-        samples: samples seen so far.
-    """
+    """The scores of an evaluation while training, after ``step`` of ``total_steps`` updates."""
 
     step: int
     total_steps: int
@@ -76,7 +65,6 @@ class Evaluation:
     is_best: bool
 
     def scalars(self) -> Dict[str, float]:
-        """Return the values to draw against the step, by name."""
         return {f"evaluation/{name}": value for name, value in self.scores.items()}
 
 
@@ -124,13 +112,10 @@ class Reporting:
     """Reports every logging period to the listeners.
 
     Args:
-        total_steps: updates of the whole run.
         samples_per_step: samples of one update (the global batch); the mean with packing.
-        listeners: called in this order.
         started: ``time.perf_counter()`` when the program started, for measuring the time to the first step; None: it is
             measured from the beginning of training.
         packs_per_step: packs of one update, whose samples and tokens are among the metrics; None without packing.
-        first_period: what the time to the end of the first period includes, for the log.
     """
 
     def __init__(
@@ -158,7 +143,6 @@ class Reporting:
         self._compiled_step = first_step
 
     def begin(self) -> None:
-        """Start the clock; training begins."""
         self._begin = self._period_begin = self._clock()
         for listener in self.listeners:
             listener.begin(self._step, self.total_steps)

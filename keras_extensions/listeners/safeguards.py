@@ -21,12 +21,7 @@ MAX_CONSECUTIVE_OVERFLOWS = 100
 
 
 class DivergenceError(UserError):
-    """Training diverged.
-
-    Attributes:
-        step: updates done when it was detected.
-        updates: updates of the logging periods in which it happened.
-    """
+    """Training diverged, as was noticed after ``step`` updates, in logging periods of ``updates`` updates."""
 
     def __init__(self, step: int, updates: int, reason: str) -> None:
         super().__init__(
@@ -45,7 +40,6 @@ class StopOnDivergence(Listener):
     the others have already written the metrics that led to the divergence.
 
     Args:
-        losses: names of the losses whose sum is minimised.
         ratio: a sum above ``ratio`` times the median of the last periods explodes, if it is also above the first sum
             (which tolerates outliers of a model that has almost memorised its data). Consecutive periods of this kind
             are a divergence. None: only NaN and infinity are.
@@ -98,11 +92,7 @@ def total_loss(metrics: Mapping[str, Optional[float]], losses: Sequence[str]) ->
 
 
 class OverflowCounter(Listener):
-    """Counts the updates skipped because gradients overflowed, and ends a run in which all are skipped.
-
-    Attributes:
-        count: skipped updates since training began.
-    """
+    """Counts the updates skipped because gradients overflowed, and ends a run in which all are skipped."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -130,7 +120,6 @@ class OverflowCounter(Listener):
             )
 
     def end(self) -> None:
-        """Log the number of skipped updates."""
         if self.count:
             logger.info("%d of %d updates were skipped because their gradients overflowed", self.count, self._updates)
             self.count = 0

@@ -23,12 +23,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopRequest:
-    """A request to stop the run, if there is one.
+    """A request to stop the run, by the signal of this name. If ``deferred``, it is read after the running call.
 
-    Attributes:
-        signal: name of the signal; None: no request.
-        deferred: whether a signal only sets ``signal``, which is read after the running call. Otherwise a signal
-            raises ``Stopped`` in the main thread.
+    Otherwise a signal raises ``Stopped`` in the main thread.
     """
 
     def __init__(self) -> None:
@@ -37,7 +34,6 @@ class StopRequest:
 
     @contextlib.contextmanager
     def defer(self) -> Iterator[None]:
-        """Within the block, signals only set ``signal``."""
         self.deferred = True
         try:
             if self.signal is not None:
@@ -47,12 +43,7 @@ class StopRequest:
             self.deferred = False
 
     def agree(self, maximum: Callable[[int], int] = int) -> bool:
-        """Pass a request in any process on to all, which must call this, and return whether there is one.
-
-        Args:
-            maximum: returns the maximum of a number over all processes. It is applied to the number of the signal that
-                this process received, or 0, which makes all processes end at the same step.
-        """
+        """Pass a request in any process on to all, which must call this, and return whether there is one."""
         own = self.signal
         number = maximum(0 if own is None else signal.Signals[own])
         if number:
@@ -67,13 +58,9 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals(is_waiting: Callable[[], bool] = bool) -> Iterator[StopRequest]:
-    """Within the block, turn signals into a request to stop.
+    """Within the block, turn signals into a request to stop; outside the main thread, Python allows no handlers.
 
-    Outside the main thread, where Python allows no handlers, nothing is changed.
-
-    Args:
-        is_waiting: returns whether the main thread may be in a call that only other processes can end. Where there is
-            nothing to save, the process then ends without it.
+    If ``is_waiting``, in a call that only other processes can end, and nothing is to be saved, the process just ends.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

@@ -14,7 +14,7 @@ from execution.software import trainable_model
 from execution.software.platform import SoftwarePlatform
 from execution.software.precision import Numerics
 from keras_extensions.backend import tf
-from keras_extensions.schedules import Linear
+from keras_extensions.schedules import WarmUp
 from model.blocks import hidden_matrices
 from model.losses import PretrainingObjective
 from model.tasks import PRETRAINING
@@ -59,7 +59,7 @@ def built(precision, xla=False, recompute=False, kind=SoftwarePlatform, fused_fl
 def fitted(pair, objective, update, data, rate=0.02, name="AdamW"):
     """Return the optimizer and the metrics of the last update; updates are proportional to the gradient."""
     # With so large an epsilon the update is proportional to the gradient, whose noise Adam would amplify.
-    settings = OptimizerSettings(name, Linear(rate, 8, 0.0), 0.0, epsilon=0.1, matrices=hidden_matrices(pair.blocks))
+    settings = OptimizerSettings(name, WarmUp(rate, 8, 0.0), 0.0, epsilon=0.1, matrices=hidden_matrices(pair.blocks))
     optimizer = pair.platform.optimizer(settings)
     pair.platform.compile(pair.model, optimizer, objective, update, 1)
     (means,) = make_updates(pair.platform, pair.model, dataset_of(data, update.micro_batches), len(data))
@@ -132,7 +132,7 @@ def losses_in_float32(name="AdamW", **options):
     """Return the losses of ten updates on one batch, with dropout, and the names of the weights in a checkpoint."""
     a = dataclasses.replace(A, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
     pair, objective = built("float32", a=a, **options), PretrainingObjective()
-    settings = OptimizerSettings(name, Linear(0.002, 20, 0.0), 0.01, matrices=hidden_matrices(pair.blocks))
+    settings = OptimizerSettings(name, WarmUp(0.002, 20, 0.0), 0.01, matrices=hidden_matrices(pair.blocks))
     pair.platform.compile(pair.model, pair.platform.optimizer(settings), objective, Update(2), 1)
     data = dataset_of([batch(A, SAMPLES)] * 10, 2)
     periods = make_updates(pair.platform, pair.model, data, 10, per_call=1)
@@ -164,7 +164,7 @@ def test_training_uses_what_compile_only_has_compiled():
     data, traced = [batch(A, SAMPLES)], []
     for compiles_only in (True, False):
         pair, before = built("mixed_bfloat16"), AdamW.compiled_step.experimental_get_tracing_count()
-        optimizer = pair.platform.optimizer(OptimizerSettings("AdamW", Linear(0.01, 8, 0.0), beta_1=0.7))
+        optimizer = pair.platform.optimizer(OptimizerSettings("AdamW", WarmUp(0.01, 8, 0.0), beta_1=0.7))
         pair.platform.compile(pair.model, optimizer, PretrainingObjective(), Update(2), 1)
         if compiles_only:
             pair.platform.compile_step(pair.model, dataset_of(data, 2).element_spec)

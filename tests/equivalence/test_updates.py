@@ -7,7 +7,7 @@ import pytest
 
 from execution.interface import OptimizerSettings, Update
 from keras_extensions.backend import keras, tf
-from keras_extensions.schedules import Linear
+from keras_extensions.schedules import WarmUp
 from model.architecture import hidden_matrix_parameters
 from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
@@ -45,7 +45,7 @@ def trained(update=None, micro_batches=1, steps=2, dropout=0.0, rate=0.5, muon=F
     update = update or Update(micro_batches)
     optimizer = keras.optimizers.SGD(rate)
     if muon:  # so large an epsilon makes the other weights' updates proportional to the gradient
-        settings = OptimizerSettings("Muon", Linear(0.02, 8, 0.0), epsilon=0.1, matrices=hidden_matrices(pair.blocks))
+        settings = OptimizerSettings("Muon", WarmUp(0.02, 8, 0.0), epsilon=0.1, matrices=hidden_matrices(pair.blocks))
         optimizer = pair.platform.optimizer(settings)
     pair.platform.compile(pair.model, optimizer, PretrainingObjective(), update, 1)
     data = dataset_of([batch(a, SAMPLES, seed=step) for step in range(steps)], update.micro_batches)

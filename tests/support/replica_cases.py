@@ -23,7 +23,7 @@ from execution.processes import Processes
 from execution.select import processes_for
 from execution.software.platform import SoftwarePlatform
 from execution.software.precision import FLOAT32, MIXED, Numerics
-from keras_extensions.schedules import Linear
+from keras_extensions.schedules import WarmUp
 from model.blocks import hidden_matrices
 from model.huggingface import build_hf_model
 from model.losses import PretrainingObjective
@@ -101,7 +101,7 @@ def compiled(case: Case, processes: Processes) -> Training:
     norm = 0.5 if case.clipped else None
     matrices = hidden_matrices(pair.blocks)
     optimizer = on.optimizer(
-        OptimizerSettings(case.optimizer, Linear(0.01, UPDATES, 0.4), max_gradient_norm=norm, matrices=matrices)
+        OptimizerSettings(case.optimizer, WarmUp(0.01, UPDATES, 0.4), max_gradient_norm=norm, matrices=matrices)
     )
     share = MICRO_BATCHES // processes.count
     update = Update(share, virtual_replicas=4 / processes.count, reduction=case.reduction)

@@ -19,10 +19,7 @@ BUCKET_BYTES = 64 << 20
 
 
 class Bucket(NamedTuple):
-    """Tensors that are reduced in one operation.
-
-    Its ``members`` are indices in the list of all tensors.
-    """
+    """Tensors, by their index in the list of all, that are reduced in one operation."""
 
     device: str
     members: List[int]
@@ -36,16 +33,11 @@ class Collectives:
         self.index = index
         self._created = 0  # operations
         # The element-wise maximum over all processes; a single operation, so that all calls share one key.
-        self.all_reduce_max = tf.function(self._all_reduce_max, autograph=False)
+        self.all_reduce_max = tf.function(lambda values: self._all_reduce(values, "/CPU:0", "Max"), autograph=False)
 
     def all_reduce_sum(self, values: tf.Tensor) -> tf.Tensor:
         """Return the sum of a flat tensor over all processes, in host memory."""
-        with tf.device("/CPU:0"):
-            return self._all_reduce(values, "/CPU:0")
-
-    def _all_reduce_max(self, values: tf.Tensor) -> tf.Tensor:
-        with tf.device("/CPU:0"):
-            return self._all_reduce(values, "/CPU:0", "Max")
+        return self._all_reduce(values, "/CPU:0")
 
     def all_gather(self, values: tf.Tensor) -> tf.Tensor:
         """Concatenate a flat tensor (n,) of every process in the order of their numbers: (R·n,), in host memory."""
@@ -70,10 +62,7 @@ class Collectives:
         return dict(zip(names, tf.unstack(self.all_reduce_sum(scalars), len(names))))
 
     def all_reduce_tensors(self, tensors: Sequence[tf.Tensor], devices: Sequence[str]) -> List[tf.Tensor]:
-        """Return the sum of each tensor over all processes, in few large operations.
-
-        They are float32 and have static shapes.
-        """
+        """Return the sums of float32 tensors of static shapes over all processes, in few large operations."""
         reduced: Dict[int, tf.Tensor] = {}
         before: List[tf.Tensor] = []
         for bucket in buckets([tensor.shape.num_elements() * 4 for tensor in tensors], devices):
@@ -90,20 +79,20 @@ class Collectives:
     def _all_reduce(self, values: tf.Tensor, device: str, operation: str = "Add") -> tf.Tensor:
         self._created += 1
         kind, group = _group(device)
-        return tf.raw_ops.CollectiveReduceV2(
-            input=values,
-            group_size=self.count,
-            group_key=group,
-            instance_key=GROUP + self._created,
-            ordering_token=[],
-            merge_op=operation,
-            final_op="Id",
-            communication_hint=NCCL if kind == "GPU" else RING,
-        )
+        with tf.device(device):
+            return tf.raw_ops.CollectiveReduceV2(
+                input=values,
+                group_size=self.count,
+                group_key=group,
+                instance_key=GROUP + self._created,
+                ordering_token=[],
+                merge_op=operation,
+                final_op="Id",
+                communication_hint=NCCL if kind == "GPU" else RING,
+            )
 
 
 def _group(device: str) -> Tuple[str, int]:
-    """Return the kind of a device, and the key of the group of devices with the same number in all processes."""
     spec = tf.DeviceSpec.from_string(device)
     kind, number = spec.device_type or "CPU", spec.device_index or 0
     return kind, GROUP + number + (MAX_DEVICES if kind == "GPU" else 0)

@@ -37,11 +37,7 @@ _TASK = re.compile(r"/task:(\d+)")
 
 
 def probe(address: str) -> str:
-    """Try to connect to ``host:port``.
-
-    Returns:
-        ``LISTENS``, ``REFUSES``, or ``SILENT`` if nothing answers or the host's name has no address.
-    """
+    """Try to connect to ``host:port``; ``SILENT`` if nothing answers or the host's name has no address."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_TIMEOUT):
@@ -60,7 +56,6 @@ def probe_others(membership: Membership) -> Dict[int, str]:
 
 
 def unreachable(membership: Membership) -> List[int]:
-    """Return the numbers of the processes that do not listen."""
     return [number for number, result in probe_others(membership).items() if result != LISTENS]
 
 
@@ -107,17 +102,11 @@ def lost_processes(membership: Membership, error: Exception) -> Optional[str]:
 
 
 class Timing(NamedTuple):
-    """Seconds; in total, the last process ends less than a minute after the first.
+    """Seconds; in total, the last process ends less than a minute after the first."""
 
-    Attributes:
-        interval: time between probes.
-        silence: time without an answer after which a process counts as gone.
-        patience: time for the main thread to notice the loss by itself, which ends the run more cleanly.
-    """
-
-    interval: float = 5.0
-    silence: float = 35.0
-    patience: float = 10.0
+    interval: float = 5.0  # between probes
+    silence: float = 35.0  # after which a process counts as gone
+    patience: float = 10.0  # for the main thread to notice the loss by itself, which ends the run more cleanly
 
 
 class ProbeHistory:
@@ -161,7 +150,6 @@ class Heartbeat:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the main thread is in a block that may wait."""
         return self._blocks > 0
 
     @contextlib.contextmanager

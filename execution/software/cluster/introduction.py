@@ -37,37 +37,22 @@ NAMELESS, STRANGE, UNREACHED = "no address is known for its name", "another prog
 
 
 class Times(NamedTuple):
-    """Seconds.
-
-    Attributes:
-        warn_after: time until the first line that names who is missing.
-        warn_every: time between two such lines.
-        name_limit: time until a name without an address ends the run; those of Kubernetes' pods can be resolved only
-            when these have started.
-        pause: time between two questions.
-        answer: longest time for a connection, a question, or an answer.
-    """
+    """Seconds; the names of Kubernetes' pods can be resolved only when these have started."""
 
     warn_after: float = 5.0
     warn_every: float = 15.0
-    name_limit: float = 600.0
+    name_limit: float = 600.0  # until a name without an address ends the run
     pause: float = 0.2
     answer: float = 2.0
 
 
 def introduce(membership: Membership, settings: Mapping[str, Any], times: Optional[Times] = None) -> None:
-    """Wait until all processes of the run know that they belong together.
-
-    The ``settings``, by name, must be values that JSON can represent; the ``times`` are for tests.
-    """
+    """Wait until all processes know that they belong together; the settings must be values that JSON can represent."""
     _Introduction(membership, settings, times or Times()).run()
 
 
 def contradiction(asking: Mapping[str, Any], answering: Mapping[str, Any], number: int) -> Optional[str]:
-    """Return what two processes disagree on; None if nothing.
-
-    The one that asks has expected process ``number`` there.
-    """
+    """Return what two processes disagree on, if anything; the one that asks has expected process ``number`` there."""
     first, second = sorted((asking, answering), key=lambda each: each["index"])
     if asking["token"] == answering["token"]:
         if number == asking["index"]:
@@ -115,7 +100,6 @@ class _Introduction:
         self._obstacles: Dict[int, str] = {}  # why nobody answers
 
     def run(self) -> None:
-        """See :func:`introduce`."""
         number = self._membership.index
         try:
             try:
@@ -176,7 +160,6 @@ class _Introduction:
             thread.join(max(until - time.monotonic(), 0))
 
     def _wait(self) -> None:
-        """Wait for the end of all rounds; log who is missing."""
         begun = time.monotonic()
         warn_at = begun + self._times.warn_after
         while True:
@@ -226,7 +209,6 @@ class _Introduction:
             time.sleep(self._times.pause)
 
     def _ask(self, number: int) -> None:
-        """Ask an address who is there, and judge the answer."""
         round_, own = self._round, self._own
         try:
             with self._connected(number) as connection:
@@ -277,7 +259,6 @@ class _Introduction:
             self._changed.notify_all()
 
     def _tell(self, number: int) -> None:
-        """Tell another process, if it listens, why this one ends."""
         with contextlib.suppress(OSError, UnicodeError), self._connected(number) as connection:
             connection.sendall(_line({**self._own, "settings": {}, "ended": self._message}))
 

@@ -31,12 +31,7 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?")  # 08-10
 
 @dataclass(frozen=True)
 class Membership:
-    """The processes of a run.
-
-    Attributes:
-        addresses: ``host:port`` of every process, in the order of their numbers; at most one for a single process.
-        index: number of this process; process 0 is the chief, the only one that writes files.
-    """
+    """The processes of a run: ``host:port`` of each by number, at most one of a single process; this one's number."""
 
     addresses: Tuple[str, ...] = ()
     index: int = 0
@@ -47,7 +42,6 @@ class Membership:
 
     @property
     def numbers(self) -> Tuple[int, int]:
-        """The number of processes, and the index."""
         return self.count, self.index
 
     @property
@@ -58,15 +52,7 @@ class Membership:
 
 
 def read_membership(environment: Mapping[str, str] = os.environ) -> Membership:
-    """Read the processes of the run from ``TF_CONFIG``, or else from Slurm's variables.
-
-    Raises:
-        UserError: ``TF_CONFIG`` is not valid, or this process is neither a chief nor a worker.
-
-    Example:
-        >>> read_membership({"TF_CONFIG": tf_config(Membership(("a:1", "b:1"), 1))})
-        Membership(addresses=('a:1', 'b:1'), index=1)
-    """
+    """Read the processes of the run from ``TF_CONFIG``, or else from Slurm's variables."""
     if environment.get(TF_CONFIG, "").strip():
         return _read_tf_config(environment[TF_CONFIG])
     addresses = slurm_addresses(environment)
@@ -88,7 +74,6 @@ def shares(micro_batches: int, count: int) -> str:
 
 
 def tf_config(membership: Membership) -> str:
-    """Return the text of ``TF_CONFIG`` for one process."""
     cluster = {"worker": list(membership.addresses)}
     return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": membership.index}})
 
@@ -186,10 +171,7 @@ def _slurm_number(environment: Mapping[str, str], name: str, default: str = "") 
 
 
 def host_names(text: str) -> List[str]:
-    """Expand the host names of Slurm's short form.
-
-    "node[08-09,12]-ib" becomes node08-ib, node09-ib and node12-ib.
-    """
+    """Expand the host names of Slurm's short form: node[08-09,12]-ib becomes node08-ib, node09-ib and node12-ib."""
     names: List[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         expanded = [""]

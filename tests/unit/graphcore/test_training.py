@@ -13,7 +13,7 @@ from execution.interface import ExecutionOptions, OptimizerSettings, Platform, U
 from execution.select import select_platform
 from graphcore.layout import largest_divisor
 from keras_extensions.backend import keras, tf
-from keras_extensions.schedules import Linear
+from keras_extensions.schedules import WarmUp
 from tests.support.graphcore.computing import graphcore
 from tests.support.updates import Calls
 
@@ -51,7 +51,7 @@ def trained(
 ) -> tuple[list[np.ndarray], Calls, Any]:
     """Return the weights after all updates, the calls with their means, and the optimizer's state."""
     # With so large an epsilon, a factor on the gradients matters, which Adam would normalise away.
-    schedule = Linear(0.02, UPDATES, 0.5)
+    schedule = WarmUp(0.02, UPDATES, 0.5)
     settings = OptimizerSettings(name, schedule, weight_decay_rate=0.1, published_decay=published, epsilon=0.1)
     with platform.scope():
         x = platform.model_input((WIDTH,), "float32", "x")

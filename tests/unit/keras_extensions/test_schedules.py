@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from keras_extensions.backend import tf
-from keras_extensions.schedules import Linear, UpDown, make_schedule
+from keras_extensions.schedules import UpDown, WarmUp, make_schedule
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ def test_rates_of_a_whole_run(total, fraction, warmup):
     up = 0.006 * np.arange(1, warmup + 1) / max(warmup, 1)
     down = np.linspace(0.006, 0.0, total - warmup + 1)[:-1]
     expected = np.concatenate([up, down])
-    schedule = Linear(0.006, total, fraction)
+    schedule = WarmUp(0.006, total, fraction)
     rates = tf.function(schedule, jit_compile=True)(tf.range(total, dtype=tf.int64))
     np.testing.assert_allclose(rates, expected, rtol=1e-5)
     assert np.all(np.asarray(rates) > 0), "every update changes the weights"

@@ -5,8 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_extensions.backend import keras, tf
-from keras_extensions.policy import layers_in
+from keras_extensions.backend import keras, layers_in, tf
 from sparsity import native
 from sparsity.layer import BlockSparseDense, DenseGradients, sparse_layers
 from sparsity.patterns import all_blocks, dense_matrix, largest_blocks, norms, random_pattern

@@ -13,7 +13,7 @@ from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.outputs import MetricsFile, TensorBoardScalars
 from keras_extensions.listeners.progress import ProgressBar, early_log, run_log
 from keras_extensions.listeners.reporting import Listener, Reporting, learning_rate
-from keras_extensions.schedules import Linear
+from keras_extensions.schedules import WarmUp
 
 THROUGHPUT = re.compile(r"throughput: *(.*?) samples\/sec")
 MLM_LOSS = re.compile(r"mlm_loss: *(\d*\.\d*)")
@@ -179,7 +179,7 @@ def test_existing_console_handler_does_not_duplicate_lines(tmp_path):
 @pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.legacy.SGD])
 def test_learning_rates_of_schedules(make):
     """The rate of the last of 8 updates, whether Keras' optimizer has a value or a schedule."""
-    optimizer = make(Linear(0.1, total_steps=8, warmup_frac=0.25))
+    optimizer = make(WarmUp(0.1, total_steps=8, warmup_frac=0.25))
     weight = tf.Variable(1.0)
     for _ in range(5):
         optimizer.apply_gradients([(tf.constant(0.0), weight)])
