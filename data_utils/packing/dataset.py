@@ -39,7 +39,7 @@ _PACKS_AT_ONCE = 1024
 _PACKS_COUNTED = 1 << 20  # at a time, which limits memory
 _EPOCH = 0  # of the permutation of the packs
 RECORDS_OF_SHARD = 1 << 17
-_FOR_HELD_OUT = {"algorithm": DEFAULT_ALGORITHM, "seed": DEFAULT_SEED}
+_FOR_HELD_OUT: Dict[str, Any] = {"algorithm": DEFAULT_ALGORITHM, "seed": DEFAULT_SEED}
 
 
 class Sizes(NamedTuple):

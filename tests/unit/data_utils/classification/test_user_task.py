@@ -201,7 +201,6 @@ ROWS = "text,label\na,x\na,y\n"
         (ROWS, {**CSV, "classes": ["a", "b", "a"]}, [], r"two classes or more, all different"),
         (ROWS, {**CSV, "label": "text"}, [], r'classes = \["a"\] \(derived\).*set label to the column'),
         (ROWS, {**CSV, "classes": ["a", "b"], "regression": True}, [], r"a number has no classes"),
-        (ROWS, {**CSV, "label_separator": ";", "regression": True}, [], r"a number has no labels"),
         (ROWS, {**CSV, "class_weights": "balanced", "regression": True}, [], r"samples of one class each"),
         (ROWS, {**CSV, "text": ["a", "b", "c"]}, [], r"expected a list of one or two texts"),
         (ROWS, {**CSV, "label": "mood"}, [], r"train.csv: has no column mood; name one of its columns, text, label"),
