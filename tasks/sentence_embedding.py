@@ -196,7 +196,8 @@ class SentenceEmbedding(FineTuning):
 
     def embeddings(self, predict: Predict, texts: Sequence[str], origin: Optional[str] = None) -> np.ndarray:
         """Return the embeddings of texts, ``(len(texts), H)`` float32; log what was cut if their origin is given."""
-        return self.outputs_of_texts(predict, [(text,) for text in texts], origin)[EMBEDDINGS]
+        inputs = self.inputs(predict, [(text,) for text in texts], origin)
+        return self.outputs_of(predict, inputs)[EMBEDDINGS]
 
     def _read(self, split: Split) -> Examples:
         folder = Path(self._config.dataset_dir) if self._config.dataset_dir else None
