@@ -92,10 +92,7 @@ class Answered(NamedTuple):
 
 
 def answers_page(title: str, answered: Sequence[Answered], scores: Mapping[str, float]) -> str:
-    """Return the page as HTML.
-
-    The questions of an article are adjacent; scores are in percent.
-    """
+    """Return the page as HTML; the questions of an article are adjacent, and scores are in percent."""
     is_marked = any(each.verdict != UNMARKED for each in answered)
     return fill(
         "answers.html",

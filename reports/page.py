@@ -48,10 +48,7 @@ class Card(NamedTuple):
 
 
 def write_report(run_folder: Path, live: bool = False) -> Path:
-    """Write ``report.html`` into the folder of a run, finished or not, and return its path.
-
-    The page is reloaded regularly by a browser that shows it if it is ``live``.
-    """
+    """Write ``report.html`` into the folder of a run and return its path; browsers reload a ``live`` page."""
     run = read_run_folder(run_folder)
     return write_atomically(run.folder / REPORT_NAME, render(run, live))
 

@@ -23,10 +23,7 @@ PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
 def derive(
     config: TrainingConfig, task: str, known: Optional[Architecture], origins: Dict[str, str], file_stem: str
 ) -> Tuple[TrainingConfig, List[str]]:
-    """Fill in unset values of a config that follow from others; return it, and the dotted names that were derived.
-
-    The architecture is ``known`` where it needs no weights to be opened.
-    """
+    """Fill in unset values that follow from others; return the config, and the dotted names that were derived."""
     packing, on_ipus = config.packing, config.runs_on_ipus
     derived: Dict[str, Any] = {"name": file_stem} if config.name is None else {}
     derived.update(published_values(config, task, known, origins))
@@ -118,10 +115,7 @@ def packing_factor(config: TrainingConfig) -> Optional[float]:
 
 
 def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
-    """Return the number of samples to train on; None if unknown.
-
-    It is ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``, which may be packs.
-    """
+    """Return ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``; None if unknown."""
     if config.total_num_train_samples is not None:
         return config.total_num_train_samples
     factor = packing_factor(config)

@@ -47,10 +47,7 @@ QUERIES = 1024  # Limits the memory of cosines.
 
 
 class RankingObjective(PackObjective):
-    """Mean cross-entropy of scale × cosine over the answers of a micro batch.
-
-    The ``accuracies`` are how often the right answer has the highest cosine.
-    """
+    """Mean cross-entropy of scale × cosine over the answers of a micro batch; how often the right one is highest."""
 
     def __init__(self, texts: int, scale: float, accuracies: bool = True):
         self._texts, self._scale = texts, scale
