@@ -93,10 +93,7 @@ def _mean_update(recipe: Recipe) -> float:
 
 
 def seconds_around(timing: Timing, updates: float) -> float:
-    """Return the seconds from the end of the training to that of the command.
-
-    In ``updates`` the held-out rows would be trained on once.
-    """
+    """Return the seconds from the end of training to that of the command; ``updates`` would train the held-out rows."""
     return EVALUATION * updates * timing.update + EVALUATION_START * timing.start + EXPORT_SECONDS
 
 

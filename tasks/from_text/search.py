@@ -126,10 +126,7 @@ def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainin
 
 
 def write_pairs(data: Path, held_out: float, half: int) -> None:
-    """Write the pairs of a data set's sentences and those of what is held out of it, none of which has a text twice.
-
-    Half a passage has ``half`` bytes at least.
-    """
+    """Write pairs of a data set's sentences and of what is held out, each half of ``half`` bytes or more, and new."""
     files = read_corpus(data / CORPUS_FOLDER).files
     chosen = choose_held_out(files, held_out)
     seen: Set[str] = set()
