@@ -60,7 +60,7 @@ def _pipeline(
     if stages is not None and sizes is not None and weights is not None and not fits_stages(stages, sizes):
         theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
         foreign = theirs and origins[config.weights_key] != origins[STAGES]
-        if foreign and runs_in_sequence(config):
+        if foreign and config.runs_in_sequence:
             stages = [[EMB, *[HID] * sizes.num_hidden_layers, *head_layout(stages)]]
             derived[STAGES], derived[DEVICES], derived[PROPORTIONS] = stages, [0], None
     elif stages is None and sizes is not None:
@@ -75,13 +75,6 @@ def _pipeline(
             0 if task == PRETRAINING and HEADS in stage else number for number, stage in enumerate(stages)
         ]
     return derived
-
-
-def runs_in_sequence(config: TrainingConfig) -> bool:
-    """Return whether one device runs all stages, as far as the config says."""
-    in_sequence = not config.runs_on_ipus
-    in_sequence &= (config.execution.pipeline_devices or 1) == 1  # room: pipeline
-    return in_sequence
 
 
 def fits_stages(stages: Optional[Stages], architecture: Architecture) -> bool:
