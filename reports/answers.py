@@ -75,9 +75,7 @@ class Answered(NamedTuple):
             marks = sorted([*marks, (*other, "expected")])
         if not marks:  # nothing was answered, or nothing expected
             shown = _word_end(self.context, 2 * _AROUND)
-            return (
-                [Excerpt(self.context[:shown]), Excerpt(" …")] if shown < len(self.context) else [Excerpt(self.context)]
-            )
+            return [Excerpt(self.context[:shown]), *([Excerpt(" …")] if shown < len(self.context) else [])]
         excerpts: List[Excerpt] = []
         shown = 0  # the text before this character has been shown or elided
         for begin, end, kind in marks:
