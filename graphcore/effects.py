@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set
 
-from settings.derived import runs_in_sequence
 from settings.fields import value_at
 from settings.loading import LoadedConfig
 from settings.problems import DEFAULT, TYPED
@@ -113,7 +112,7 @@ def ignored_in_plan(config: TrainingConfig, processes: int) -> Set[str]:
     precision, device = config.execution.precision, config.execution.device
     machine = Machine(
         precision="float32" if precision == "auto" else precision,  # as on a CPU
-        pipelined=not runs_in_sequence(config),
+        pipelined=not config.runs_in_sequence,
         on_gpu=device == "gpu" or (device == "auto" and bool(nvidia_gpus())),
         processes=processes,
     )

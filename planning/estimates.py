@@ -21,10 +21,7 @@ MOMENTS = 2 * SINGLE  # moments of AdamW and LAMB per weight; of its matrices, M
 
 
 class Planned(NamedTuple):
-    """A config whose sizes are known, and its pipeline.
-
-    ``stages`` are the blocks, and ``devices`` the IPU, of each pipeline stage.
-    """
+    """A config whose sizes are known; ``stages`` are the blocks, ``devices`` the IPU, of each pipeline stage."""
 
     config: TrainingConfig
     task: str

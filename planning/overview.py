@@ -13,15 +13,7 @@ from model.architecture import BLOCK_NAMES, EMB, HEADS, hidden_matrix_parameters
 from model.tasks import SQUAD
 from planning.estimates import Planned, host_memory, planned_if_known
 from settings.architecture import options_come_from_checkpoint
-from settings.derived import (
-    betas,
-    max_learning_rate,
-    packing_factor,
-    runs_in_sequence,
-    training_samples,
-    training_steps,
-    warmup_steps,
-)
+from settings.derived import betas, max_learning_rate, packing_factor, training_samples, training_steps, warmup_steps
 from settings.fields import value_at
 from settings.loading import LoadedConfig
 from settings.metadata import manifest_count
@@ -100,7 +92,7 @@ def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:
     config = loaded.config
     ignored: Set[str] = set()
     ignored |= ignored_in_plan(config, processes)  # room: graphcore
-    if runs_in_sequence(config):
+    if config.runs_in_sequence:
         ignored |= {name for name in leaves() if name.startswith("ipu_config.")}
     return [name for name in leaves() if loaded.origins[name] != DEFAULT and name not in ignored]
 

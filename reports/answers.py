@@ -75,9 +75,7 @@ class Answered(NamedTuple):
             marks = sorted([*marks, (*other, "expected")])
         if not marks:  # nothing was answered, or nothing expected
             shown = _word_end(self.context, 2 * _AROUND)
-            return (
-                [Excerpt(self.context[:shown]), Excerpt(" …")] if shown < len(self.context) else [Excerpt(self.context)]
-            )
+            return [Excerpt(self.context[:shown]), *([Excerpt(" …")] if shown < len(self.context) else [])]
         excerpts: List[Excerpt] = []
         shown = 0  # the text before this character has been shown or elided
         for begin, end, kind in marks:
@@ -92,10 +90,7 @@ class Answered(NamedTuple):
 
 
 def answers_page(title: str, answered: Sequence[Answered], scores: Mapping[str, float]) -> str:
-    """Return the page as HTML.
-
-    The questions of an article are adjacent; scores are in percent.
-    """
+    """Return the page as HTML; the questions of an article are adjacent, and scores are in percent."""
     is_marked = any(each.verdict != UNMARKED for each in answered)
     return fill(
         "answers.html",

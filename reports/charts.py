@@ -95,10 +95,7 @@ def draw(
 
 
 def scatter(identifier: str, title: str, points: Sequence[Tuple[float, float]], axis: str, unit: str) -> Chart:
-    """Draw points, and the line on which both numbers are equal.
-
-    The ``axis`` and the ``unit`` are labels of the horizontal and the vertical axis.
-    """
+    """Draw points, and the line on which both numbers are equal; ``axis`` and ``unit`` label the axes."""
 
     def plot(figure: Any, axes: Any) -> None:
         colour, (line, _) = next(iter(_LINES)), _REFERENCES

@@ -13,10 +13,7 @@ from utilities.files import write_atomically
 
 
 def write_from_text_page(path: Path, result: Mapping[str, Any], commands: Sequence[Tuple[str, str]]) -> Path:
-    """Write the page of a result of ``tasks.from_text.judgement``, with ``seconds`` by step, and return its path.
-
-    The ``commands`` are what can be done next, each with its shell command.
-    """
+    """Write the page of a result of ``tasks.from_text.judgement``, with ``seconds`` by step, and return its path."""
     total = sum(result["seconds"].values())
     html = fill(
         "from_text.html",

@@ -48,10 +48,7 @@ class Card(NamedTuple):
 
 
 def write_report(run_folder: Path, live: bool = False) -> Path:
-    """Write ``report.html`` into the folder of a run, finished or not, and return its path.
-
-    The page is reloaded regularly by a browser that shows it if it is ``live``.
-    """
+    """Write ``report.html`` into the folder of a run and return its path; browsers reload a ``live`` page."""
     run = read_run_folder(run_folder)
     return write_atomically(run.folder / REPORT_NAME, render(run, live))
 
@@ -125,13 +122,13 @@ def _masked_words(run: RunData) -> Optional[Comparison]:
     held_out, baseline = run.last_scores().get(MLM_LOSS), run.context_free(held_out=True)
     if is_number(held_out) and baseline is not None:
         return Comparison("on held-out text", held_out, baseline, True)
-    training, baseline, entropy = final_value(run, MLM_LOSS), run.context_free(held_out=False), run.unigram_entropy()
+    training, baseline, entropy = final_mean(run, MLM_LOSS), run.context_free(held_out=False), run.unigram_entropy()
     if training is None or (baseline is None and entropy is None):
         return None
     if baseline is not None:
-        return Comparison("of training", training, baseline, True)
+        return Comparison("of training", training.value, baseline, True)
     assert entropy is not None
-    return Comparison("of training", training, entropy, False)
+    return Comparison("of training", training.value, entropy, False)
 
 
 def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
@@ -167,11 +164,6 @@ def final_mean(run: RunData, metric: str) -> Optional[Final]:
     updates = [max(end - begin, 1) for begin, end in zip(ends, ends[1:])]
     mean = math.fsum(map(operator.mul, values[-count:], updates)) / sum(updates)
     return Final(mean, round(ends[0]) + 1, round(ends[-1]))
-
-
-def final_value(run: RunData, metric: str) -> Optional[float]:
-    final = final_mean(run, metric)
-    return None if final is None else final.value
 
 
 def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Points:

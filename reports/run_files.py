@@ -57,10 +57,7 @@ class RunData:
     notes: List[str]
 
     def series(self, name: str, axis: str = "step") -> Points:
-        """Return positions and values of a metric or field of the periods that have it.
-
-        The ``axis`` is the field with the positions, ``step`` or ``samples``.
-        """
+        """Return positions (``step`` or ``samples``) and values of a metric or field of the periods that have it."""
         return _points((period.get(axis), period["metrics"].get(name, period.get(name))) for period in self.periods)
 
     def evaluation_series(self, name: str) -> Points:
@@ -80,10 +77,7 @@ class RunData:
         return list(dict.fromkeys(name for period in self.periods for name in period["metrics"]))
 
     def origin(self, key: str) -> str:
-        """Return the origin of the value of a dotted config key; a part of a value has the origin of the whole.
-
-        It is empty if it is unknown.
-        """
+        """Return the origin of the value of a dotted key, or of the whole that it is a part of; empty if unknown."""
         parts = key.split(".")
         for length in range(len(parts), 0, -1):
             origin = self.origins.get(".".join(parts[:length]))

@@ -82,11 +82,9 @@ def known_architecture(config: TrainingConfig, task: str) -> Optional[Architectu
 
 
 def combined_architecture(config: TrainingConfig, stated: Mapping[str, Any], activation: str = "gelu") -> Architecture:
-    """Return the architecture of a config and of what the weights state.
+    """Return the architecture of a config and of what the weights state (empty: they are random).
 
-    Args:
-        stated: sizes and layer options of the weights; empty: they are random.
-        activation: ``hidden_act``, if the config has a section of sizes, and neither it nor the weights set it.
+    The ``activation`` is ``hidden_act`` if a section of sizes is given, and neither it nor the weights set it.
     """
     given = config.bert_config
     if given is None:

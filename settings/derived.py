@@ -23,10 +23,7 @@ PROPORTIONS = "ipu_config.matmul_available_memory_proportion_per_pipeline_stage"
 def derive(
     config: TrainingConfig, task: str, known: Optional[Architecture], origins: Dict[str, str], file_stem: str
 ) -> Tuple[TrainingConfig, List[str]]:
-    """Fill in unset values of a config that follow from others; return it, and the dotted names that were derived.
-
-    The architecture is ``known`` where it needs no weights to be opened.
-    """
+    """Fill in unset values that follow from others; return the config, and the dotted names that were derived."""
     packing, on_ipus = config.packing, config.runs_on_ipus
     derived: Dict[str, Any] = {"name": file_stem} if config.name is None else {}
     derived.update(published_values(config, task, known, origins))
@@ -63,7 +60,7 @@ def _pipeline(
     if stages is not None and sizes is not None and weights is not None and not fits_stages(stages, sizes):
         theirs = config.bert_config is None or origins.get("bert_config.num_hidden_layers") == DERIVED
         foreign = theirs and origins[config.weights_key] != origins[STAGES]
-        if foreign and runs_in_sequence(config):
+        if foreign and config.runs_in_sequence:
             stages = [[EMB, *[HID] * sizes.num_hidden_layers, *head_layout(stages)]]
             derived[STAGES], derived[DEVICES], derived[PROPORTIONS] = stages, [0], None
     elif stages is None and sizes is not None:
@@ -78,13 +75,6 @@ def _pipeline(
             0 if task == PRETRAINING and HEADS in stage else number for number, stage in enumerate(stages)
         ]
     return derived
-
-
-def runs_in_sequence(config: TrainingConfig) -> bool:
-    """Return whether one device runs all stages, as far as the config says."""
-    in_sequence = not config.runs_on_ipus
-    in_sequence &= (config.execution.pipeline_devices or 1) == 1  # room: pipeline
-    return in_sequence
 
 
 def fits_stages(stages: Optional[Stages], architecture: Architecture) -> bool:
@@ -118,10 +108,7 @@ def packing_factor(config: TrainingConfig) -> Optional[float]:
 
 
 def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
-    """Return the number of samples to train on; None if unknown.
-
-    It is ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``, which may be packs.
-    """
+    """Return ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``; None if unknown."""
     if config.total_num_train_samples is not None:
         return config.total_num_train_samples
     factor = packing_factor(config)

@@ -64,10 +64,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser(task: str, shows_all: bool = True) -> argparse.ArgumentParser:
-    """Return the parser of a task's command, with one flag for every field of the schema.
-
-    Its help lists all flags, or only the task's own and the most used ones.
-    """
+    """Return the parser of a task's command; its help shows all flags, or the task's own and the most used ones."""
     program, description = TASKS[task].program, TASKS[task].description
     usage = "%(prog)s --config FILE [OVERLAY ...] [--plan] [--FIELD VALUE ...]"
     parser = _Parser(prog=program, usage=usage, description=description, epilog=_EPILOG, allow_abbrev=False)

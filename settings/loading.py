@@ -138,13 +138,12 @@ def _validated(tree: Tree) -> TrainingConfig:
 
 
 def move_misplaced_keys(tree: Tree) -> List[str]:
-    """Move keys that published configs have in ``bert_config`` to the top level, unless they have a value there.
-
-    The published application ignored such keys. Return a note for each.
-    """
+    """Move keys that the published program ignored to the top, unless it has a value; return a note for each."""
     notes: List[str] = []
     section = tree.values.get("bert_config")
-    for name in ("max_seq_length", "max_predictions_per_seq") if isinstance(section, dict) else ():
+    if not isinstance(section, dict):
+        return []
+    for name in ("max_seq_length", "max_predictions_per_seq"):
         if name not in section:
             continue
         misplaced = f"bert_config.{name}"

@@ -22,10 +22,7 @@ _DECAY = "optimizer_opts.decay_rule"
 def published_values(
     config: TrainingConfig, task: str, known: Optional[Architecture], origins: Dict[str, str]
 ) -> Dict[str, Any]:
-    """Return the values, by dotted name, that a config leaves open and the program decides.
-
-    The architecture is ``known`` where a file states the sizes of the weights.
-    """
+    """Return the values, by dotted name, that a config leaves open and the program decides."""
     values: Dict[str, Any] = {}
     options, is_published, on_ipus = config.optimizer_opts, _is_published(config.optimizer_opts), config.runs_on_ipus
     if task == PRETRAINING and config.total_num_train_samples is None and config.num_epochs is None:

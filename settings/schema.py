@@ -331,6 +331,13 @@ class TrainingConfig(Section):
         return is_graphcore(self.execution.platform)
 
     @property
+    def runs_in_sequence(self) -> bool:
+        """Whether one device runs all stages, as far as the config says."""
+        in_sequence = not self.runs_on_ipus
+        in_sequence &= (self.execution.pipeline_devices or 1) == 1  # room: pipeline
+        return in_sequence
+
+    @property
     def number_of_labels(self) -> int:
         """The number of the classifier's outputs; 1 for a regression."""
         data = self.classification_data

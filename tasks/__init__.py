@@ -108,10 +108,7 @@ def train(
 
 
 def run_config(loaded: LoadedConfig, started: float, until: Optional[Callable[[Period], bool]] = None) -> Result:
-    """Train and evaluate, for the commands and for :func:`train`.
-
-    ``started`` is ``time.perf_counter()`` when the program or the call started.
-    """
+    """Train and evaluate, for commands and :func:`train`; ``started`` is ``time.perf_counter()`` at the beginning."""
     # TensorFlow is imported after this, so that plans and errors of the config and of paths appear at once.
     loaded = _prepared(loaded)
     with waiting("loading TensorFlow"):

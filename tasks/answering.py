@@ -73,10 +73,7 @@ class Model:
 
     @contextmanager
     def call(self, total: int, origin: str) -> Iterator[PredictorCall]:
-        """Within the block, one thread computes samples: how many is shown, and at its end how many were cut.
-
-        Their ``origin`` stands in the line about those that were cut.
-        """
+        """Within the block, one thread computes samples; at its end, what was cut of their ``origin`` is logged."""
         # A question may have several windows.
         shown = (None, "windows") if self.task == SQUAD else (total, "samples")
         with self._predict.call(shown[0], "predicted", shown[1]) as call:

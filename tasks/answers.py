@@ -9,10 +9,7 @@ from utilities.tables import aligned
 
 
 class Answer(List[Any]):
-    """The parts of an answer, the likeliest or first one first; in a notebook, it shows itself as a table.
-
-    Each part is a named tuple: ``answer[0].probability``.
-    """
+    """The parts of an answer, named tuples, the likeliest or first one first; in a notebook, it is shown as a table."""
 
     def __str__(self) -> str:
         return "\n".join(aligned(self._cells(), "<>")) if self else "nothing"

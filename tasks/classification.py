@@ -184,7 +184,11 @@ class Classification(FineTuning):
 
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str] = None) -> np.ndarray:
         """Return the model's outputs for texts, ``(N, classes)``; log what was cut if the texts' origin is given."""
-        logits = self.outputs_of_texts(predict, texts, origin)["logits"]
+        return self.logits_of(predict, self.inputs(predict, texts, origin))
+
+    def logits_of(self, predict: Predict, inputs: Features) -> np.ndarray:
+        """Return what :meth:`logits` does for encoded texts."""
+        logits = self.outputs_of(predict, inputs)["logits"]
         return np.asarray(expit(logits)) if self._is_squashed else logits
 
     def answers(self, predict: Predict, texts: Sequence[Tuple[str, ...]]) -> List[Any]:

@@ -107,10 +107,7 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
 
 
 def resume_command(program: str, arguments: Sequence[str], name: str) -> str:
-    """Return the shell command that resumes a run with the same config.
-
-    Its program is the script's file name, its arguments those that the run was started with.
-    """
+    """Return the shell command that resumes a run, given the arguments with which it was started."""
     return start_command(Path(program).stem, [*_without(arguments), "--name", name, "--resume"])
 
 

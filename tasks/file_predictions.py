@@ -135,10 +135,7 @@ class Rows(NamedTuple):
 
 
 def check_rows(source: Path, read: Sample, output: Path, added: Sequence[str]) -> Rows:
-    """Check every row before the first prediction.
-
-    ``added`` are the columns that predictions add.
-    """
+    """Check every row before the first prediction, which adds the columns ``added``."""
     header, count = None, 0
     empty: List[int] = []
     for number, row in read_table(source):

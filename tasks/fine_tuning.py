@@ -10,7 +10,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from checkpoints.pretrained.pretrained import warn_of_other_pieces
-from data_utils.classification.features import cut_line, report_truncation, text_features
+from data_utils.classification.features import Features, cut_line, report_truncation, text_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import FeatureSpec, in_packs
 from data_utils.records.packs import generated_rows, make_rows, outputs_by_sample
@@ -155,17 +155,18 @@ class FineTuning:
         reader = self.rows(samples, lengths, texts=1)
         return outputs_by_sample(reader, predict(reader))
 
-    def outputs_of_texts(
-        self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str]
-    ) -> Dict[str, np.ndarray]:
-        """Return the model's outputs for texts, by name; log what was cut if the texts' origin is given."""
-        length = self._config.max_seq_length
-        inputs = text_features(self.tokenizer, texts, length)
+    def inputs(self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str]) -> Features:
+        """Return the model inputs of texts; what was cut is counted, or logged if the texts' origin is given."""
+        inputs = text_features(self.tokenizer, texts, self._config.max_seq_length)
         if isinstance(predict, PredictorCall):
             predict.count(len(texts), inputs.truncated)
         elif origin is not None:
-            report_truncation(origin, len(texts), inputs, length)
-        samples = ArrayReader(self.features(length, labels=False), inputs.arrays)
+            report_truncation(origin, len(texts), inputs, self._config.max_seq_length)
+        return inputs
+
+    def outputs_of(self, predict: Predict, inputs: Features) -> Dict[str, np.ndarray]:
+        """Return the model's outputs for the inputs of texts, by name."""
+        samples = ArrayReader(self.features(self._config.max_seq_length, labels=False), inputs.arrays)
         return self.predicted(predict, samples, inputs.lengths)
 
     @property

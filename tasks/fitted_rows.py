@@ -129,10 +129,9 @@ class FittingPacks(NamedTuple):
     def shown(self, micro_batch_size: int) -> str:
         """Return what the packs save, and how many samples a micro batch has."""
         saved = f"{1 - 1 / self.factor:.0%} of the rows and products saved"
-        samples = (
-            f"{self.rows} packs of {self.factor:.2f} samples are a micro batch, instead of {micro_batch_size} rows"
-        )
-        return f"up to {self.sequences} samples in a pack, {saved}; {samples}"
+        instead = f"a micro batch, instead of {micro_batch_size} rows"
+        packs = f"{self.rows} packs of {self.factor:.2f} samples are {instead}"
+        return f"up to {self.sequences} samples in a pack, {saved}; {packs}"
 
 
 def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Optional[FittingPacks]:

@@ -79,17 +79,10 @@ def label_mistakes(
     Labels are 1 for those of a sample, else 0, ``(N, C)``, as the probabilities.
     """
     predictions, truth = probabilities > 0.5, labels > 0
-    rows: Cells = [
-        [
-            name,
-            int(gold.sum()),
-            int((gold & own).sum()),
-            int((gold & ~own).sum()),
-            int((own & ~gold).sum()),
-            f1(own, gold),
-        ]
-        for name, gold, own in zip(names, truth.T, predictions.T)
-    ]
+    rows: Cells = []
+    for name, gold, own in zip(names, truth.T, predictions.T):
+        counted = (gold, gold & own, gold & ~own, own & ~gold)
+        rows.append([name, *(int(each.sum()) for each in counted), f1(own, gold)])
     wrong = np.where(predictions != truth, np.abs(probabilities - truth), -1.0)
     cells = []
     for number in _worst(wrong.ravel(), above=-0.5):

@@ -116,10 +116,7 @@ def report_rows(start: Pretrained, theirs: Sequence[str], ours: Sequence[str], r
 
 
 def rows_by_name(theirs: Sequence[str], ours: Sequence[Collection[str]]) -> List[Optional[int]]:
-    """Return the index in ``theirs`` of each output, which may have several names; None unless one has such a name.
-
-    Capitals count only if names differ in nothing else.
-    """
+    """Return the index in ``theirs`` of each output, which may have several names; capitals count only if needed."""
     if len(theirs) == len(ours) and all(name in names for name, names in zip(theirs, ours)):
         return list(range(len(ours)))
     exact, plain = [name.strip() for name in theirs], [name.strip().lower() for name in theirs]

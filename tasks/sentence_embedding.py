@@ -47,10 +47,7 @@ QUERIES = 1024  # Limits the memory of cosines.
 
 
 class RankingObjective(PackObjective):
-    """Mean cross-entropy of scale × cosine over the answers of a micro batch.
-
-    The ``accuracies`` are how often the right answer has the highest cosine.
-    """
+    """Mean cross-entropy of scale × cosine over the answers of a micro batch; how often the right one is highest."""
 
     def __init__(self, texts: int, scale: float, accuracies: bool = True):
         self._texts, self._scale = texts, scale
@@ -196,7 +193,8 @@ class SentenceEmbedding(FineTuning):
 
     def embeddings(self, predict: Predict, texts: Sequence[str], origin: Optional[str] = None) -> np.ndarray:
         """Return the embeddings of texts, ``(len(texts), H)`` float32; log what was cut if their origin is given."""
-        return self.outputs_of_texts(predict, [(text,) for text in texts], origin)[EMBEDDINGS]
+        inputs = self.inputs(predict, [(text,) for text in texts], origin)
+        return self.outputs_of(predict, inputs)[EMBEDDINGS]
 
     def _read(self, split: Split) -> Examples:
         folder = Path(self._config.dataset_dir) if self._config.dataset_dir else None

@@ -284,10 +284,7 @@ class TokenClassification(FineTuning):
 
 
 def label_names(start: Optional[InitialWeights], train: Optional[Sentences], generated: bool) -> List[str]:
-    """Return the names of the model's outputs in order.
-
-    They are the tags of the training data, in the model's order if it has the same, or else the model's.
-    """
+    """Return the outputs' names: the tags to train on, in the model's order if it has the same, or else the model's."""
     settings = getattr(start, "settings", None) or {}
     known = as_usual(class_names(settings) or [])
     if train is not None and train.tags is not None:

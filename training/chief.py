@@ -71,10 +71,7 @@ def process_log(index: int) -> Iterator[None]:
 
 
 def check_processes(processes: Processes, config: TrainingConfig, data: str, precision: str) -> None:
-    """Check that this process starts like the chief; otherwise they would diverge or wait for each other.
-
-    ``data`` is a checksum of this process' training samples.
-    """
+    """Check that this process starts like the chief, with the same ``data`` (checksum), so that they do not diverge."""
     if processes.is_single:
         return
     own = shared_settings(config)

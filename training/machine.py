@@ -74,10 +74,7 @@ def execution_options(config: TrainingConfig, processes: Processes = SINGLE_PROC
 def optimizer_settings(
     config: TrainingConfig, updates: int, packing_factor: float = 1.0, matrices: Sequence[HiddenMatrix] = ()
 ) -> OptimizerSettings:
-    """Return the config's optimizer with its learning-rate schedule.
-
-    The ``packing_factor`` is the average number of samples per row of the batch.
-    """
+    """Return the config's optimizer with its schedule; a row has ``packing_factor`` samples on average."""
     options, rate = config.optimizer_opts, config.optimizer_opts.learning_rate
     peak = max_learning_rate(rate, config.samples_per_update)
     beta_1, beta_2 = betas(options, config.packing, packing_factor)

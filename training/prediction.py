@@ -37,10 +37,7 @@ class InterruptedEvaluation(Exception):  # noqa: N818 (not an error)
 
 @dataclasses.dataclass
 class Predictor:
-    """Runs a model over all samples of a reader, in order.
-
-    The model returns a dict of outputs with one row per sample; ``interrupted`` is called after every execution.
-    """
+    """Runs a model over all samples of a reader, in order; ``interrupted`` is called after every execution."""
 
     model: keras.Model
     batch_size: int
@@ -139,10 +136,7 @@ class PredictorByLength:
 
 
 class PredictorCall:
-    """One call of a model, by one thread: what it has computed, and how many samples were cut.
-
-    ``samples`` were encoded, ``cut`` of them were longer than the model takes, and lost ``lost_words``, if known.
-    """
+    """One call of a model, by one thread; ``cut`` of its samples were too long and lost ``lost_words``, if known."""
 
     def __init__(self, predictor: PredictorByLength, progress: Optional[tqdm] = None) -> None:
         self._predictor, self._progress = predictor, progress
@@ -170,10 +164,7 @@ Predict = Union[Predictor, PredictorCall]
 
 
 class EvaluationProgress(keras.callbacks.Callback):
-    """Occasionally logs the progress and the time left.
-
-    It raises an ``InterruptedEvaluation`` after a batch if ``interrupted`` returns true.
-    """
+    """Occasionally logs progress and time left; raises ``InterruptedEvaluation`` when ``interrupted`` returns true."""
 
     def __init__(self, samples: int, batches: int, interrupted: Callable[[], bool]) -> None:
         super().__init__()

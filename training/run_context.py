@@ -46,10 +46,7 @@ class RunContext:
 
 
 class Plan(NamedTuple):
-    """The length of the training and the grouping of its updates, derived from the config and the data.
-
-    The micro batches are those of all replicas and processes, the packing factor the mean number of samples in a row.
-    """
+    """The length of the training and the grouping of its updates; a row has ``packing_factor`` samples on average."""
 
     updates: int
     updates_per_period: int

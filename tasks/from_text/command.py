@@ -31,7 +31,7 @@ from tasks.from_text.folder import UPDATES, Folder
 from tasks.from_text.inputs import Machine, Text, look_at_machine, look_at_text
 from tasks.from_text.judgement import judge
 from tasks.from_text.pace import Pace, measure
-from tasks.from_text.phases import check_phases, has_masked_lm_head
+from tasks.from_text.phases import check_phases, released
 from tasks.from_text.purpose import LANGUAGE, Purpose
 from tasks.from_text.recipe import Recipe
 from tasks.from_text.search import OF_PAIRS, SEARCH  # room: search
@@ -246,7 +246,7 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
 
 
 def _recipe(options: argparse.Namespace, text: Text, machine: Machine, given: Mapping[str, Any]) -> Recipe:
-    has_head = options.start_from is None or has_masked_lm_head(options.start_from)
+    has_head = options.start_from is None or not released(options.start_from).missing_of_masked_lm()
     recipe = choose(text, machine, options.hours, options.lengths, options.start_from, given, has_head)
     return PURPOSES[options.purpose].adapt(recipe, text)
 

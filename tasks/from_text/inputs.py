@@ -138,10 +138,7 @@ class Machine(NamedTuple):
 
 
 def look_at_text(source: Source, min_characters: int, strips_marks: bool = False) -> Text:
-    """Read the beginning of a text.
-
-    Documents of less than ``min_characters`` are left out; ``strips_marks``: accents will be stripped.
-    """
+    """Read the beginning of a text, without short documents; ``strips_marks``: accents will be stripped."""
     if source.kind["kind"] == "dump":  # the articles are extracted later, by another program
         megabytes = DUMP_SHARE * source.files[0].stat().st_size / 1e6
         return Text(megabytes, int(megabytes * 160_000), int(megabytes * 300), 0.0, "LATIN", False, False)

@@ -14,7 +14,7 @@ from data_utils.text.examples import UNKNOWN_TOKENS
 from data_utils.text.held_out import describe_held_out
 from data_utils.tokenizer_files import MASK, UNKNOWN
 from reports.from_text_page import filled, write_from_text_page
-from reports.page import final_value, steady_throughput
+from reports.page import final_mean, steady_throughput
 from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, damage_in
@@ -80,7 +80,7 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
     runs = {name: read_run_folder(folder.path / name) for name in updates}
     last, data = runs[list(updates)[-1]], folder.path / "data" / list(updates)[-1]  # also of a folder that was renamed
     loss, accuracy = last.scores.get(MLM_LOSS), last.scores.get(ACCURACY)
-    training = final_value(last, MLM_LOSS)
+    training = final_mean(last, MLM_LOSS)
     held_out = data / VALIDATION_FOLDER
     return {
         "advice": [*recipe.warning, *recipe.advice],
@@ -88,7 +88,7 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
         "right": accuracy,
         "bits_per_byte": _bits_per_byte(held_out, loss),
         "unknown": _unknown_share(held_out),
-        "training_loss": training,
+        "training_loss": None if training is None else training.value,
         "baselines": _baselines(held_out, last.vocabulary_size()),
         "forecasts": forecasts(recipe, loss),
         "expected": _expected(recipe, held_out),

@@ -93,10 +93,7 @@ def _mean_update(recipe: Recipe) -> float:
 
 
 def seconds_around(timing: Timing, updates: float) -> float:
-    """Return the seconds from the end of the training to that of the command.
-
-    In ``updates`` the held-out rows would be trained on once.
-    """
+    """Return the seconds from the end of training to that of the command; ``updates`` would train the held-out rows."""
     return EVALUATION * updates * timing.update + EVALUATION_START * timing.start + EXPORT_SECONDS
 
 
@@ -118,10 +115,7 @@ class Change(NamedTuple):
 
 
 class Pace:
-    """The number of updates of each training, which fill the time together.
-
-    The ``phases`` are all trainings in order; ``start`` seconds pass before the first update of each.
-    """
+    """The updates of all trainings, which fill the time together; each begins after ``start`` seconds."""
 
     def __init__(self, folder: Folder, recipe: Recipe, phases: Sequence[Phase], start: float, hours: float) -> None:
         self._folder, self._recipe, self._phases = folder, recipe, phases
@@ -186,10 +180,7 @@ class Pace:
             self.mend(following, 0, slower)
 
     def mend(self, phase: Phase, step: int, slower: Optional[float]) -> None:
-        """Decide the rest anew, from an update of a phase on, which has to be started, so that it fills the time.
-
-        ``slower``: Seconds that an update takes now, as a share of those of the timing.
-        """
+        """Decide the rest anew from an update of a phase on, if one takes ``slower`` times what was timed."""
         assert slower is not None, "nothing is mended before an update is timed"
         left = max(0.0, self.left(phase, slower) - slower * self._timing.start)
         rest = self.updates[phase.name] - step + sum(self.updates[each.name] for each in self._later(phase))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Sequence
 
 from data_utils.tokenizer import read_vocabulary
 from model.tasks import PRETRAINING
@@ -13,6 +13,9 @@ from settings.loading import resolve
 from tasks.from_text.folder import Folder
 from tasks.from_text.recipe import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
 from utilities.files import PROJECT, write_atomically
+
+if TYPE_CHECKING:
+    from checkpoints.pretrained.pretrained import Pretrained
 
 CONFIGS = PROJECT / "configs" / "pretraining"
 CONTINUE = PROJECT / "configs" / "continue.json"
@@ -41,19 +44,16 @@ def phases(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int
     return [Phase(phase.name, merged(phase.config, given)) for phase in plain]
 
 
-def has_masked_lm_head(weights: str) -> bool:
-    """Return whether released weights have a masked-LM head, which those of sentence encoders have not."""
+def released(weights: str) -> Pretrained:
     from checkpoints.pretrained.opening import open_pretrained
 
-    return not open_pretrained(weights, "--start-from").missing_of_masked_lm()
+    return open_pretrained(weights, "--start-from")
 
 
 def check_phases(trainings: Sequence[Phase], recipe: Recipe, given: Mapping[str, Any]) -> None:
     """Refuse what the trainings would refuse, before their data is made."""
     if recipe.start_from is not None:
-        from checkpoints.pretrained.opening import open_pretrained
-
-        open_pretrained(recipe.start_from, "--start-from")
+        released(recipe.start_from)
         read_vocabulary(Path(recipe.start_from))
     for phase in trainings:  # the weights of an earlier phase are not there yet; their sizes are the config's
         config = {**phase.config, "pretrained_ckpt_path": recipe.start_from, "total_num_train_samples": phase.rows}

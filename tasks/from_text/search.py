@@ -11,7 +11,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.corpus import read_corpus, read_documents
@@ -22,7 +22,7 @@ from tasks import train
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Text
 from tasks.from_text.pace import Pace
-from tasks.from_text.phases import Phase, merged, write_config
+from tasks.from_text.phases import Phase, merged, released, write_config
 from tasks.from_text.purpose import Purpose
 from tasks.from_text.recipe import REAL_TOKENS, TOKENS_PER_UPDATE, Choice, Recipe, most_passes
 from tasks.from_text.steps import Prepared, export_model, prepare
@@ -31,9 +31,6 @@ from utilities.errors import UserError
 from utilities.files import PROJECT, replacing
 from utilities.history import History
 from utilities.metric_names import LOSS
-
-if TYPE_CHECKING:
-    from checkpoints.pretrained.pretrained import Pretrained
 
 PAIRS, HELD_OUT, BEFORE = "pairs.jsonl", "held_out.jsonl", "before"
 PAIRS_OF_UPDATE = 32  # each with the tokens of a row of 128, as many as in all recipes
@@ -57,7 +54,7 @@ def check(lengths: Sequence[int], start_from: Optional[str]) -> None:
         raise UserError("--lengths: with --for search, give one number, for the tokens of a pair")
     from checkpoints.pretrained.sentence_transformers import embedding_prompt
 
-    if embedding_prompt(_released(start_from)).text:
+    if embedding_prompt(released(start_from)).text:
         what = "puts a prompt before each text, which pairs do not have; name a model without a default prompt"
         raise UserError(f"--start-from {start_from}: {what}")
 
@@ -101,12 +98,6 @@ def phases(folder: Folder, recipe: Recipe, given: Mapping[str, Any], pieces: int
     return [Phase(str(length), merged(config, given), SENTENCE_EMBEDDING)]
 
 
-def _released(folder: str) -> Pretrained:
-    from checkpoints.pretrained.opening import open_pretrained
-
-    return open_pretrained(folder, "--start-from")
-
-
 def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainings: Sequence[Phase]) -> Prepared:
     """Make pairs of the text, and judge the released model by those that are held out; what is there is kept."""
     found = prepare(folder, recipe.with_updates(1), source)  # the rows of masked words are made once
@@ -126,10 +117,7 @@ def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainin
 
 
 def write_pairs(data: Path, held_out: float, half: int) -> None:
-    """Write the pairs of a data set's sentences and those of what is held out of it, none of which has a text twice.
-
-    Half a passage has ``half`` bytes at least.
-    """
+    """Write pairs of a data set's sentences and of what is held out, each half of ``half`` bytes or more, and new."""
     files = read_corpus(data / CORPUS_FOLDER).files
     chosen = choose_held_out(files, held_out)
     seen: Set[str] = set()
@@ -174,10 +162,10 @@ def export(folder: Folder, recipe: Recipe, run: Path) -> Path:
     """Write the trained model as a folder of sentence-transformers that pools and scales as the released one does."""
     from checkpoints.pretrained.sentence_transformers import embedding_settings, write_modules
 
-    model, released = export_model(folder, run), _released(str(recipe.start_from))
-    settings = embedding_settings(released)
+    model, weights = export_model(folder, run), released(str(recipe.start_from))
+    settings = embedding_settings(weights)
     if settings is not None:
-        write_modules(model, released, settings, released.architecture["hidden_size"])
+        write_modules(model, weights, settings, weights.architecture["hidden_size"])
     return model
 
 

@@ -28,10 +28,7 @@ OWN_STOP = 128 + signal.SIGTERM  # the status with which a training stops that i
 
 
 def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
-    """Make rows of each length from one text, with one vocabulary; what is there already is kept.
-
-    The options ``source`` name and read the text.
-    """
+    """Make rows of each length from the text that the options ``source`` name; what is there already is kept."""
     start_from = recipe.start_from
     lengths = sorted(recipe.lengths, reverse=True)  # the longest has the sentences, which the others are made of
     first = folder.path / "data" / str(lengths[0])
