@@ -23,7 +23,7 @@ CLS_POSITIONS = ("cls_positions", "next_sentence_positions")  # the latter in th
 
 
 class Block(keras.layers.Layer):
-    """A named part of BERT: names of the tensors it reads, also reads if rows are packs, and writes.
+    """A named part of BERT, which names the tensors that it reads, also reads if rows are packs, and writes.
 
     Of those, ``constants`` depend on no weight and so need no gradient.
     """
