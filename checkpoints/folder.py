@@ -165,7 +165,7 @@ def _named_by_tensorflow(folder: Path) -> Optional[Path]:
 
 
 def damage(checkpoint: Path) -> Optional[str]:
-    """Return the problem of a checkpoint folder; None if it is intact. A newer program's is refused."""
+    """Return the problem of a checkpoint folder, or None; that of a newer program is a ``NewerVersionError``."""
     try:
         description = read_description(checkpoint)
     except NewerVersionError:

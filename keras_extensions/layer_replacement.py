@@ -56,16 +56,7 @@ class Row:
 
 
 class Conversion:
-    """Applies rules to layers one by one, then transfers their weights.
-
-    Example:
-        >>> conversion = Conversion(rules)
-        >>> pooler = conversion.replace(bert.pooler)
-        >>> pooler(hidden)  # builds its weights
-        >>> conversion.transfer_weights(bert)
-        >>> [(row.source, row.target) for row in conversion.rows]
-        [('TFBertPooler', 'Pooler')]
-    """
+    """Applies rules to layers one by one, then transfers their weights."""
 
     def __init__(self, rules: Iterable[Rule]):
         self._rules: Dict[type, Rule] = {}

@@ -23,7 +23,7 @@ CLS_POSITIONS = ("cls_positions", "next_sentence_positions")  # the latter in th
 
 
 class Block(keras.layers.Layer):
-    """A named part of BERT: names of the tensors it reads, also reads if rows are packs, and writes.
+    """A named part of BERT, which names the tensors that it reads, also reads if rows are packs, and writes.
 
     Of those, ``constants`` depend on no weight and so need no gradient.
     """
@@ -50,7 +50,7 @@ class EmbeddingsBlock(Block):
     writes = ("hidden", "attention_bias")
     constants = ("attention_bias",)
 
-    def __init__(self, embeddings: Embeddings, name: str = "emb"):
+    def __init__(self, embeddings: Embeddings, name: str):
         super().__init__(name=name)
         self.embeddings = embeddings
 
@@ -96,7 +96,7 @@ class PoolerBlock(Block):
     pack_reads = CLS_POSITIONS
     writes = ("pooled",)
 
-    def __init__(self, pooler: keras.layers.Layer, name: str = "pool"):
+    def __init__(self, pooler: keras.layers.Layer, name: str):
         super().__init__(name=name)
         self.pooler = pooler
 
@@ -116,7 +116,7 @@ class MaskedLMBlock(Block):
     reads: Tuple[str, ...] = ("masked",)
     writes: Tuple[str, ...] = ("masked_lm",)
 
-    def __init__(self, masked_lm: keras.layers.Layer, name: str = "heads"):
+    def __init__(self, masked_lm: keras.layers.Layer, name: str):
         super().__init__(name=name)
         self.masked_lm = masked_lm
 
@@ -133,7 +133,7 @@ class PretrainingHeads(MaskedLMBlock):
     reads = ("masked", "pooled")
     writes = ("masked_lm", "next_sentence")
 
-    def __init__(self, masked_lm: keras.layers.Layer, next_sentence: keras.layers.Layer, name: str = "heads"):
+    def __init__(self, masked_lm: keras.layers.Layer, next_sentence: keras.layers.Layer, name: str):
         super().__init__(masked_lm, name=name)
         self.next_sentence = next_sentence
 
@@ -148,7 +148,7 @@ class SpanHeadBlock(Block):
     reads = ("hidden",)
     writes = ("start_logits", "end_logits")
 
-    def __init__(self, head: keras.layers.Layer, name: str = "qa_head"):
+    def __init__(self, head: keras.layers.Layer, name: str):
         super().__init__(name=name)
         self.head = head
 
@@ -165,7 +165,7 @@ class ClassifierBlock(Block):
 
     writes = ("logits",)
 
-    def __init__(self, head: keras.layers.Layer, source: str = "pooled", name: str = "glue_head"):
+    def __init__(self, head: keras.layers.Layer, source: str, name: str):
         super().__init__(name=name)
         self.reads = (source,)
         self.head = head
@@ -188,7 +188,7 @@ class EmbeddingBlock(Block):
     pack_reads = ("cls_positions",)
     writes = ("embeddings",)
 
-    def __init__(self, pooling: str, name: str = "embedding_head"):
+    def __init__(self, pooling: str, name: str):
         super().__init__(name=name)
         self._pooling = pooling
 

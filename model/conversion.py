@@ -88,8 +88,8 @@ def bert_rules(a: Architecture, platform: Platform) -> List[Rule]:
 class UnconvertedEmbeddings(keras.layers.Layer):
     """Hugging Face's embeddings with the call of :class:`model.layers.Embeddings`."""
 
-    def __init__(self, source: hf.TFBertEmbeddings, name: str = "embeddings"):
-        super().__init__(name=name)
+    def __init__(self, source: hf.TFBertEmbeddings):
+        super().__init__(name="embeddings")
         self.source = source
 
     def call(
@@ -107,8 +107,8 @@ class UnconvertedEmbeddings(keras.layers.Layer):
 class UnconvertedLayer(keras.layers.Layer):
     """Hugging Face's encoder layer with the call of :class:`model.layers.EncoderLayer`."""
 
-    def __init__(self, source: hf.TFBertLayer, name: str = "encoder_layer"):
-        super().__init__(name=name)
+    def __init__(self, source: hf.TFBertLayer):
+        super().__init__(name="encoder_layer")
         self.source = source
 
     def call(self, hidden: tf.Tensor, bias: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
@@ -128,8 +128,8 @@ class UnconvertedLayer(keras.layers.Layer):
 class UnconvertedClassifier(keras.layers.Layer):
     """Hugging Face's dropout and classifier with the call of :class:`model.heads.Classifier`."""
 
-    def __init__(self, source: hf.TFBertForSequenceClassification, name: str = "classifier"):
-        super().__init__(name=name)
+    def __init__(self, source: hf.TFBertForSequenceClassification):
+        super().__init__(name="classifier")
         self.dropout, self.dense = source.dropout, source.classifier
 
     def call(self, pooled: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:

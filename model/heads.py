@@ -16,8 +16,8 @@ from model.layers import activated_dense, dense
 class Pooler(keras.layers.Layer):
     """tanh(dense(hidden state of [CLS]))."""
 
-    def __init__(self, architecture: Architecture, name: str = "pooler"):
-        super().__init__(name=name)
+    def __init__(self, architecture: Architecture):
+        super().__init__(name="pooler")
         self.dense = dense(architecture.hidden_size)
 
     def call(self, hidden: tf.Tensor) -> tf.Tensor:  # (B, S, H) → (B, H)
@@ -27,8 +27,8 @@ class Pooler(keras.layers.Layer):
 class HeadTransform(keras.layers.Layer):
     """norm(activation(dense(x))) before the masked-LM product; present with ``use_cls_layer``."""
 
-    def __init__(self, architecture: Architecture, platform: Platform, name: str = "transform"):
-        super().__init__(name=name)
+    def __init__(self, architecture: Architecture, platform: Platform):
+        super().__init__(name="transform")
         self.dense = activated_dense(architecture, platform, architecture.hidden_size)
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
 
@@ -48,9 +48,8 @@ class MaskedLMHead(keras.layers.Layer):
         platform: Platform,
         word_table: Callable[[], tf.Tensor],
         transform: Optional[keras.layers.Layer],
-        name: str = "masked_lm",
     ):
-        super().__init__(name=name)
+        super().__init__(name="masked_lm")
         self._architecture = architecture
         self._platform = platform
         self._word_table = word_table
@@ -72,8 +71,8 @@ class MaskedLMHead(keras.layers.Layer):
 class NextSentenceHead(keras.layers.Layer):
     """Scores of «B follows A» and «B is random» from the pooled [CLS]."""
 
-    def __init__(self, name: str = "next_sentence"):
-        super().__init__(name=name)
+    def __init__(self) -> None:
+        super().__init__(name="next_sentence")
         self.dense = dense(2)
 
     def call(self, pooled: tf.Tensor) -> tf.Tensor:  # (B, H) → (B, 2)
@@ -83,8 +82,8 @@ class NextSentenceHead(keras.layers.Layer):
 class SpanHead(keras.layers.Layer):
     """Scores of every token as the start and as the end of the answer."""
 
-    def __init__(self, name: str = "span"):
-        super().__init__(name=name)
+    def __init__(self) -> None:
+        super().__init__(name="span")
         self.dense = dense(2)
 
     def call(self, hidden: tf.Tensor) -> tf.Tensor:  # (B, S, H) → (B, S, 2)
@@ -94,8 +93,8 @@ class SpanHead(keras.layers.Layer):
 class Classifier(keras.layers.Layer):
     """Scores of the classes from the pooled [CLS] or from each token; one class is a regression."""
 
-    def __init__(self, architecture: Architecture, platform: Platform, classes: int, name: str = "classifier"):
-        super().__init__(name=name)
+    def __init__(self, architecture: Architecture, platform: Platform, classes: int):
+        super().__init__(name="classifier")
         self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
         self.dense = dense(classes)
 

@@ -74,8 +74,8 @@ class Embeddings(keras.layers.Layer):
     Weights: ``word`` (V, H), shared with the masked-LM head; ``position`` (M, H); ``segment`` (T, H).
     """
 
-    def __init__(self, architecture: Architecture, platform: Platform, name: str = "embeddings"):
-        super().__init__(name=name)
+    def __init__(self, architecture: Architecture, platform: Platform):
+        super().__init__(name="embeddings")
         self._architecture = architecture
         self._platform = platform
         self.norm = platform.layer_normalization(architecture.layer_norm_eps, name="norm")
@@ -135,8 +135,8 @@ class SelfAttention(keras.layers.Layer):
     ``use_qkv_bias``); otherwise one product makes all three (weight ``qkv`` (H, 3H), no bias).
     """
 
-    def __init__(self, architecture: Architecture, platform: Platform, name: str = "attention"):
-        super().__init__(name=name)
+    def __init__(self, architecture: Architecture, platform: Platform):
+        super().__init__(name="attention")
         a = architecture
         self._heads = a.num_attention_heads
         self._head_size = a.hidden_size // a.num_attention_heads
@@ -193,8 +193,8 @@ def residual_output(architecture: Architecture, platform: Platform, use_bias: bo
 class Intermediate(keras.layers.Layer):
     """activation(dense(x)), H → I."""
 
-    def __init__(self, architecture: Architecture, platform: Platform, name: str = "intermediate"):
-        super().__init__(name=name)
+    def __init__(self, architecture: Architecture, platform: Platform):
+        super().__init__(name="intermediate")
         units, function = architecture.intermediate_size, activation(architecture, platform)
         other = other_dense(architecture, platform, INTERMEDIATE, units, activation=function)
         self.dense = activated_dense(architecture, platform, units) if other is None else other
@@ -213,9 +213,8 @@ class EncoderLayer(keras.layers.Layer):
         attention_output: keras.layers.Layer,
         intermediate: keras.layers.Layer,
         output: keras.layers.Layer,
-        name: str = "encoder_layer",
     ):
-        super().__init__(name=name)
+        super().__init__(name="encoder_layer")
         self._platform = platform
         self.attention = attention
         self.attention_output = attention_output

@@ -98,12 +98,6 @@ def simulate(
 
     Args:
         durations: duration of each job; that of the last stage's backward job includes its forward pass.
-
-    Example:
-        >>> schedule = make_schedule("grouped", 2)
-        >>> durations = {("forward", 0): 1, ("backward", 0): 2, ("backward", 1): 3}
-        >>> max(interval.end for interval in simulate(schedule, durations, 8, [0, 1]))
-        27.0
     """
     ends: Dict[Job, Dict[int, float]] = {}
     free: Dict[int, float] = dict.fromkeys(devices, 0.0)

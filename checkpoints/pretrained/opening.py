@@ -125,11 +125,12 @@ def _open_tensorflow(checkpoint: Checkpoint, key: str) -> Pretrained:
     """Open a checkpoint of Google, of Graphcore's published program or of this project."""
     prefix, folder, description = checkpoint.weights, checkpoint.folder, checkpoint.description
     floats, integers = open_tensorflow(prefix)
+    published = None
     if description is None:
         weights = renamed(without_optimizer(floats), from_google)
         if WORD_TABLE in weights:
             return _complete_bert(weights, folder, str(prefix), key)
-    published = published_checkpoint(floats, integers) if description is None else None
+        published = published_checkpoint(floats, integers)
     native, state = published or (native_weights(floats, integers, prefix, key), None)
     sizes = native.sizes()
     if description is not None:

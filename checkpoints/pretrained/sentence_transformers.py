@@ -62,13 +62,8 @@ class _Encoder(_Part):
 class _Pooling(_Part):
     """The ``config.json`` of a module Pooling; since version 6 of sentence-transformers it names the mode."""
 
+    model_config = ConfigDict(extra="allow")  # a field for each mode
     pooling_mode: Union[str, List[str], None] = None
-    pooling_mode_cls_token: bool = False
-    pooling_mode_mean_tokens: bool = False
-    pooling_mode_max_tokens: bool = False
-    pooling_mode_mean_sqrt_len_tokens: bool = False
-    pooling_mode_weightedmean_tokens: bool = False
-    pooling_mode_lasttoken: bool = False
     include_prompt: bool = True
 
 

@@ -60,7 +60,8 @@ class StopRequest:
 def stop_on_signals(is_waiting: Callable[[], bool] = bool) -> Iterator[StopRequest]:
     """Within the block, turn signals into a request to stop; outside the main thread, Python allows no handlers.
 
-    If ``is_waiting``, in a call that only other processes can end, and nothing is to be saved, the process just ends.
+    Where ``is_waiting`` says that only other processes can end the running call, and nothing is to be saved, this
+    process just ends.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

@@ -193,10 +193,7 @@ def test_a_part_that_is_missing_is_named(source, tmp_path):
 
 CONFIGS = {
     "another model": ({"model_type": "roberta"}, "model_type"),
-    "relative positions": ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
     "another activation": ({"hidden_act": "quick_gelu"}, "hidden_act is 'quick_gelu'"),
-    "decoder": ({"is_decoder": True}, "is_decoder"),
-    "a table for the outputs of its own": ({"tie_word_embeddings": False}, "tie_word_embeddings"),
     "weights of 8 bits": ({"quantization_config": {"load_in_8bit": True}}, "quantization_config"),
     "no size": ({"hidden_size": None}, "hidden_size"),
 }
