@@ -18,7 +18,7 @@ from settings.fields import value_at
 from settings.loading import LoadedConfig
 from settings.metadata import manifest_count
 from settings.problems import DEFAULT, with_origin
-from settings.schema import TrainingConfig, leaves
+from settings.schema import leaves
 from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
 from utilities.errors import LESS_MEMORY
 from utilities.secrets import mask_value
@@ -30,7 +30,7 @@ Row = Tuple[str, ...]
 
 
 def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True) -> Iterator[str]:
-    """Yield the plan, line by line. Of the data, only the manifest is read.
+    """Yield the plan, line by line. Of the data, only the manifest is read, or what its rows were fitted to.
 
     Args:
         processes: number of processes that share each update.
@@ -42,7 +42,7 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True
     fields = list(leaves()) if everything else _set_fields(loaded, processes)
     yield from titled("Config", ("field", "value", "from"), _config_rows(loaded, fields))
     run = planned_if_known(config, task)
-    rows = list(_run_rows(config, run, processes, everything))
+    rows = list(_run_rows(loaded, run, processes, everything))
     rows[1:1] = [("rows", loaded.rows)] if loaded.rows else []
     yield from titled("Run", (), rows)
     if run is None:
@@ -78,10 +78,10 @@ def host_memory_lines(loaded: LoadedConfig) -> Iterator[str]:
 def duration_lines(loaded: LoadedConfig, throughput: float) -> Iterator[str]:
     """Yield the duration of a run whose sizes are known, line by line."""
     config = loaded.config
-    samples_per_row = packing_factor(config) or 1  # if it is unknown until the data is read, no duration is shown
-    steps, duration = training_steps(config, manifest_count(config.data_folder, "totals", "records")), UNKNOWN
-    if steps is not None:
-        hours = steps * config.samples_per_update * samples_per_row / throughput / 3600
+    records, factor = _records(loaded)
+    steps, duration = training_steps(config, records, factor), UNKNOWN
+    if steps is not None and factor is not None:
+        hours = steps * config.samples_per_update * factor / throughput / 3600
         duration = f"{hours:,.1f} hours for {steps:,} updates"
     if planned_if_known(config, loaded.task) is not None:
         yield from titled("Duration", (), [("throughput", f"{throughput:,.4g} samples/s"), ("duration", duration)])
@@ -136,9 +136,17 @@ def _text(value: object) -> str:
     return str(value).replace("\n", " ")
 
 
-def _run_rows(config: TrainingConfig, run: Optional[Planned], processes: int, everything: bool) -> Iterator[Row]:
+def _records(loaded: LoadedConfig) -> Tuple[Optional[int], Optional[float]]:
+    """Return the number of rows to train on and of samples in one, on average; None: the data must be read for it."""
+    if loaded.found is not None:
+        return loaded.found
+    return manifest_count(loaded.config.data_folder, "totals", "records"), packing_factor(loaded.config)
+
+
+def _run_rows(loaded: LoadedConfig, run: Optional[Planned], processes: int, everything: bool) -> Iterator[Row]:
+    config, (records, factor) = loaded.config, _records(loaded)
     batch, rate = config.global_batch, config.optimizer_opts.learning_rate
-    row, factor = "packs" if config.packing.is_on else "samples", packing_factor(config)
+    row = "packs" if config.packing.is_on else "samples"
     yield (
         "global batch",
         f"{config.samples_per_update:,} {row} = {batch.micro_batch_size} micro batch × "
@@ -148,8 +156,7 @@ def _run_rows(config: TrainingConfig, run: Optional[Planned], processes: int, ev
     if not config.runs_on_ipus:
         yield "device", _device(config.execution.device)
     yield "processes", shares(batch.micro_batches, processes)  # room: cluster
-    records = manifest_count(config.data_folder, "totals", "records")
-    samples, steps = training_samples(config, records), training_steps(config, records)
+    samples, steps = training_samples(config, records, factor), training_steps(config, records, factor)
     yield "records in the data set", f"{records:,}" if records is not None else UNKNOWN
     yield "samples to train on", f"{samples:,}" if samples is not None else UNKNOWN
     if config.packing.is_on:

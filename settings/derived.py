@@ -107,11 +107,13 @@ def packing_factor(config: TrainingConfig) -> Optional[float]:
     return sequences / packs if packs and sequences else None
 
 
-def training_samples(config: TrainingConfig, records: Optional[int]) -> Optional[int]:
-    """Return ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``; None if unknown."""
+def training_samples(config: TrainingConfig, records: Optional[int], factor: Optional[float]) -> Optional[int]:
+    """Return ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``; None if unknown.
+
+    A record has ``factor`` samples on average.
+    """
     if config.total_num_train_samples is not None:
         return config.total_num_train_samples
-    factor = packing_factor(config)
     if config.num_epochs is None or records is None or factor is None:
         return None
     return round(config.num_epochs * records * factor)

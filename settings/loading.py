@@ -7,7 +7,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union, cast
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union, cast
 
 from pydantic import ValidationError
 
@@ -48,6 +48,7 @@ class LoadedConfig:
             "argument of train" or "derived".
         notes: warnings, one line for each setting that has no effect or is in the wrong section.
         rows: what was chosen for the rows of a fine-tuning that leaves them open; empty if nothing was.
+        found: number of these rows to train on, and mean number of samples in one; None if the data was not read.
     """
 
     config: TrainingConfig
@@ -55,6 +56,7 @@ class LoadedConfig:
     origins: Dict[str, str]
     notes: List[str] = field(default_factory=list)
     rows: str = ""
+    found: Optional[Tuple[int, float]] = None
 
 
 def resolve_call(

@@ -26,7 +26,7 @@ from data_utils.classification.features import CHUNK
 from data_utils.classification.reading import read_split
 from data_utils.classification.tasks import USER, BenchmarkTask
 from data_utils.classification.user_task import user_task
-from data_utils.packing.plan import plan_packing
+from data_utils.packing.plan import DEFAULT_ALGORITHM, plan_packing
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences
 from data_utils.tokenizer import find_vocabulary, make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
@@ -52,6 +52,7 @@ MULTIPLE = 8  # of the length of a row
 LEAST_FACTOR = 2.0  # samples in a pack; a pack costs more than a padded row, which small models notice
 MOST_ROUNDING = 0.1  # share by which the samples of an update may differ from those without packs
 MOST_SEQUENCES = 64  # in a pack
+QUICK = "lpfhp"  # the algorithm by which numbers of samples in a pack are compared
 ENOUGH = 0.98  # of the highest number of samples in a pack, if fewer are allowed
 _INNER = (  # where a folder's vocabulary may be
     "0_Transformer",
@@ -76,7 +77,8 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
     """Return the config with rows as long as its data need, several samples in a row where that pays.
 
     A length or packs that are set, and those of the published program's configs, stay. So do the rows of tasks whose
-    texts are cut into windows, of random data and on IPUs. ``rows`` of the result says what was chosen.
+    texts are cut into windows, of random data and on IPUs. ``rows`` of the result says what was chosen, and ``found``
+    how many rows there are.
     """
     config, task = loaded.config, loaded.task
     # Packs that are set have rows of the default length.
@@ -99,6 +101,7 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
         return dataclasses.replace(loaded, rows=f"{config.max_seq_length} tokens" if fetch else later)
     length, shown = fitting_length(measured.every, positions)
     values: Dict[str, Any] = {LENGTH: length}
+    samples, factor = measured.trained.size, 1.0
     # The losses of sentence embeddings compare all samples of a micro batch, and a rate may follow its rows.
     follows_rows = config.optimizer_opts.learning_rate.reference_global_batch is not None
     may_pack = loaded.origins[SEQUENCES] == DEFAULT and task != SENTENCE_EMBEDDING and not follows_rows
@@ -106,8 +109,10 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
         packs = fitting_packs(np.minimum(measured.trained, length), length, config.global_batch.micro_batch_size)
         if packs is not None:
             values.update({SEQUENCES: packs.sequences, BETAS: False, MICRO_BATCH: packs.rows})
+            factor = packs.factor
             shown += f"; {packs.shown(config.global_batch.micro_batch_size)}"
-    return _with(loaded, values, shown)
+    found = (round(samples / factor), factor) if samples else None
+    return dataclasses.replace(_with(loaded, values, shown), found=found)
 
 
 def fitting_length(lengths: np.ndarray, positions: int) -> Tuple[int, str]:
@@ -126,6 +131,11 @@ class FittingPacks(NamedTuple):
     rows: int
     factor: float
 
+    def pays(self, micro_batch_size: int) -> bool:
+        """Return whether they save enough, and an update has about as many samples as without packs."""
+        rounding = abs(self.rows * self.factor / micro_batch_size - 1)
+        return self.factor >= LEAST_FACTOR and rounding <= MOST_ROUNDING
+
     def shown(self, micro_batch_size: int) -> str:
         """Return what the packs save, and how many samples a micro batch has."""
         saved = f"{1 - 1 / self.factor:.0%} of the rows and products saved"
@@ -142,14 +152,20 @@ def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Op
     """
     counts = np.bincount(lengths, minlength=length + 1)[1:]
     most = min(MOST_SEQUENCES, length // int(lengths.min()))
-    found: List[FittingPacks] = []
-    for sequences in range(2, most + 1):
-        factor = plan_packing(counts, length, sequences, "lpfhp").packing_factor
-        rows = max(1, round(micro_batch_size / factor))
-        if factor >= LEAST_FACTOR and abs(rows * factor / micro_batch_size - 1) <= MOST_ROUNDING:
-            found.append(FittingPacks(sequences, rows, factor))
-    best = max((packs.factor for packs in found), default=0.0)
-    return next((packs for packs in found if packs.factor >= ENOUGH * best), None)
+    quick = (_packs(counts, length, sequences, micro_batch_size, QUICK) for sequences in range(2, most + 1))
+    found = [packs for packs in quick if packs.pays(micro_batch_size)]
+    enough = ENOUGH * max((packs.factor for packs in found), default=0.0)
+    as_made = (
+        _packs(counts, length, packs.sequences, micro_batch_size, DEFAULT_ALGORITHM)
+        for packs in found
+        if packs.factor >= enough
+    )
+    return next((packs for packs in as_made if packs.pays(micro_batch_size)), None)
+
+
+def _packs(counts: np.ndarray, length: int, sequences: int, micro_batch_size: int, algorithm: str) -> FittingPacks:
+    factor = plan_packing(counts, length, sequences, algorithm).packing_factor
+    return FittingPacks(sequences, max(1, round(micro_batch_size / factor)), factor)
 
 
 def described_files(section: Embedding) -> BenchmarkTask:

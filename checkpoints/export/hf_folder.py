@@ -58,7 +58,7 @@ def export(
     encoder_only: bool = False,
     more: Sequence[WriteMore] = (),
 ) -> Outcome:
-    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch; what is None is as the checkpoint has it."""
+    """Write a checkpoint of any origin as a Hugging Face folder for PyTorch; what is None is as in the checkpoint."""
     check_new_folder(output, OUTPUT)
     start = open_pretrained(checkpoint, CHECKPOINT)
     vocabulary = start.vocabulary if vocabulary is None else vocabulary_file(vocabulary)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tasks import load
+from tasks.cli import main
 from tests.support.fine_tuning_runs import FILLING, GOOD, PIECES, run_folder, write_config, write_pieces, write_sst2
 from tests.support.runs import logged, read_json
 
@@ -66,6 +68,18 @@ def test_updates_and_scores_are_those_of_padded_rows(root: Path, chosen: Path) -
     assert updates[0] == pytest.approx(updates[1], rel=0.12)  # samples of an update are rounded to whole packs
     scores = [read_json(run / "scores.json")["accuracy"] for run in (chosen, padded)]
     assert min(scores) > 0.9 and abs(scores[0] - scores[1]) <= 0.1
+
+
+def test_the_plan_counts_what_the_run_finds(root: Path, chosen: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("classification", ["--config", str(root / "chosen.json"), "--plan"], pytest.fail) == 0
+    rows = dict(re.findall(r"^  (.*?)  +(.*)$", capsys.readouterr().out, re.MULTILINE))
+    derived = read_json(chosen / "resolved_config.json")["derived"]
+    samples = read_json(chosen / "dataset.json")["records"]
+    assert rows["records in the data set"] == f"{samples / derived['packing_factor']:.0f}"
+    assert rows["samples to train on"] == f"{12 * samples:,}"
+    assert rows["steps"] == f"{derived['updates']:,} weight updates"
+    assert rows["samples in a pack"] == f"{derived['packing_factor']:.4g} on average"
+    assert rows["epochs"] == "12.00"
 
 
 def test_a_longer_text_is_not_cut_where_the_weights_know_its_positions(root: Path, chosen: Path) -> None:
