@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Iterator
 
 from model.architecture import BLOCK_NAMES, HID, LAYER_OPTIONS
@@ -39,13 +40,9 @@ def model_sizes(config: TrainingConfig, task: str) -> Iterator[SettingError]:
 
 
 def _nearest_divisor(number: int, target: int) -> int:
-    """Return the divisor of ``number`` nearest to ``target``, or 1 if it is far away."""
-    target = min(target, number)
-    for distance in range(min(number, 100_000)):
-        for candidate in (target - distance, target + distance):
-            if 0 < candidate <= number and number % candidate == 0:
-                return candidate
-    return 1
+    small = [candidate for candidate in range(1, math.isqrt(number) + 1) if number % candidate == 0]
+    divisors = [*small, *(number // candidate for candidate in reversed(small))]
+    return min(divisors, key=lambda divisor: abs(divisor - target))
 
 
 def stage_blocks(config: TrainingConfig, task: str) -> Iterator[SettingError]:

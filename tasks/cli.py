@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
 import logging
@@ -15,7 +16,7 @@ from typing import Callable, List, Optional, Sequence
 from execution.software.cluster.lifeline import watch_lifeline  # room: cluster
 from model.tasks import PRETRAINING, TASKS
 from planning.overview import duration_lines, host_memory_lines, plan_lines, plan_warnings
-from settings.flags import EVERYTHING, FALSE_WORDS, TRUE_WORDS, parse_flags
+from settings.flags import EVERYTHING, parse_flags
 from settings.loading import LoadedConfig, resolve
 from settings.problems import ConfigError
 from settings.schema import TrainingConfig
@@ -108,20 +109,8 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
 
 def resume_command(program: str, arguments: Sequence[str], name: str) -> str:
     """Return the shell command that resumes a run, given the arguments with which it was started."""
-    return start_command(Path(program).stem, [*_without(arguments), "--name", name, "--resume"])
-
-
-def _without(arguments: Sequence[str]) -> List[str]:
-    """Return the arguments without --name and --resume and their values."""
-    kept: List[str] = []
-    rest = list(arguments)
-    while rest:
-        argument = rest.pop(0)
-        if argument == "--name":
-            rest = rest[1:]
-        elif argument == "--resume":
-            if rest and rest[0].lower() in (*TRUE_WORDS, *FALSE_WORDS):
-                rest.pop(0)
-        elif not argument.startswith(("--name=", "--resume=")):
-            kept.append(argument)
-    return kept
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--name")
+    parser.add_argument("--resume", nargs="?")
+    _, others = parser.parse_known_args(arguments)
+    return start_command(Path(program).stem, [*others, "--name", name, "--resume"])

@@ -6,7 +6,7 @@ A wrong path is refused at once, and ``--plan`` refuses the files that the run w
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List, Optional
+from typing import List
 
 from checkpoints.pretrained.naming import check_exists
 from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
@@ -17,7 +17,7 @@ from data_utils.squad.examples import read_squad
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences, sentences_file
 from data_utils.tokenizer import vocabulary_file
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION
-from settings.data_sections import ClassificationData, Squad
+from settings.data_sections import Squad
 from settings.schema import TrainingConfig
 from teacher.identity import check_teacher_exists  # room: teacher
 
@@ -57,8 +57,7 @@ def check_files(config: TrainingConfig, task: str) -> None:
     """Read the data set, which is there; for classification, the user's own files."""
     if config.generated_dataset:
         return
-    folder = Path(config.dataset_dir or "")
-    used = config.splits
+    folder, used, data = Path(config.dataset_dir or ""), config.splits, config.classification_data
     if task == TOKEN_CLASSIFICATION:
         for name in used:
             read_sentences(str(folder), name, config.token_data.word_column, config.token_data.tag_column)
@@ -66,21 +65,14 @@ def check_files(config: TrainingConfig, task: str) -> None:
         for path in _squad_files(config.squad, folder, used):
             if path.is_file():
                 read_squad(path)
-    elif task == CLASSIFICATION:
-        _check_tables(config.classification_data, folder, used)
+    elif task == CLASSIFICATION and data is not None and (data.classes is not None or data.regression):
+        described = user_task(**data.without_loss())
+        parts = {TRAIN: (described.train,), VALIDATION: described.validation, TEST: described.test}
+        for split, has_labels in [(split, name != TEST) for name in used for split in parts[name]]:
+            if (folder / split.files[0].name).is_file():
+                read_split(described, split, folder, has_labels)
 
 
 def _squad_files(squad: Squad, folder: Path, used: List[str]) -> List[Path]:
     files = {TRAIN: squad.train_file, VALIDATION: squad.dev_file}
     return [folder / file for name, file in files.items() if name in used]
-
-
-def _check_tables(data: Optional[ClassificationData], folder: Path, used: List[str]) -> None:
-    if data is None or (data.classes is None and not data.regression):
-        return
-    task = user_task(**data.without_loss())
-    parts = {TRAIN: (task.train,), VALIDATION: task.validation, TEST: task.test}
-    splits = [(split, name != TEST) for name in used for split in parts[name]]
-    for split, has_labels in splits:
-        if (folder / split.files[0].name).is_file():
-            read_split(task, split, folder, has_labels)

@@ -16,7 +16,7 @@ from tasks.from_text.choice import FEWEST_DOCUMENTS, FEWEST_PASSES, LONG_TEXT, c
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Machine, Text
 from tasks.from_text.judgement import FORECAST, forecasts
-from tasks.from_text.phases import has_masked_lm_head, phases, write_config
+from tasks.from_text.phases import phases, released, write_config
 from tasks.from_text.recipe import (
     FEWEST_UPDATES,
     LARGER_MODEL_PASSES,
@@ -340,4 +340,4 @@ def test_weights_of_a_sentence_encoder_have_no_masked_lm_head(head: list[str], t
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     config = {"model_type": "bert", "vocab_size": 30, "max_position_embeddings": 16, "type_vocab_size": 2, **sizes}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    assert has_masked_lm_head(str(tmp_path)) is bool(head)
+    assert (not released(str(tmp_path)).missing_of_masked_lm()) is bool(head)
