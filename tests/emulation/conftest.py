@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from model.tasks import TASKS
 from tests import ROOT
-from tests.support.runs import COMMANDS, metrics, read_json, run_command, variables, write_json
+from tests.support.runs import metrics, read_json, run_command, variables, write_json
 
 TOOL = Path(__file__).parent / "run.py"
 VARIABLE = "IPU_EMULATION_ENV"
@@ -44,7 +45,7 @@ class Emulation:
     ) -> Run:
         """Run a task on emulated IPUs with the emulation's ``flags``; it must succeed, or fail with message ``end``."""
         counts = self._folder / f"{name}.counts"
-        tool = [sys.executable, str(TOOL), "--counts", str(counts), *flags, f"{COMMANDS[task].__name__}.py"]
+        tool = [sys.executable, str(TOOL), "--counts", str(counts), *flags, TASKS[task].program]
         command = [*tool, "--config", str(config), "--name", name, "--output-dir", str(self._folder), *arguments]
         ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         output = ended.stdout + ended.stderr
