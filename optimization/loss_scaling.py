@@ -6,7 +6,7 @@ The gradients are divided by it, in float32, before the update.
 
 from __future__ import annotations
 
-from typing import List, Sequence, Union
+from typing import List, Optional, Sequence, Union
 
 from keras_extensions.backend import tf
 from optimization.steps import dense_float32
@@ -34,12 +34,12 @@ class AutomaticLossScale(tf.Module):
     """A loss scale that approaches the largest factor at which gradients do not overflow.
 
     An update with non-finite gradients, which must be skipped, halves the scale; ``interval`` finite updates in a row
-    double it. Its variables must be saved in checkpoints.
+    double it, or ``GROWTH_INTERVAL``. Its variables must be saved in checkpoints.
     """
 
-    def __init__(self, initial: float = INITIAL_SCALE, interval: int = GROWTH_INTERVAL) -> None:
+    def __init__(self, initial: float = INITIAL_SCALE, interval: Optional[int] = None) -> None:
         super().__init__(name="loss_scale")
-        self._interval = interval
+        self._interval = GROWTH_INTERVAL if interval is None else interval
         self.factor = tf.Variable(initial, trainable=False, dtype=tf.float32)
         self.good_updates = tf.Variable(0, trainable=False, dtype=tf.int64)
 

@@ -73,7 +73,7 @@ def process_failures(processes: Processes, stop: StopRequest, current: CurrentRu
     try:
         yield
     except tf.errors.OpError as error:
-        lost = processes.lost(error)
+        lost = None if processes.is_single else processes.lost(error)
         if lost is None:
             raise
         if stop.signal is not None:
