@@ -16,13 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checkpoints.pretrained.opening import open_pretrained
-from model.tasks import CLASSIFICATION
-from tasks import prediction_config, restore_task
+from tasks import load
 from tests import ROOT
 from tests.support.runs import NOUNS, sentence
 from tests.support.wiki_dumps import HEAD, TAIL, page
-from training.prediction import Predictor
 
 pytestmark = pytest.mark.long
 
@@ -104,9 +101,9 @@ def test_classification_and_export(pretrained: Path) -> None:
     environment = {**os.environ, "USE_TF": "0", "USE_TORCH": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", PYTORCH, str(exported), sentence(3), str(pretrained / "logits.npy")]
     subprocess.run(command, check=True, env=environment, capture_output=True)
-    config = prediction_config(glue_task="sst2", max_seq_length=32)
-    task, built, platform = restore_task(open_pretrained(str(fine_tuned), "--checkpoint"), CLASSIFICATION, config)
-    ours = task.logits(Predictor(built.model, 1, platform), [(sentence(3),)])
+    model = load(str(fine_tuned))
+    with model.call(1, "the text") as call:
+        ours = model.answering.logits(call, [(sentence(3),)])
     np.testing.assert_allclose(np.load(pretrained / "logits.npy"), ours, atol=1e-5)
 
 
