@@ -33,9 +33,7 @@ BEST = "best.json"  # in the folder of all checkpoints: the step of the best one
 WEIGHTS = "weights"
 OPTIMIZER = "optimizer"
 VOCABULARY = "vocab.txt"
-USUAL_LENGTH = (
-    "usual_length"  # in the description: tokens of a text to predict, if they are not the run's max_seq_length
-)
+USUAL_LENGTH = "usual_length"  # in a description: tokens of a text to predict, if not the run's max_seq_length
 FORMAT = "bert-checkpoint"
 VERSION = 2
 

@@ -1,9 +1,9 @@
 """Makes the shards of a data set, which several workers share.
 
 A shard is the unit of work and of resume. A function makes its files from its content and returns a result; the
-result is written last, into the working folder. A shard is done if its result is there, and its files with the sizes
-that stand beside it. A killed command, run again, makes the other shards. The number of workers never changes the
-bytes.
+result is written last, into the working folder. A shard is done if its result is there, and its files have the sizes
+that are written beside it. A killed command, run again, makes the other shards. The number of workers never changes
+the bytes.
 """
 
 from __future__ import annotations

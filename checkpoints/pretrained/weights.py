@@ -87,7 +87,7 @@ Rule = Callable[[str], Optional[Name]]
 def from_pytorch(name: str) -> Optional[Name]:
     """Normalize Hugging Face's PyTorch names of all versions: without ``bert.``, or with ``gamma`` and ``beta``.
 
-    A buffer has none.
+    The result is None for a buffer, which is not a weight.
     """
     parts = _WRAPPERS.sub("", name, count=1).split(".")
     if parts[-1] in _BUFFERS:
