@@ -84,11 +84,9 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     if options.plan:
         if task != PRETRAINING:  # numpy and a tokenizer, for which other plans do not wait
             from tasks.fitted_rows import fitted
-            from tasks.planned_files import check_files
+            from tasks.planned_files import counted
 
-            if os.path.isdir(loaded.config.dataset_dir or ""):
-                check_files(loaded.config, task)
-            loaded = fitted(loaded, fetch=False)
+            loaded = counted(fitted(loaded, fetch=False))
         print("\n".join(plan_lines(loaded, processes, options.plan == EVERYTHING)))
         if options.throughput is not None:
             if not options.throughput > 0:

@@ -21,26 +21,20 @@ from checkpoints.folder import DESCRIPTION
 from checkpoints.pretrained.hub_model import fetch as fetch_model
 from checkpoints.pretrained.hub_model import is_model_name
 from checkpoints.pretrained.model_folder import find_lower_case
-from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.features import CHUNK
-from data_utils.classification.reading import read_split
-from data_utils.classification.tasks import USER, BenchmarkTask
-from data_utils.classification.user_task import user_task
 from data_utils.packing.plan import DEFAULT_ALGORITHM, plan_packing
-from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences
 from data_utils.tokenizer import find_vocabulary, make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME, read_tokenizer_files
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING, TOKEN_CLASSIFICATION
 from settings.architecture import known_architecture
-from settings.data_sections import ClassificationData, Embedding, TokenData, UserFiles
 from settings.derived import with_values
 from settings.fields import value_at
 from settings.loading import LoadedConfig
 from settings.metadata import stated_in
 from settings.problems import DATA, DEFAULT
 from settings.schema import TrainingConfig
-from teacher.identity import unlabelled_texts  # room: teacher
+from tasks.planned_files import Samples, read_samples
 from utilities.errors import UserError
 from utilities.files import read_json_object
 from utilities.run_names import RESOLVED
@@ -95,13 +89,14 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
     positions = _positions(known_architecture(config, task), folder)
     tokenizer = _tokenizer(config.vocab_file, config.lower_case, folder)
     with _quiet():
-        measured = None if tokenizer is None else _measured(config, task, tokenizer, fetch)
-    if positions is None or measured is None:
+        samples = None if tokenizer is None else read_samples(config, task, fetch)
+    if positions is None or tokenizer is None or samples is None or not any(samples):
         later = f"as long as the longest sample; unknown until {'the data' if tokenizer else 'the vocabulary'} is read"
         return dataclasses.replace(loaded, rows=f"{config.max_seq_length} tokens" if fetch else later)
+    measured = _measured(samples, task, tokenizer)
     length, shown = fitting_length(measured.every, positions)
     values: Dict[str, Any] = {LENGTH: length}
-    samples, factor = measured.trained.size, 1.0
+    factor = 1.0
     # The losses of sentence embeddings compare all samples of a micro batch, and a rate may follow its rows.
     follows_rows = config.optimizer_opts.learning_rate.reference_global_batch is not None
     may_pack = loaded.origins[SEQUENCES] == DEFAULT and task != SENTENCE_EMBEDDING and not follows_rows
@@ -111,7 +106,7 @@ def fitted(loaded: LoadedConfig, fetch: bool) -> LoadedConfig:
             values.update({SEQUENCES: packs.sequences, BETAS: False, MICRO_BATCH: packs.rows})
             factor = packs.factor
             shown += f"; {packs.shown(config.global_batch.micro_batch_size)}"
-    found = (round(samples / factor), factor) if samples else None
+    found = (round(measured.trained.size / factor), factor) if samples.trained else None
     return dataclasses.replace(_with(loaded, values, shown), found=found)
 
 
@@ -166,13 +161,6 @@ def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Op
 def _packs(counts: np.ndarray, length: int, sequences: int, micro_batch_size: int, algorithm: str) -> FittingPacks:
     factor = plan_packing(counts, length, sequences, algorithm).packing_factor
     return FittingPacks(sequences, max(1, round(micro_batch_size / factor)), factor)
-
-
-def described_files(section: Embedding) -> BenchmarkTask:
-    """Return the description of the files of a config's section ``embedding``."""
-    files = section.model_dump(include={*UserFiles.model_fields, "text"})
-    described = user_task(**files, label=section.label or "", test_file=None, classes=None, regression=True)
-    return dataclasses.replace(described, section="embedding", score_range=(-1.0, 1.0))
 
 
 def _with(loaded: LoadedConfig, values: Dict[str, Any], shown: str) -> LoadedConfig:
@@ -237,41 +225,18 @@ def _lower_case(folder: Path) -> Optional[bool]:
     return find_lower_case(folder, read_tokenizer_files(find_vocabulary(folder) or folder / VOCABULARY_NAME))
 
 
-def _measured(config: TrainingConfig, task: str, tokenizer: Tokenizer, fetch: bool) -> Optional[Measured]:
-    """Return the numbers of tokens of all samples that the run reads; None if they must be fetched first."""
+def _measured(samples: Samples, task: str, tokenizer: Tokenizer) -> Measured:
+    """Return the numbers of tokens of all samples, special ones included."""
     if task == TOKEN_CLASSIFICATION:
-        files = config.dataset_dir
-        return None if files is None else _measured_words(files, config.token_data, config.splits, tokenizer)
-    data = config.classification_data if task == CLASSIFICATION else config.embedding
-    folder = Path(config.dataset_dir) if config.dataset_dir else None
-    if task == SENTENCE_EMBEDDING:
-        described = described_files(config.embedding)
-    elif config.glue_task is not None:
-        described = BENCHMARK_TASKS[config.glue_task]
-    elif isinstance(data, ClassificationData) and (data.classes is not None or data.regression):
-        described = user_task(**data.without_loss())
-    else:
-        return None
-    if folder is None and described.benchmark != USER and not fetch:
-        return None
-    separate = task == SENTENCE_EMBEDDING
-    read: Dict[str, List[Tuple[str, ...]]] = {TRAIN: [], VALIDATION: []}
-    parts = (
-        (TRAIN, (described.train,), config.do_training),
-        (VALIDATION, described.validation, config.do_validation),
-        (VALIDATION, described.test, config.do_test and not separate),
-    )
-    for name, splits, is_used in parts:
-        for split in splits if is_used else ():
-            labelled = split not in described.test and not (separate and config.embedding.label is None)
-            examples = read_split(described, split, folder, labelled)
-            read[name] += examples.texts if examples is not None else []
-    read[TRAIN] += unlabelled_texts(config.distillation, described) if config.do_training else []  # room: teacher
-    lengths = [_token_counts(tokenizer, texts, separate) for texts in read.values()]
-    return Measured(*lengths) if any(map(len, lengths)) else None
+        known = list({word for words in chain(*samples) for word in words})
+        pieces = tokenizer.encode_batch_fast(known, add_special_tokens=False)
+        number = {word: len(encoding.ids) or 1 for word, encoding in zip(known, pieces)}
+        counts = [[sum(map(number.__getitem__, words)) + 2 for words in sentences] for sentences in samples]
+        return Measured(*(np.array(each, np.int64) for each in counts))
+    return Measured(*(_token_counts(tokenizer, texts, task == SENTENCE_EMBEDDING) for texts in samples))
 
 
-def _token_counts(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], separate: bool) -> np.ndarray:
+def _token_counts(tokenizer: Tokenizer, texts: Sequence[Sequence[str]], separate: bool) -> np.ndarray:
     """Return the number of tokens of each sample, special ones included; ``separate`` texts have [CLS] each."""
     counts: List[int] = []
     for begin in range(0, len(texts), CHUNK):
@@ -282,19 +247,6 @@ def _token_counts(tokenizer: Tokenizer, texts: Sequence[Tuple[str, ...]], separa
             special = 2 * len(sample) if separate else len(sample) + 1
             counts.append(special + sum(itertools.islice(pieces, len(sample))))
     return np.array(counts, np.int64)
-
-
-def _measured_words(folder: str, columns: TokenData, splits: Sequence[str], tokenizer: Tokenizer) -> Optional[Measured]:
-    counts: Dict[str, np.ndarray] = {}
-    for name in splits:
-        sentences = read_sentences(folder, name, columns.word_column, columns.tag_column).words
-        known = list(set(chain.from_iterable(sentences)))
-        pieces = tokenizer.encode_batch_fast(known, add_special_tokens=False)
-        number = {word: len(encoding.ids) or 1 for word, encoding in zip(known, pieces)}
-        counts[name] = np.array([sum(map(number.__getitem__, words)) + 2 for words in sentences], np.int64)
-    empty = np.zeros(0, np.int64)
-    others = [counts[name] for name in (VALIDATION, TEST) if name in counts]
-    return Measured(counts.get(TRAIN, empty), np.concatenate([empty, *others])) if counts else None
 
 
 @contextlib.contextmanager

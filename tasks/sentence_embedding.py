@@ -33,7 +33,7 @@ from model.tasks import SENTENCE_EMBEDDING
 from settings.schema import TrainingConfig
 from tasks.classification import label_description
 from tasks.fine_tuning import FineTuning, held_out_count
-from tasks.fitted_rows import described_files
+from tasks.planned_files import described_files
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor
 from utilities.metric_names import LOSS

@@ -118,6 +118,8 @@ except UserError as error:
 WRONG = {"id": "1", "question": "q", "answers": [{"text": "a", "answer_start": "x"}]}
 SQUAD = {"data": [{"title": "t", "paragraphs": [{"context": "a", "qas": [WRONG]}]}]}
 TABLE = [*OWN, "--classification-data.train-file", "train.csv"]
+CLASSES = ["--classification-data.classes", "x", "y"]
+PAIRS = ["--embedding.train-file", "train.csv", "--embedding.text", "one", "two", "--embedding.label", "score"]
 
 
 @pytest.mark.parametrize(
@@ -126,14 +128,25 @@ TABLE = [*OWN, "--classification-data.train-file", "train.csv"]
         ("squad", {"train-v1.1.json": json.dumps(SQUAD)}, [], "train-v1.1.json: data[0]"),
         ("token_classification", {"train.txt": "a O\nb\n", "valid.txt": "a O\n"}, [], "train.txt: line 2"),
         ("classification", {"train.csv": "text,label\na,1\nb,0\nc,\n"}, TABLE, "train.csv: line 4"),
+        ("classification", {"train.csv": "text,label\na,x\nb,y\nc,z\n"}, [*TABLE, *CLASSES], "train.csv: line 4"),
+        ("sentence_embedding", {"train.csv": "one,two,score\na,b,0.5\nc,d,high\n"}, PAIRS, "train.csv: line 3"),
     ],
 )
 def test_a_broken_file_is_refused_by_the_plan(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str, files: dict[str, str], flags: list[str], error: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    task: str,
+    files: dict[str, str],
+    flags: list[str],
+    error: str,
 ) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(content, "utf-8")
-    for plan in (["--plan"], ["--plan", "all"]):
-        assert main(task, [*RECIPE, "--dataset-dir", str(tmp_path), *flags, *plan], pytest.fail) == 2
+    monkeypatch.chdir(tmp_path)
+    config = ["--config", str(PROJECT / "configs" / "fine_tuning.json"), *RECIPE[2:], *flags]
+    for more in (["--plan"], ["--plan", "all"], [*LENGTH, "--plan"]):
+        folder = ["--dataset-dir", str(tmp_path)] if task in ("squad", "token_classification") else []
+        assert main(task, [*config, *folder, *more], pytest.fail) == 2
         printed = capsys.readouterr()
         assert error in printed.err and printed.err.count("\n") == 1 and not printed.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,17 @@ def test_the_plan_shows_the_rows(own: list[str], capsys: pytest.CaptureFixture[s
     assert main("classification", [*RECIPE, *own, "--plan"], pytest.fail) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("rows "))
     assert "24 tokens for the longest of 40 samples, 18; none is cut; up to" in line
+
+
+@pytest.mark.parametrize("flags", [["--max-seq-length", "64"], ["--packing.max-sequences-per-pack", "none"]])
+def test_the_plan_counts_samples_of_rows_that_are_set(
+    own: list[str], capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    """Of two classes with 20 texts each, a tenth is held out; 36 texts, 4 passes, whole updates of 32."""
+    assert main("classification", [*RECIPE, *own, *flags, "--plan"], pytest.fail) == 0
+    rows = dict(re.findall(r"^  (.*?)  +(.*)$", capsys.readouterr().out, re.MULTILINE))
+    assert (rows["records in the data set"], rows["samples to train on"]) == ("36", "144")
+    assert rows["steps"] == "4 weight updates"
 
 
 @pytest.mark.parametrize(
