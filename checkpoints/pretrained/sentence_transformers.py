@@ -185,7 +185,7 @@ def _read_modules(path: Path) -> Dict[str, str]:
 
 def _pooling(path: Path) -> str:
     settings = read_checked(path, _Pooling)
-    modes = [name for name, is_on in settings if name.startswith(_MODE) and is_on is True]
+    modes = [name for name, is_on in settings if name.startswith(_MODE) and is_on]
     chosen = modes if settings.pooling_mode is None else settings.pooling_mode
     for pooling, mode in POOLING_MODES.items():
         if chosen in (pooling, [pooling], [mode]):
