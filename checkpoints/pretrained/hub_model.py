@@ -41,7 +41,7 @@ def fetch(name: str, key: str) -> Path:
     except OSError as error:  # anything may fail here, even by a full disk
         with contextlib.suppress(LocalEntryNotFoundError):
             folder = Path(huggingface_hub.snapshot_download(name, local_files_only=True))
-            if files_to_fetch([path.name for path in folder.iterdir()]):  # a failed download leaves some of the files
+            if files_to_fetch([path.name for path in folder.iterdir() if path.is_file()]):  # some may be missing
                 return folder
         reason = " ".join(str(error).split())[:120]
         raise UserError(

@@ -9,14 +9,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 from typing_extensions import Annotated, Literal
 
 from data_utils.tokenizer_files import TokenizerFiles
 from model.architecture import LAYER_OPTIONS, Architecture
 from utilities.errors import UserError
 from utilities.files import read_json_object
-from utilities.validation import first_problem
+from utilities.validation import Strict, first_problem
 
 CONFIG, GOOGLE_CONFIG = "config.json", "bert_config.json"
 SAFETENSORS, PYTORCH, HDF5 = "model.safetensors", "pytorch_model.bin", "tf_model.h5"
@@ -28,10 +28,9 @@ _Size = Annotated[int, Field(ge=1)]
 _Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-class _Settings(BaseModel):
+class _Settings(Strict):
     """The settings of a BERT. Those with a single value have it by default; with another, the model is not a BERT."""
 
-    model_config = ConfigDict(strict=True)
     model_type: Literal["bert"] = "bert"
     position_embedding_type: Literal["absolute"] = "absolute"
     is_decoder: Literal[False] = False

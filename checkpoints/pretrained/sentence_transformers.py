@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Union
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from typing_extensions import Annotated, Literal
 
 from checkpoints.folder import USUAL_LENGTH
@@ -18,7 +18,7 @@ from model.tasks import SENTENCE_EMBEDDING
 from utilities.errors import UserError
 from utilities.files import parse_json
 from utilities.tables import read_text
-from utilities.validation import read_checked
+from utilities.validation import Strict, read_checked
 
 MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
 POOLING_MODES = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
@@ -45,11 +45,7 @@ class Prompt(NamedTuple):
     is_pooled: bool = True
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True, frozen=True)
-
-
-class _Encoder(_Part):
+class _Encoder(Strict):
     """``sentence_bert_config.json``."""
 
     max_seq_length: Optional[int] = None
@@ -59,7 +55,7 @@ class _Encoder(_Part):
     config_args: Annotated[Optional[Dict[str, Any]], Field(max_length=0)] = None
 
 
-class _Pooling(_Part):
+class _Pooling(Strict):
     """The ``config.json`` of a module Pooling; since version 6 of sentence-transformers it names the mode."""
 
     model_config = ConfigDict(extra="allow")  # a field for each mode
@@ -67,7 +63,7 @@ class _Pooling(_Part):
     include_prompt: bool = True
 
 
-class _Prompts(_Part):
+class _Prompts(Strict):
     """``config_sentence_transformers.json``."""
 
     prompts: Optional[Dict[str, str]] = None
@@ -185,7 +181,7 @@ def _read_modules(path: Path) -> Dict[str, str]:
 
 def _pooling(path: Path) -> str:
     settings = read_checked(path, _Pooling)
-    modes = [name for name, is_on in settings if name.startswith(_MODE) and is_on is True]
+    modes = [name for name, is_on in settings if name.startswith(_MODE) and is_on]
     chosen = modes if settings.pooling_mode is None else settings.pooling_mode
     for pooling, mode in POOLING_MODES.items():
         if chosen in (pooling, [pooling], [mode]):

@@ -121,8 +121,9 @@ def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
 
 
 def test_a_download_that_failed_is_not_taken_for_the_model(tmp_path, monkeypatch):
-    """The library returns what is in the cache, here the config alone, and at the end the weights, too."""
+    """The library returns what is in the cache, here the config and a link to no weights, which come at the end."""
     (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").symlink_to(tmp_path / "weights")
     siblings = [SimpleNamespace(rfilename=name) for name in ("config.json", "model.safetensors")]
 
     def download(name: str, local_files_only: bool = False, **_: object) -> str:
@@ -134,7 +135,7 @@ def test_a_download_that_failed_is_not_taken_for_the_model(tmp_path, monkeypatch
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     with pytest.raises(UserError, match=r"someone/bert .*cannot be fetched .*No space left on device"):
         hub.fetch("someone/bert", "bert_model_name")
-    (tmp_path / "model.safetensors").touch()
+    (tmp_path / "weights").touch()
     assert hub.fetch("someone/bert", "bert_model_name") == tmp_path
 
 

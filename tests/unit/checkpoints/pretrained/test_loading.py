@@ -277,9 +277,11 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
         write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 32, "pooling_mode": mode})
         write_json(folder / "tokenizer_config.json", {"model_max_length": length})
         assert embedding_settings(open_pretrained(str(folder), "k")) == expected
-    write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 64, "pooling_mode": ["cls", "mean"]})
-    with pytest.raises(UserError, match=r"config\.json: pools by .*'cls', 'mean'.*, known are mean and cls"):
-        embedding_settings(open_pretrained(str(folder), "k"))
+    # Until version 5, each mode has a field, of which whatever Python takes for true counts.
+    for modes in ({"pooling_mode": ["cls", "mean"]}, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": 1}):
+        write_json(folder / "1_Pooling" / "config.json", {"embedding_dimension": 64, **modes})
+        with pytest.raises(UserError, match=r"config\.json: pools by .*cls.*', '.*mean.*, known are mean and cls"):
+            embedding_settings(open_pretrained(str(folder), "k"))
 
 
 @pytest.mark.parametrize(
