@@ -38,6 +38,9 @@ EXPORT_SECONDS = 3.5  # from the last evaluation to the end of the process, whic
 LATE = 0.025  # of the time; an end that is as early or as late is mended
 UNSURE = 0.1  # of what is left to train, by which an end may be off unseen
 ABSORBED = 0.5  # of the training of later phases, by which they may be longer or shorter, because they are fitted anew
+# A length that was mended stays for a third of the time that was left then, because each change costs a start. A load
+# that came and went changed the length of a training of an hour 18 times.
+PATIENCE = 2 / 3
 WINDOW_SECONDS = 20.0  # over which the time of an update is measured, or the last quarter of the phase
 
 
@@ -123,6 +126,7 @@ class Pace:
         self._timing = Timing(last, start)
         self._update = {phase.name: last if phase is phases[-1] else SHORT_ROWS * last for phase in phases}
         self._budget, self._hours = hours * 3600, hours
+        self._left_when_mended = math.inf
         known = folder.read(UPDATES)
         if known is None:
             self._decide()
@@ -163,6 +167,8 @@ class Pace:
 
         An end is the less sure, the more is left to train. Later phases are fitted to the time that this one leaves.
         """
+        if self._budget - self._folder.worked() > PATIENCE * self._left_when_mended:
+            return False
         training, left = slower * self.training_seconds(phase, step), self.left(phase, slower)
         restart = slower * self._timing.start
         allowed = max(LATE * self._budget, restart) + UNSURE * training
@@ -182,6 +188,7 @@ class Pace:
     def mend(self, phase: Phase, step: int, slower: Optional[float]) -> None:
         """Decide the rest anew from an update of a phase on, if one takes ``slower`` times what was timed."""
         assert slower is not None, "nothing is mended before an update is timed"
+        self._left_when_mended = self._budget - self._folder.worked() if step else math.inf
         left = max(0.0, self.left(phase, slower) - slower * self._timing.start)
         rest = self.updates[phase.name] - step + sum(self.updates[each.name] for each in self._later(phase))
         most = self._recipe.most_updates - sum(self.updates.values()) + rest

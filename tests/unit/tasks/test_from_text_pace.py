@@ -129,6 +129,18 @@ def test_the_first_part_goes_on_where_the_second_can_make_up_for_it(
     assert found.is_off(found._phases[0], 100, slower) == is_off
 
 
+def test_a_length_that_was_mended_stays_for_a_third_of_the_time_that_was_left(tmp_path: Path) -> None:
+    """Without this, a load that comes and goes restarts a training again and again; a new phase is watched at once."""
+    found = pace(tmp_path)
+    last, left = found._phases[1], HOURS * 3600 - 600.0
+    for step, stays in ((1000, 2 / 3), (0, 1.0)):
+        working(found).seconds_worked = 600.0
+        found.mend(last, step, 2.0)
+        for share, is_off in ((stays + 0.01, step == 0), (stays - 0.01, True)):
+            working(found).seconds_worked = HOURS * 3600 - share * left
+            assert found.is_off(last, step + 1, 9.0) == is_off
+
+
 def test_the_first_part_watches_its_own_updates_and_the_second_is_fitted_when_it_has_ended(tmp_path: Path) -> None:
     found = pace(tmp_path)
     first, last = found._phases
