@@ -24,17 +24,19 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
     In error messages, ``instead`` is suggested as ``dataset_dir``.
     """
     missing = f"dataset_dir is not set, and the datasets library, which could fetch {path}, is not installed"
-    library = _library(f"{missing}; set dataset_dir to {instead}, or")
+    with _needed(f"{missing}; set dataset_dir to {instead}, or"):
+        from datasets import load_dataset
     with reading_errors(_name(path, configuration), f"; set dataset_dir to {instead}"):
-        return library.load_dataset(path, configuration, split=split)
+        return load_dataset(path, configuration, split=split)
 
 
 def hub_stream(path: str, configuration: Optional[str], split: str) -> HubStream:
     """Return a split of a data set that is read while it is downloaded, if its format allows that."""
-    library = _library(f"--hub-dataset {path}: needs the datasets library, which is not installed")
+    with _needed(f"--hub-dataset {path}: needs the datasets library, which is not installed"):
+        from datasets import load_dataset_builder
     name = _name(path, configuration)
     with reading_errors(name):
-        builder = library.load_dataset_builder(path, configuration)
+        builder = load_dataset_builder(path, configuration)
         try:
             rows = builder.as_streaming_dataset(split=split)
         except NotImplementedError:  # an archive, for example, must be downloaded completely
@@ -55,12 +57,13 @@ def reading_errors(name: str, fix: str = "") -> Iterator[None]:
         raise UserError(f"the datasets library cannot get {name} ({type(error).__name__}: {reason}){fix}") from error
 
 
-def _library(missing: str) -> Any:
+@contextlib.contextmanager
+def _needed(missing: str) -> Iterator[None]:
+    """Within the block, import from the library; without it, a folder ``datasets`` would be a module, too."""
     try:
-        import datasets
+        yield
     except ImportError as error:
         raise UserError(f"{missing}: {INSTALL}") from error
-    return datasets
 
 
 def _name(path: str, configuration: Optional[str]) -> str:

@@ -48,19 +48,19 @@ class Step(NamedTuple):
         try:
             sizes = {name: (self.folder / name).stat().st_size for name in names}
             self._path(number).parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps({"sizes": sizes, "result": result}, ensure_ascii=False)
+            text = json.dumps({"sizes": sizes, "facts": result}, ensure_ascii=False)  # a word of earlier versions
             write_atomically(self._path(number), text)
         except FileNotFoundError as error:
             fix = "let it end, then run this one again"
             raise UserError(f"{self.folder}: another command works in this folder; {fix}") from error
-        return json.loads(text)["result"]
+        return json.loads(text)["facts"]
 
     def done(self, number: int) -> Optional[Dict[str, Any]]:
         """Return the result of a shard that an earlier run has made; None for one that must be made."""
         try:
             known = json.loads(self._path(number).read_text(encoding="utf-8"))
             if all((self.folder / name).stat().st_size == size for name, size in known["sizes"].items()):
-                return known["result"]
+                return known["facts"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         return None

@@ -6,8 +6,9 @@ import dataclasses
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
+from utilities.environment import VARIABLES
 from utilities.errors import UserError
 from utilities.files import read_json_lines
 from utilities.history import HISTORY_NAME, History
@@ -143,10 +144,16 @@ def read_run_folder(folder: Path) -> RunData:
         mistakes=[each for each in _rows(_read_json(folder / MISTAKES, notes)) if _is_mistakes(each)],
         conversion=_rows(_read_json(folder / "conversion.json", notes)),
         checkpoints=_rows(_read_json(folder / "checkpoints.json", notes)),
-        start=mask_value({name: starts[-1].get(name) for name in STARTED}) if starts else {},
+        start=_start(starts[-1]) if starts else {},
         history=[_history_row(event) for event in events],
         notes=notes,
     )
+
+
+def _start(event: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return how a run was started; earlier versions also recorded variables with secrets, such as TF_TOKEN_…."""
+    variables = {name: value for name, value in event["variables"].items() if name in VARIABLES}
+    return mask_value({**{name: event.get(name) for name in STARTED}, "variables": variables})
 
 
 def flatten(value: Any, prefix: str = "") -> Dict[str, Any]:

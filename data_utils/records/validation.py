@@ -23,7 +23,7 @@ def good_records(
         batch = decode_examples(features, messages)
         problem = find(batch) if messages else None
     except ExampleError as error:
-        problem = error
+        problem = error.with_traceback(None)  # whose frames would keep the batch
     if problem is None:
         return batch, {}
     if len(messages) == 1:

@@ -325,9 +325,10 @@ def settings_from_options(options: argparse.Namespace) -> Settings:
 def unit_bytes_from_options(options: argparse.Namespace) -> int | None:
     if options.unit_megabytes is None:
         return None
-    if not 0 < options.unit_megabytes < float("inf"):
+    unit_bytes = options.unit_megabytes * 2**20
+    if not 0 < unit_bytes < float("inf"):
         raise UserError(f"--unit-megabytes {options.unit_megabytes}: must be a number above 0")
-    return int(options.unit_megabytes * 2**20)
+    return int(unit_bytes)
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -106,8 +106,9 @@ class LiveReport(Listener):
         self._folder = folder
         self._every = every_seconds
         self._clock = clock
-        self._due = math.inf  # before the training, and after a failure
+        self._due = math.inf
         self._process: Optional[subprocess.Popen] = None
+        self._failed = False
 
     def begin(self, first_step: int, total_steps: int) -> None:
         self._due = self._clock() + min(FIRST_REPORT_SECONDS, self._every)
@@ -118,7 +119,7 @@ class LiveReport(Listener):
             if status:
                 self._give_up(f"status {status}")
         now = self._clock()
-        if self._process is not None or now < self._due:
+        if self._process is not None or self._failed or now < self._due:
             return
         self._due = now + self._every
         try:
@@ -143,5 +144,5 @@ class LiveReport(Listener):
             self._process = None
 
     def _give_up(self, reason: str) -> None:
-        self._due = math.inf
+        self._failed = True  # also after a rewind, where training begins again
         logger.warning("the report is not refreshed during the run (%s); try: %s", reason, " ".join(self._command))

@@ -36,16 +36,16 @@ class ProgressBar(Listener):
         self._waiting = contextlib.ExitStack()
 
     def begin(self, first_step: int, total_steps: int) -> None:
-        self._bar = tqdm(
-            total=total_steps,
-            initial=first_step,
-            desc="compiling ",
-            unit="step",
-            file=self.stream,
-            dynamic_ncols=True,
-            bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
-            disable=not is_terminal(self.stream),
-        )
+        if is_terminal(self.stream):
+            self._bar = tqdm(
+                total=total_steps,
+                initial=first_step,
+                desc="compiling ",
+                unit="step",
+                file=self.stream,
+                dynamic_ncols=True,
+                bar_format="{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
+            )
         self._waiting.enter_context(waiting("compiling the model and computing the first updates"))
 
     def compiled(self, seconds: float, updates: int, note: str) -> None:

@@ -110,6 +110,9 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
     "units that are not a number": (
         text.main, lambda folder: prepare(folder, SOME_TEXT, "--unit-megabytes", "nan"), "--unit-megabytes nan"
     ),
+    "units of more bytes than a number has": (
+        text.main, lambda folder: prepare(folder, SOME_TEXT, "--unit-megabytes", "1e308"), "--unit-megabytes 1e+308"
+    ),
     "a data set in the output": (text.main, lambda folder: in_the_way(folder, "out/manifest.json"), "--overwrite"),
     "a data set that is a file": (text.main, lambda folder: in_the_way(folder, "out"), "a file, not a folder"),
     "a data set of a folder without sentences": (

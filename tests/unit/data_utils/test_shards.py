@@ -99,6 +99,13 @@ def test_shards_that_are_done_are_not_made_again(tmp_path: Path) -> None:
     assert Step(tmp_path, "step").done(0) is None
 
 
+def test_a_shard_that_an_earlier_version_made_is_done(tmp_path: Path) -> None:
+    (tmp_path / "0.txt").write_text("1")
+    (tmp_path / ".work" / "step").mkdir(parents=True)
+    (tmp_path / ".work" / "step" / "000000.json").write_text('{"sizes": {"0.txt": 1}, "facts": {"square": 1}}')
+    assert Step(tmp_path, "step").done(0) == {"square": 1}
+
+
 def test_two_commands_in_one_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="another command works in this folder; let it end"):
         Step(tmp_path, "step").finish(0, ["deleted.txt"], {})

@@ -159,10 +159,10 @@ def test_reports_contain_no_secret(tmp_path):
         scores={HUGGING_FACE: 0.5},
     )
     begin = {"event": "begin", "step": 0, "command": "python x --data https://t0k@host", "folder": "/x"}
-    started = {**begin, "variables": {"TF_XLA_FLAGS": "--tf_xla_x"}}
-    (folder / "history.jsonl").write_text(json.dumps(started) + "\n")
+    variables = {"TF_TOKEN_app_terraform_io": "plain words", "TF_XLA_FLAGS": "--tf_xla_x"}  # as earlier versions wrote
+    (folder / "history.jsonl").write_text(json.dumps({**begin, "variables": variables}) + "\n")
     page = write_report(folder).read_text(encoding="utf-8")
-    assert "https://***@host" in page and "TF_XLA_FLAGS=--tf_xla_x" in page
+    assert "https://***@host" in page and "TF_XLA_FLAGS=--tf_xla_x" in page and "TF_TOKEN" not in page
     for secret in (HUGGING_FACE, "plain words", "p4ss"):
         assert secret not in page
     assert "p4ss" not in json.dumps(read_run_folder(folder).config)

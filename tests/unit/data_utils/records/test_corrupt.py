@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from data_utils.records.framing import RecordError
 from data_utils.records.pipeline import evaluation_dataset, training_dataset
 from data_utils.records.reader import RecordReader
+from data_utils.records.validation import find_problem, good_records
 from tests.support.record_samples import VOCABULARY, example, numbers_of, sample, spec, write
 from utilities.errors import UserError
 
@@ -44,6 +47,17 @@ def replacement(position: int) -> int:
     while position in BAD:
         position = (position + 1) % COUNT
     return position
+
+
+def test_errors_do_not_keep_the_batch() -> None:
+    """Frames of a traceback would, until garbage is collected, which is rare here."""
+    messages = [example(sample(number, segment_ids=None)) for number in range(8)]
+    find = functools.partial(find_problem, spec())
+    _, problems = good_records(messages, spec().features, find)
+    assert [problem.reason.split(" (")[0] for problem in problems.values()] == ["has no feature segment_ids"] * 8
+    kept = weakref.ref(find)
+    del find
+    assert kept() is None
 
 
 def test_a_corrupt_record_is_replaced_by_the_next_good_one(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -261,9 +261,12 @@ def test_without_network_or_library_the_fix_is_named(monkeypatch: pytest.MonkeyP
     with pytest.raises(UserError, match=r"cannot get rajpurkar/squad \(ConnectionError: no route to host\)") as caught:
         open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
     assert "set dataset_dir to a folder with dev-v1.1.json" in str(caught.value)
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"not installed.*dataset_dir.*dev-v1\.1\.json.*pip install -r requirements"):
-        open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
+    for module in (None, ModuleType("datasets")):  # the second is that of a folder of this name
+        monkeypatch.setitem(sys.modules, "datasets", module)
+        with pytest.raises(
+            UserError, match=r"not installed.*dataset_dir.*dev-v1\.1\.json.*pip install -r requirements"
+        ):
+            open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
 
 
 def test_a_data_set_of_the_library(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -226,9 +226,10 @@ def test_data_sets_of_the_hub_that_cannot_be_used(hub: Path, monkeypatch: pytest
     (hub / "train.jsonl").write_text('{"body": "a"}\n{"body": \n')
     with pytest.raises(UserError, match=r"cannot get .*/hub "):
         list(source_of("--hub-dataset", hub, "--hub-column", "body").documents())
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"--hub-dataset a/b: .*pip install -r requirements-datasets\.txt"):
-        source_of("--hub-dataset", "a/b")
+    for module in (None, ModuleType("datasets")):  # the second is that of a folder of this name
+        monkeypatch.setitem(sys.modules, "datasets", module)
+        with pytest.raises(UserError, match=r"--hub-dataset a/b: .*pip install -r requirements-datasets\.txt"):
+            source_of("--hub-dataset", "a/b")
 
 
 def test_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

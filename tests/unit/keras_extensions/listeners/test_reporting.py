@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import logging
@@ -10,6 +11,7 @@ import re
 import pytest
 
 from keras_extensions.backend import keras, tf
+from keras_extensions.listeners import progress
 from keras_extensions.listeners.outputs import MetricsFile, TensorBoardScalars
 from keras_extensions.listeners.progress import ProgressBar, early_log, run_log
 from keras_extensions.listeners.reporting import Listener, Reporting, learning_rate
@@ -116,6 +118,14 @@ def test_steps_continue_after_a_resume():
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_the_bar_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With TQDM_DISABLE=1, tqdm has another default when it is imported."""
+    monkeypatch.setattr(progress, "tqdm", functools.partial(progress.tqdm, disable=True))
+    clock, console = Clock(), Terminal()
+    drive(Reporting(2, 8, [ProgressBar(console)], clock=clock), clock, [(2, 1.0, metrics(7.0))])
+    assert console.getvalue() == ""
 
 
 @pytest.mark.parametrize("terminal", [False, True])
