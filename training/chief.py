@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from execution.processes import Processes
 from settings.fields import PER_PROCESS, value_at
 from settings.schema import TrainingConfig, leaves
-from training.resume import Position
+from training.resume import Position, data_name
 from training.run_folder import RunFolder, config_for_files
 from utilities.errors import UserError
 from utilities.secrets import MaskingFormatter
@@ -87,7 +87,7 @@ def check_processes(processes: Processes, config: TrainingConfig, data: str, pre
             )
         if chief["data"] != data:
             raise UserError(
-                f"dataset_dir: {config.dataset_dir} of process {processes.index} is not the data of process 0; give"
+                f"{data_name(config.dataset_dir)} of process {processes.index} is not the data of process 0; give"
                 " all the same data set"
             )
 

@@ -218,9 +218,13 @@ def check_same_data(position: Position, identity: str, dataset_dir: Optional[str
     check_same_teacher(begun, identity)  # room: teacher
     if begun != identity:
         raise UserError(
-            f"dataset_dir: {dataset_dir} is not the data that the run was begun with; name that data, or"
-            " begin a new run under another --name"
+            f"{data_name(dataset_dir)} is not the data that the run was begun with; name that data, or begin a new run"
+            " under another --name"
         )
+
+
+def data_name(dataset_dir: Optional[str]) -> str:
+    return "the data set" if dataset_dir is None else f"dataset_dir: {dataset_dir}"
 
 
 def check_same_precision(position: Position, precision: str) -> None:

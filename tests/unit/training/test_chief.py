@@ -93,7 +93,7 @@ def test_only_the_chief_makes_the_run_folder(tmp_path):
         ({"output_dir": "elsewhere", "execution": {"threads": 1}}, "a", "float32", None),
         ({"seed": 5}, "a", "float32", "seed is 5 for process 1 and 42 for process 0"),
         ({"global_batches_per_log": 7}, "a", "float32", "global_batches_per_log is 7 for process 1"),
-        ({}, "b", "float32", "dataset_dir: None of process 1 is not the data of process 0"),
+        ({}, "b", "float32", "the data set of process 1 is not the data of process 0"),
         ({}, "a", "float16", "execution.precision: process 1 computes in float16, process 0 in float32"),
     ],
 )

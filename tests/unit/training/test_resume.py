@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from checkpoints.folder import folder_name
+from checkpoints.folder import find_checkpoint, folder_name
 from data_utils.classification.features import classification_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.order import select_batch
@@ -21,7 +21,7 @@ from tasks.cli import resume_command
 from tests import ROOT
 from tests.support.config_files import load_config
 from tests.support.run_folders import write_step
-from training.resume import Position, missing_metrics, run_to_resume
+from training.resume import Position, check_same_data, missing_metrics, run_to_resume
 from training.run_folder import RESOLVED, FolderLocks, RunFolder, config_for_files
 from training.same_config import changed_fields, differences
 from utilities.errors import UserError
@@ -220,6 +220,15 @@ def test_the_folder_of_an_earlier_config_is_only_read(tmp_path):
     own = save(8, run.identity)
     assert resume().checkpoint.folder == own
     assert {path.name for path in unfinished.parent.iterdir()} == {unfinished.name, *map(folder_name, (8, 10, 20))}
+
+
+def test_other_data_are_refused_by_the_name_that_they_have(tmp_path):
+    step = write_step(tmp_path, 8, Position().description(8, 0.0, 32, "begun"))
+    position = Position(8, checkpoint=find_checkpoint(step))
+    check_same_data(position, "begun", "data/128")
+    for folder, what in (("data/64", "dataset_dir: data/64"), (None, "the data set")):
+        with pytest.raises(UserError, match=f"^{what} is not the data that the run was begun with"):
+            check_same_data(position, "other", folder)
 
 
 def test_an_output_folder_that_is_not_there_is_one_line(tmp_path):
