@@ -152,6 +152,7 @@ BROKEN_FILES = [
 BROKEN_FLAGS = [
     (["--sed", "1"], "--sed", "did you mean --seed"),
     (["--optimizer-opts.lr", "1"], "did you mean --optimizer-opts.learning-rate.max-learning-rate?"),
+    (["--optimizer-opt.name", "LAMB"], "did you mean --optimizer-opts.name?"),
     (["--num-warmup-steps", "1"], "--num-warmup-steps: unknown flag; --help-all lists the flags"),
     (["--batch-size", "1"], "did you mean --global-batch.micro-batch-size?"),
     (["--global_batch.replicas", "1"], "--global_batch.replicas", "did you mean --global-batch.replicas"),
