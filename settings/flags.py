@@ -183,7 +183,10 @@ def _unknown_flag(argument: str, own: Sequence[str] = ()) -> str:
     known = [leaf.flag for leaf in leaves().values()]
     known += ["--config", "--plan", "--throughput", "--schema", "--debug", "--version", "--help", "--help-all"]
     plain = word.lower().replace("_", "-").lstrip("-")
-    guess = nearest("--" + plain, own, 0.8) or by_key.get(plain.rpartition(".")[2]) or nearest("--" + plain, known, 0.7)
+    key = plain.rpartition(".")[2]
+    same_key = [flag for flag in known if flag.endswith(f".{key}")]  # of any section, whose name may be mistyped
+    guess = nearest("--" + plain, own, 0.8) or nearest("--" + plain, same_key, 0.8) or by_key.get(key)
+    guess = guess or nearest("--" + plain, known, 0.7)
     guess = guess or by_key.get(nearest(plain, list(by_key)), "")
     hint = f"did you mean {guess}?" if guess else "--help-all lists the flags"
     return f"{word}: unknown flag; {hint}"

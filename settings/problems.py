@@ -162,11 +162,10 @@ def _key_hint(section: str, key: str) -> str:
     known = sections()[section].keys if section in sections() else ()
     if key in ABBREVIATED:
         return f"did you mean {ABBREVIATED[key]}?"
-    if nearest(key, known):
-        return f"did you mean {'.'.join(filter(None, (section, nearest(key, known))))}?"
-    everywhere = {leaf.path[-1]: leaf.name for leaf in leaves().values()}
-    if nearest(key, list(everywhere)):
-        return f"did you mean {everywhere[nearest(key, list(everywhere))]}?"
+    names = {leaf.path[-1]: leaf.name for leaf in leaves().values()}
+    names.update({own: ".".join(filter(None, (section, own))) for own in known})
+    if nearest(key, list(names)):
+        return f"did you mean {names[nearest(key, list(names))]}?"
     if section:
         return f"keys of {section} are {', '.join(known)}"
     return "remove it; --help lists every key"

@@ -91,7 +91,8 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
         if options.throughput is not None:
             if not options.throughput > 0:
                 raise UserError(f"--throughput {options.throughput}: give samples per second, more than 0")
-            print(*duration_lines(loaded, options.throughput), sep="\n")
+            for line in duration_lines(loaded, options.throughput):
+                print(line)
         warnings = [*plan_warnings(loaded), *host_memory_lines(loaded)]
         for line in ["", *warnings] if warnings else []:
             print(line)

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import math
 from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -150,12 +151,15 @@ def fitting_packs(lengths: np.ndarray, length: int, micro_batch_size: int) -> Op
     quick = (_packs(counts, length, sequences, micro_batch_size, QUICK) for sequences in range(2, most + 1))
     found = [packs for packs in quick if packs.pays(micro_batch_size)]
     enough = ENOUGH * max((packs.factor for packs in found), default=0.0)
-    as_made = (
-        _packs(counts, length, packs.sequences, micro_batch_size, DEFAULT_ALGORITHM)
-        for packs in found
-        if packs.factor >= enough
-    )
-    return next((packs for packs in as_made if packs.pays(micro_batch_size)), None)
+    sequences = next((packs.sequences for packs in found if packs.factor >= enough), None)
+    if sequences is None:
+        return None
+    as_made = _packs(counts, length, sequences, micro_batch_size, DEFAULT_ALGORITHM)
+    if not as_made.pays(micro_batch_size):  # these are fuller; with fewer sequences, a micro batch has not too many
+        rows = math.ceil(micro_batch_size / as_made.factor)
+        sequences = int((1 + MOST_ROUNDING) * micro_batch_size / rows)
+        as_made = _packs(counts, length, sequences, micro_batch_size, DEFAULT_ALGORITHM)
+    return as_made if as_made.pays(micro_batch_size) else None
 
 
 def _packs(counts: np.ndarray, length: int, sequences: int, micro_batch_size: int, algorithm: str) -> FittingPacks:

@@ -63,6 +63,7 @@ WRONG_VALUES = [
 
 UNKNOWN_KEYS = [
     case({"max_sequence_length": 128}, "max_sequence_length", "did you mean max_seq_length"),
+    case({"class_weight": None}, "did you mean classification_data.class_weights?"),
     case({"replicas": 4}, "replicas", "belongs in section global_batch"),
     case({"global_batch/seed": 4}, "global_batch.seed", "at the top"),
     case({"optimizer_opts/lr": 1}, "did you mean optimizer_opts.learning_rate.max_learning_rate?"),
@@ -152,6 +153,7 @@ BROKEN_FILES = [
 BROKEN_FLAGS = [
     (["--sed", "1"], "--sed", "did you mean --seed"),
     (["--optimizer-opts.lr", "1"], "did you mean --optimizer-opts.learning-rate.max-learning-rate?"),
+    (["--optimizer-opt.name", "LAMB"], "did you mean --optimizer-opts.name?"),
     (["--num-warmup-steps", "1"], "--num-warmup-steps: unknown flag; --help-all lists the flags"),
     (["--batch-size", "1"], "did you mean --global-batch.micro-batch-size?"),
     (["--global_batch.replicas", "1"], "--global_batch.replicas", "did you mean --global-batch.replicas"),
