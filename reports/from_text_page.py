@@ -35,7 +35,11 @@ def write_from_text_page(path: Path, result: Mapping[str, Any], commands: Sequen
 def _updates(result: Mapping[str, Any]) -> Tuple[str, str, str]:
     """Return the updates that were made, as a choice."""
     made = " + ".join(f"{updates:,}" for updates in result["updates"].values())
-    why = f"{result['planned']:,} were decided before the training" if result["changes"] else "as many as fit the time"
+    why = "as many as fit the time"
+    if result.get("most_passes"):
+        why = f"with more, the text would be read more than {result['most_passes']} times"
+    elif result["changes"]:
+        why = f"{result['planned']:,} were decided before the training"
     return "updates", made, why
 
 

@@ -19,7 +19,7 @@ from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
 from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
-from tasks.from_text.recipe import Recipe
+from tasks.from_text.recipe import Recipe, most_passes
 from tasks.from_text.table import FITTED_MINUTES, FITTED_PASSES, expected_bits
 from utilities.commands import start_command
 from utilities.errors import UserError
@@ -59,14 +59,16 @@ def judge(
 
 def _done(folder: Folder, recipe: Recipe, pace: Pace, hours: float, inputs: Mapping[str, str]) -> Dict[str, Any]:
     """Return what was done, whatever the model is for."""
+    made = {"passes": f"{recipe.passes:.1f}"}  # of the text that was prepared
     rates = {name: steady_throughput(read_run_folder(folder.path / name))[1] for name in pace.updates}
     return {
         "name": folder.path.name,
         "inputs": dict(inputs),
         "hours": hours,
-        "choices": [[choice.name, str(choice.value), choice.reason] for choice in recipe.choices],
+        "choices": [[each.name, made.get(each.name, str(each.value)), each.reason] for each in recipe.choices],
         "changes": [[f"rows of {each.phase}", f"{each.updates:,} updates", each.described] for each in pace.changes],
         "planned": pace.planned,
+        "most_passes": most_passes(recipe.start_from) if recipe.is_limited_by_text else None,
         "held_out": describe_held_out(folder.path / "data" / list(pace.updates)[-1]),
         "updates": dict(pace.updates),
         "samples_per_second": {name: round(statistics.median(each), 1) for name, each in rates.items() if each},

@@ -92,11 +92,6 @@ def _vocabulary_reason(text: Text) -> str:
 def advice(recipe: Recipe, text: Text) -> List[str]:
     """Return sentences on what would help more."""
     lines = []
-    if recipe.is_limited_by_text:
-        lines.append(
-            f"The text is read {most_passes(recipe.start_from)} times before the time is over, so the command ends"
-            " earlier: more time will not help, more text would."
-        )
     if text.megabytes < SHORT_TEXT and recipe.start_from is None:
         lines.append(
             f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: fine-tunings of"

@@ -123,8 +123,13 @@ class Recipe:
 
     @property
     def warning(self) -> Tuple[str, ...]:
-        """Return what is said of a training that is too short to learn from the neighbours of a word."""
-        if self.updates < FEWEST_UPDATES and not self.start_from and not self.is_limited_by_text:
+        """Return what is said of a training that ends before the time, or is too short to learn from neighbours."""
+        if self.is_limited_by_text:
+            return (
+                f"The text is read {most_passes(self.start_from)} times before the time is over, so the command ends"
+                " earlier: more time will not help, more text would.",
+            )
+        if self.updates < FEWEST_UPDATES and not self.start_from:
             return (
                 f"In {self.updates:,} updates a model learns how frequent words are, and nothing of their neighbours;"
                 f" give more --hours, for at least {FEWEST_UPDATES} updates.",

@@ -119,6 +119,9 @@ def test_each_figure_of_the_result_is_computed_again_by_other_means(done: Path, 
     seconds = sum(line["seconds"] for line in read_lines(done / "times.jsonl"))
     assert sum(result["seconds"].values()) == pytest.approx(seconds, abs=0.01)
     assert (result["updates"], result["planned"]) == (updates, read_json(done / "updates.json")["planned"])
+    tokens = read_json(done / "data" / "128" / "manifest.json")["totals"]["tokens"]
+    passes = {name: value for name, value, _ in result["choices"]}["passes"]
+    assert float(passes) == pytest.approx(sum(updates.values()) * 4096 * 0.85 / tokens, abs=0.06)
     assert result["expected"] is None and result["forecasts"] == [], "a model that was given, and too little text"
     page = Page((done / "index.html").read_text("utf-8"))
     shown = "\n".join([*page.elements("div", "card"), *page.elements("td")])

@@ -87,6 +87,11 @@ def recalls(folder: Path, model: Path) -> list[float]:
 @NEEDS_PYTORCH
 def test_the_recalls_are_computed_again_from_the_folders_by_pytorch(done: Path, released: Path) -> None:
     result = read_json(done / "result.json")
+    pairs = len(read_lines(done / "data" / LENGTH / "pairs.jsonl"))
+    (updates,) = result["updates"].values()
+    passes = updates * 32 / pairs
+    assert float({name: value for name, value, _ in result["choices"]}["passes"]) == pytest.approx(passes, abs=0.06)
+    assert any("read 10 times" in line for line in result["advice"]) == (updates + 1 >= int(10 * pairs / 32))
     one = 1 / len(read_lines(done / "data" / LENGTH / "held_out.jsonl"))
     befores, afters = recalls(done, released), recalls(done, done / "model")
     assert afters != befores

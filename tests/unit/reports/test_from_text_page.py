@@ -62,6 +62,9 @@ def test_it_shows_what_was_done_and_why(tmp_path: Path) -> None:
     assert HOSTILE in blank and "foggy 9%, sunny <1%; it was sunny" in blank
     unchanged = page(tmp_path, changes=[])
     assert not any("decided before the training" in text for text in unchanged.texts)
+    assert any("as many as fit the time" in text for text in unchanged.texts)
+    limited = page(tmp_path, most_passes=10)
+    assert any("with more, the text would be read more than 10 times" in text for text in limited.texts)
 
 
 def test_the_chart_has_the_held_out_loss_beside_the_expected_one(tmp_path: Path) -> None:
