@@ -101,8 +101,8 @@ def read_samples(config: TrainingConfig, task: str, fetch: bool) -> Optional[Sam
             labelled = split not in described.test and not (separate and config.embedding.label is None)
             examples = read_split(described, split, folder, labelled)
             texts += examples.texts if examples is not None else []
-    if config.do_training:
-        samples.trained.extend(unlabelled_texts(config.distillation, described))  # room: teacher
+    unlabelled = unlabelled_texts(config.distillation, described) if config.do_training else []  # room: teacher
+    samples.trained.extend(unlabelled)  # room: teacher
     return samples
 
 
