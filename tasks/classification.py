@@ -283,12 +283,8 @@ def select_benchmark(
             are_labels = len(classes) > 1 and output_activation(start) == SIGMOID
             if start.settings.get("problem_type") == MULTI_LABEL or are_labels:
                 separator = separator or USUAL_SEPARATOR
-        description = {
-            "classes": classes,
-            "regression": len(classes) == 1 and not separator,
-            "label_separator": separator,
-        }
-        data = data.model_copy(update=description)
+        regression = len(classes) == 1 and not separator
+        data = data.model_copy(update={"classes": classes, "regression": regression, "label_separator": separator})
     return user_task(**data.without_loss())
 
 
