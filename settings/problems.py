@@ -20,7 +20,10 @@ TYPED = (COMMAND_LINE, CALL)  # given for this run alone, not in a config that o
 DERIVED = "derived"
 DATA = "data"  # chosen by what the data set contains
 
-ABBREVIATED = {"lr": "optimizer_opts.learning_rate.max_learning_rate"}  # no letters by which difflib would find it
+ABBREVIATED = {  # what people write, and difflib does not find
+    "lr": "optimizer_opts.learning_rate.max_learning_rate",
+    "dropout": "bert_config.hidden_dropout_prob",
+}
 _LONGEST_VALUE = 60  # characters of a value that a message shows
 
 

@@ -67,6 +67,7 @@ UNKNOWN_KEYS = [
     case({"replicas": 4}, "replicas", "belongs in section global_batch"),
     case({"global_batch/seed": 4}, "global_batch.seed", "at the top"),
     case({"optimizer_opts/lr": 1}, "did you mean optimizer_opts.learning_rate.max_learning_rate?"),
+    case({"bert_config/dropout": 0}, "did you mean bert_config.hidden_dropout_prob?"),
     case({"global_batch.replicas": 4}, "global_batch.replicas", "write it as global_batch"),
     case({"bert_config/max_sequence_length": 128}, "bert_config.max_sequence_length", "did you mean max_seq_length"),
     case({"bert_config/pad_token_id": 0}, "bert_config.pad_token_id", "keys of bert_config are"),
