@@ -50,14 +50,14 @@ CODE = {
 }
 TESTED = 1000  # rows
 FEWEST = 100  # rows of a class
+MOST_PIECES = 3  # rows of a document
 LONGEST = 14_000_000  # bytes of a text
 
 
 class Document(NamedTuple):
-    """A document, the group that is either trained or tested as a whole, its labelled pieces and their label."""
+    """A document, which is either trained or tested as a whole, with pieces and their label."""
 
     text: str
-    group: str
     pieces: list[str]
     label: str | None
 
@@ -71,7 +71,7 @@ def licences(wheel: zipfile.ZipFile) -> Iterator[Document]:
         category = re.search(r"^category: (.*)$", parts[0], re.M)
         paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", parts[1])]
         pieces = [paragraph for paragraph in paragraphs if 200 <= len(paragraph) <= 600]
-        yield Document("\n".join(filter(None, paragraphs)), name, pieces, category and category[1])
+        yield Document("\n".join(filter(None, paragraphs)), pieces, category and category[1])
 
 
 def terms(wheel: zipfile.ZipFile) -> Iterator[Document]:
@@ -92,7 +92,7 @@ def terms(wheel: zipfile.ZipFile) -> Iterator[Document]:
         lines = [f"{field['name']}.", field.get("def", ""), others and f"Also called {others}.", f"A kind of {kinds}."]
         pieces = [field["def"]] if "def" in field else []
         label = entries[above.pop()][0]["name"] if len(above) == 1 else None
-        yield Document("\n".join(filter(None, [*lines, field.get("comment", "")])), key, pieces, label)
+        yield Document("\n".join(filter(None, [*lines, field.get("comment", "")])), pieces, label)
 
 
 def code(wheel: zipfile.ZipFile, package: str) -> Iterator[Document]:
@@ -107,7 +107,7 @@ def code(wheel: zipfile.ZipFile, package: str) -> Iterator[Document]:
         lines = text.split("\n")
         bodies = (" ".join(" ".join(lines[node.lineno : node.end_lineno]).split()) for node in nodes)
         pieces = [body for body in bodies if 200 <= len(body) <= 1000]
-        yield Document(re.sub(r"\n\s*\n", "\n", text), f"{package}/{name}", pieces[:3], package)
+        yield Document(re.sub(r"\n\s*\n", "\n", text), pieces, package)
 
 
 def write(folder: Path, name: str, documents: list[Document]) -> None:
@@ -117,14 +117,15 @@ def write(folder: Path, name: str, documents: list[Document]) -> None:
     counts: dict[str, int] = {}
     for document in documents:
         if document.label:
-            counts[document.label] = counts.get(document.label, 0) + len(document.pieces[:3])
+            counts[document.label] = counts.get(document.label, 0) + len(document.pieces[:MOST_PIECES])
     labels = {label for label, count in counts.items() if count >= FEWEST}
     rows: dict[str, list[tuple[str, str]]] = {"test": [], "train": []}
     with open(folder / f"{name}.txt", "w", encoding="utf-8") as file:
         for document in documents:
-            tested = len(rows["test"]) < TESTED and document.label in labels and bool(document.pieces)
+            pieces = document.pieces[:MOST_PIECES]
+            tested = len(rows["test"]) < TESTED and document.label in labels and bool(pieces)
             if document.label in labels:
-                rows["test" if tested else "train"] += [(piece, str(document.label)) for piece in document.pieces[:3]]
+                rows["test" if tested else "train"] += [(piece, str(document.label)) for piece in pieces]
             if not tested and file.tell() < LONGEST:
                 file.write(document.text + "\n\n")
     for split, pairs in rows.items():

@@ -2,8 +2,8 @@
 
 A shard is the unit of work and of resume. A function makes its files from its content and returns a result; the
 result is written last, into the working folder. A shard is done if its result is there, and its files have the sizes
-that are written beside it. A killed command, run again, makes the other shards. The number of workers never changes
-the bytes.
+that are written beside it. If a command was killed, it makes only the missing shards when it is run again. The number
+of workers never changes the bytes.
 """
 
 from __future__ import annotations

@@ -69,6 +69,7 @@ def _done(folder: Folder, recipe: Recipe, pace: Pace, hours: float, inputs: Mapp
         "changes": [[f"rows of {each.phase}", f"{each.updates:,} updates", each.described] for each in pace.changes],
         "planned": pace.planned,
         "most_passes": most_passes(recipe.start_from) if recipe.is_limited_by_text else None,
+        "advice": [*recipe.warning, *recipe.advice],
         "held_out": describe_held_out(folder.path / "data" / list(pace.updates)[-1]),
         "updates": dict(pace.updates),
         "samples_per_second": {name: round(statistics.median(each), 1) for name, each in rates.items() if each},
@@ -85,7 +86,6 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
     training = final_mean(last, MLM_LOSS)
     held_out = data / VALIDATION_FOLDER
     return {
-        "advice": [*recipe.warning, *recipe.advice],
         "loss": loss,
         "right": accuracy,
         "bits_per_byte": _bits_per_byte(held_out, loss),

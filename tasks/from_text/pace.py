@@ -151,9 +151,13 @@ class Pace:
     def _later(self, phase: Phase) -> Sequence[Phase]:
         return self._phases[[each.name for each in self._phases].index(phase.name) + 1 :]
 
+    @property
+    def _remaining(self) -> float:
+        return self._budget - self._folder.worked()
+
     def left(self, phase: Phase, slower: float = 1.0) -> float:
         """Return the seconds that are left to train this phase and those after it, if all is so much slower now."""
-        return self._budget - self._folder.worked() - slower * self.seconds_after(phase)
+        return self._remaining - slower * self.seconds_after(phase)
 
     def training_seconds(self, phase: Phase, step: int = 0) -> float:
         """Return what the updates that are left take, of this phase and of those after it, as they were timed."""
@@ -167,7 +171,7 @@ class Pace:
 
         An end is the less sure, the more is left to train. Later phases are fitted to the time that this one leaves.
         """
-        if self._budget - self._folder.worked() > PATIENCE * self._left_when_mended:
+        if self._remaining > PATIENCE * self._left_when_mended:
             return False
         training, left = slower * self.training_seconds(phase, step), self.left(phase, slower)
         restart = slower * self._timing.start
@@ -188,7 +192,7 @@ class Pace:
     def mend(self, phase: Phase, step: int, slower: Optional[float]) -> None:
         """Decide the rest anew from an update of a phase on, if one takes ``slower`` times what was timed."""
         assert slower is not None, "nothing is mended before an update is timed"
-        self._left_when_mended = self._budget - self._folder.worked() if step else math.inf
+        self._left_when_mended = self._remaining if step else math.inf
         left = max(0.0, self.left(phase, slower) - slower * self._timing.start)
         rest = self.updates[phase.name] - step + sum(self.updates[each.name] for each in self._later(phase))
         most = self._recipe.most_updates - sum(self.updates.values()) + rest

@@ -175,7 +175,6 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
     run, before = read_run_folder(folder.path / name), read_run_folder(folder.path / BEFORE).scores
     what = f"held-out passages of {_lines(folder.path / 'data' / name / HELD_OUT):,}"
     return {
-        "advice": [*recipe.warning, *recipe.advice],
         "recalls": [[f"{what}: {words}", before[name], run.scores[name]] for name, words in RECALLS.items()],
         **dict.fromkeys(("loss", "right", "bits_per_byte", "unknown", "training_loss", "expected")),
         **{key: [] for key in ("baselines", "forecasts", "blanks")},

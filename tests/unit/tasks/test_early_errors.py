@@ -145,8 +145,9 @@ def test_a_broken_file_is_refused_by_the_plan(
         (tmp_path / name).write_text(content, "utf-8")
     monkeypatch.chdir(tmp_path)
     config = ["--config", str(PROJECT / "configs" / "fine_tuning.json"), *RECIPE[2:], *flags]
-    for more in (["--plan"], ["--plan", "all"], [*LENGTH, "--plan"]):
-        folder = ["--dataset-dir", str(tmp_path)] if task in ("squad", "token_classification") else []
-        assert main(task, [*config, *folder, *more], pytest.fail) == 2
+    folder = ["--dataset-dir", str(tmp_path)]
+    here = folder if task in ("squad", "token_classification") else []  # tables are also looked for where one is
+    for more in ([*folder, "--plan"], [*folder, "--plan", "all"], [*here, *LENGTH, "--plan"]):
+        assert main(task, [*config, *more], pytest.fail) == 2
         printed = capsys.readouterr()
         assert error in printed.err and printed.err.count("\n") == 1 and not printed.out
