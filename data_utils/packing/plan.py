@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Dict, Sequence, Tuple, Union
 
 from data_utils.packing.heuristics import Pack, longest_first
 from data_utils.packing.solvers import PLANNERS  # room: planners
@@ -98,20 +99,26 @@ def plan_packing(
         return PackingPlan((), (), size, 0)
     tokens = sum(length * number for length, number in enumerate(numbers, 1))
     bound = max(-(-tokens // size), -(-sum(numbers) // limit))
-    uses, bound = ALGORITHMS[algorithm](numbers, limit, bound)
-    _verify(uses, numbers, limit)
+    uses, bound = _planned(algorithm, tuple(numbers), limit, bound)
     order = sorted(uses, key=lambda pack: (-uses[pack], pack))
     return PackingPlan(tuple(order), tuple(uses[pack] for pack in order), size, bound)
 
 
-def _verify(uses: Dict[Pack, int], counts: List[int], limit: int) -> None:
+@functools.lru_cache(maxsize=1)  # the rows of a run are fitted to the packs that it then makes
+def _planned(algorithm: str, counts: Tuple[int, ...], limit: int, bound: int) -> Tuple[Dict[Pack, int], int]:
+    uses, bound = ALGORITHMS[algorithm](counts, limit, bound)
+    _verify(uses, counts, limit)
+    return uses, bound
+
+
+def _verify(uses: Dict[Pack, int], counts: Tuple[int, ...], limit: int) -> None:
     """Assert that the algorithm has lost or doubled no sequence and overfilled no pack."""
     placed = [0] * len(counts)
     for pack, times in uses.items():
         assert times > 0 and 0 < len(pack) <= limit and sum(pack) <= len(counts), f"{times} packs of {pack}"
         for length in pack:
             placed[length - 1] += times
-    assert placed == counts, "a sequence is lost or doubled"
+    assert tuple(placed) == counts, "a sequence is lost or doubled"
 
 
 def write_plan(folder: Path, plan: PackingPlan) -> None:
