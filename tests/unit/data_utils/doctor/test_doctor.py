@@ -254,28 +254,20 @@ def test_a_manifest_that_does_not_fit(tmp_path: Path, examine: Examine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "message"),
+    ("files", "name", "message"),
     [
-        ({}, "is empty"),
-        ({"a.tfrecord": b""}, "no pre-training record"),
-        ({"a.tfrecord": b"\x1f\x8b" + b"\x07" * 100}, "no pre-training record"),
+        ({}, "", "is empty"),
+        ({"a.tfrecord": b""}, "", "no pre-training record"),
+        ({"a.tfrecord": b"\x1f\x8b" + b"\x07" * 100}, "", "no pre-training record"),
+        ({"a.tfrecord": b"x"}, "a.tfrecord", "a.tfrecord"),
     ],
 )
 def test_nothing_to_examine(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, bytes], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, bytes], name: str, message: str
 ) -> None:
-    (tmp_path / "set").mkdir()
-    for name, data in files.items():
-        (tmp_path / "set" / name).write_bytes(data)
-    assert main([str(tmp_path / "set"), "--workers", "1"]) == 2
-    errors = capsys.readouterr().err.splitlines()
-    assert errors[-1].startswith("error: ")
-    assert message in errors[-1]
-
-
-def test_a_file_is_no_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.tfrecord").write_text("x")
-    assert_refused(main([str(tmp_path / "a.tfrecord"), "--workers", "1"]), capsys.readouterr(), "a.tfrecord")
+    for each, data in files.items():
+        (tmp_path / each).write_bytes(data)
+    assert_refused(main([str(tmp_path / name), "--workers", "1"]), capsys.readouterr(), message)
 
 
 def test_random_damage_never_ends_the_examination(tmp_path: Path, examine: Examine) -> None:

@@ -103,27 +103,6 @@ def test_a_long_context_takes_no_more_memory_than_its_windows(tokenizer: Tokeniz
     assert len(answers) == 20 and peak < 4 * windows.count * 384 * 30 * 4
 
 
-def test_impossible_spans_do_not_count(tokenizer: Tokenizer) -> None:
-    squad = single("the old king built a new bridge", question="who built the bridge")
-    windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
-    start, end = (np.full((1, 32), -5.0, np.float32) for _ in range(2))
-    first = int(windows.first_column[0])
-    start[0, 0] = end[0, 0] = start[0, 1] = end[0, 3] = start[0, 30] = end[0, 31] = 100.0  # [CLS], question, padding
-    start[0, first + 5], end[0, first + 2] = 9.0, 9.0  # an end before its start
-    (best, *_) = best_answers(squad, windows, start, end, 5, 30)["q"]
-    assert best.text in ("new", "new bridge", "the old king", "old king", "king")
-    assert best.start_logit + best.end_logit == 4.0
-
-
-def test_candidates_have_different_texts(tokenizer: Tokenizer) -> None:
-    squad = single("king king king king")
-    windows = make_windows(squad, tokenizer, GEOMETRY, labels=False)
-    start, end = random_logits(windows, GEOMETRY, 0)
-    result = best_answers(squad, windows, start, end, 20, 2)["q"]
-    assert sorted(each.text for each in result) == ["king", "king king"]
-    assert sum(each.probability for each in result) == pytest.approx(1)
-
-
 def test_accents_of_the_last_letter_are_kept(tokenizer: Tokenizer) -> None:
     context = "the cafe\u0301\u0323 is old"
     squad = single(context)
