@@ -249,7 +249,8 @@ def test_accents_are_kept_by_a_vocabulary_of_ones_own_and_by_its_data_set(tmp_pa
     text.write_text(
         "Der schöne Film war über Paris.\nEine Schöne ist schon da.\nParis war schon der Film.\n" * 40, encoding="utf-8"
     )
-    arguments = ["--text", str(text), "--output", str(tmp_path / "data"), "--vocab-size", "150", "--workers", "1"]
+    options = ["--text", str(text), "--workers", "1", "--duplicate-factor", "1", "--max-seq-length", "32"]
+    arguments = [*options, "--output", str(tmp_path / "data"), "--vocab-size", "150"]
     assert prepare([*arguments, "--keep-accents"]) == 0
     assert read_json(tmp_path / "data" / "manifest.json")["settings"]["strip_accents"] is False
     theirs, vocabulary = BertTokenizerFast.from_pretrained(tmp_path / "data"), read_vocabulary(tmp_path / "data")
@@ -262,7 +263,7 @@ def test_accents_are_kept_by_a_vocabulary_of_ones_own_and_by_its_data_set(tmp_pa
     assert "schone" in again.pieces and again.rules == USUAL_RULES
     more = ["--vocab-file", str(tmp_path / "data" / "vocab.txt"), "--output", str(tmp_path / "more")]
     text.write_text("Der Film war schon da.\nEine ist schon in Paris.\n" * 40, encoding="utf-8")  # no word is [UNK]
-    assert prepare(["--text", str(text), *more, "--keep-accents"]) == 0
+    assert prepare([*options, *more, "--keep-accents"]) == 0
     assert read_vocabulary(tmp_path / "more").rules.strip_accents is False
 
 
