@@ -60,7 +60,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = "\n\n".join(" ".join(draw.choice(words, 40 * scale)) + f" {'x' * 101}." for _ in range(8))
         (folder / f"{number}.txt").write_text(text, encoding="utf-8")
     arguments = ["--text", str(folder), "--output", str(folder / "data"), "--vocab-size", "200", "--no-next-sentence"]
-    assert prepare([*arguments, "--validation-fraction", "0.3", "--duplicate-factor", "1"]) == 0
+    assert prepare([*arguments, "--validation-fraction", "0.3", "--duplicate-factor", "1", "--workers", "1"]) == 0
     return folder / "data"
 
 

@@ -128,7 +128,7 @@ def test_a_vocabulary_of_another_text_is_refused_with_the_cause_before_records_a
 ) -> None:
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *pieces.split()]) + "\n", encoding="utf-8")
     (tmp_path / "a.txt").write_text("\n\n".join([f"{text}. " * 8] * 9), "utf-8")
-    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data"), *options]
+    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data"), "--workers", "1", *options]
     assert prepare([*arguments, "--vocab-file", str(tmp_path / "vocab.txt")]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert "is [UNK]" in line and cause in line and not list((tmp_path / "data").glob("*.tfrecord"))
@@ -140,7 +140,7 @@ def test_a_trained_vocabulary_that_is_too_small_asks_for_a_larger_one(
     ideographs = [chr(0x4E00 + 7 * i) for i in range(1_000)]
     lines = ["".join(ideographs[i::40]) + "。" for i in range(40)]
     (tmp_path / "a.txt").write_text("\n\n".join("\n".join(lines) for _ in range(4)), "utf-8")
-    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data")]
+    arguments = ["--text", str(tmp_path / "a.txt"), "--output", str(tmp_path / "data"), "--workers", "1"]
     assert prepare([*arguments, "--vocab-size", "300"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert "has only 300 pieces; give a larger --vocab-size" in line and "--vocab-file" not in line

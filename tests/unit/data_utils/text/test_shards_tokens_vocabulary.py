@@ -169,10 +169,10 @@ def test_tokenizer_equals_hugging_face(name: str, lower_case: bool) -> None:
 
 
 def test_a_large_file_has_the_vocabulary_of_its_parts(tmp_path: Path) -> None:
-    documents = [[f"w{number % 977} jumps.", TEXT[0][number % 2]] for number in range(40000)]
+    documents = [[f"w{number % 977} jumps.", TEXT[0][number % 2]] for number in range(25000)]
     whole = write(tmp_path / "whole.txt", documents)
     assert whole.stat().st_size > 1 << 20
-    parts = [write(tmp_path / f"{i}.txt", documents[i : i + 8000]) for i in range(0, len(documents), 8000)]
+    parts = [write(tmp_path / f"{i}.txt", documents[i : i + 5000]) for i in range(0, len(documents), 5000)]
     one = train_vocabulary([whole], tmp_path / "one.txt", 300)
     several = train_vocabulary(parts, tmp_path / "several.txt", 300)
     assert one.pieces == several.pieces
