@@ -15,7 +15,7 @@ from data_utils.tokenizer import SPECIAL_TOKENS, read_vocabulary
 
 SEQUENCE, PREDICTIONS, WORDS = 32, 5, 95
 PAD, UNK, CLS, SEP, MASK = range(5)
-RECORDS = 2000
+RECORDS = 600
 
 
 def features(count: int = RECORDS, seed: int = 0) -> dict[str, np.ndarray]:

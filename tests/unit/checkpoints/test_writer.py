@@ -12,13 +12,12 @@ import pytest
 
 from checkpoints.folder import clear_unfinished, damage, folder_name, read_description, set_aside, step_folders
 from checkpoints.writer import NICENESS, CheckpointWriter, Rotation, rewrite_description, rotate, write_checkpoint
+from tests.support.run_folders import write_step
 from utilities.errors import UserError
 
 
 def write(folder: Path, step: int, run: str = "mine") -> Path:
-    copy = SlowCopy(text=f"weights {step}")
-    copy.go.set()
-    return write_checkpoint(copy, folder, step, {"run": run})
+    return write_step(folder, step, {"run": run})
 
 
 def steps(folder: Path):
@@ -96,12 +95,12 @@ def test_a_checkpoint_set_aside_gets_its_own_name(tmp_path):
 class SlowCopy:
     """Replaces a copy, and writes only after ``go`` is set."""
 
-    def __init__(self, error=None, text="weights"):
-        self.go, self.error, self.text, self.description = threading.Event(), error, text, {}
+    def __init__(self, error=None):
+        self.go, self.error, self.description = threading.Event(), error, {}
 
     def write_files(self, folder):
         assert self.go.wait(20)
-        (folder / "weights.index").write_text(self.text)
+        (folder / "weights.index").write_text("weights")
         if self.error:
             raise self.error
 

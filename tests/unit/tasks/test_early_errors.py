@@ -17,23 +17,22 @@ RECIPE = ["--config", "configs/fine_tuning.json", "--bert-model-name", "bert-bas
 OWN = ["--classification-data.text", "text", "--classification-data.label", "label"]
 LENGTH = ["--max-seq-length", "96"]  # otherwise the data decide it
 PROGRAM = """
-import sys
 {code}
+assert status == 2, status
 assert "tensorflow" not in sys.modules and "tf_keras" not in sys.modules, "TensorFlow was loaded"
-sys.exit(status)
 """
 
 
-def refused(code: str) -> str:
-    """Run code that sets ``status``, and return the error that it prints; TensorFlow must not be loaded."""
-    program = PROGRAM.format(code=code)
+def refused(*codes: str) -> list[str]:
+    """Run codes that set ``status`` in one process, and return their errors; TensorFlow must not be loaded."""
+    program = "import sys" + "".join(PROGRAM.format(code=code) for code in codes)
     ended = subprocess.run(
         [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120
     )
-    assert ended.returncode == 2, ended.stderr
+    assert ended.returncode == 0, ended.stderr
     lines = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
-    assert len(lines) == 1, ended.stderr
-    return lines[0]
+    assert len(lines) == len(codes), ended.stderr
+    return lines
 
 
 def training(task: str, *flags: str) -> str:
@@ -54,65 +53,62 @@ def checkpoint(folder: Path, task: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("task", "flags", "error"),
-    [
-        ("classification", [*OWN, "--classification-data.train-file", "missing.csv"], "there is no file missing.csv"),
-        ("classification", ["--glue-task", "sst2", "--dataset-dir", "nowhere", *LENGTH], "there is no folder nowhere"),
-        ("classification", ["--glue-task", "sst2", "--pretrained-ckpt-path", "no"], "there is no folder or file no;"),
-        ("squad", ["--dataset-dir", "nowhere", *LENGTH], "nowhere/train-v1.1.json: cannot be read"),
-        ("squad", ["--vocab-file", "nowhere"], "nowhere: no such vocabulary file"),
-        ("token_classification", ["--dataset-dir", "nowhere", *LENGTH], "nowhere has no train.txt"),
-        ("token_classification", [], "dataset_dir is not set"),
-        ("sentence_embedding", ["--embedding.train-file", "no.csv", "--embedding.text", "a", "b"], "no file no.csv"),
-    ],
-)
-def test_a_training_with_a_wrong_path(tmp_path: Path, task: str, flags: list[str], error: str) -> None:
-    assert error in refused(training(task, *flags, "--output-dir", str(tmp_path)))
+PATHS = [
+    ("classification", [*OWN, "--classification-data.train-file", "missing.csv"], "there is no file missing.csv"),
+    ("classification", ["--glue-task", "sst2", "--dataset-dir", "nowhere", *LENGTH], "there is no folder nowhere"),
+    ("classification", ["--glue-task", "sst2", "--pretrained-ckpt-path", "no"], "there is no folder or file no;"),
+    ("squad", ["--dataset-dir", "nowhere", *LENGTH], "nowhere/train-v1.1.json: cannot be read"),
+    ("squad", ["--vocab-file", "nowhere"], "nowhere: no such vocabulary file"),
+    ("token_classification", ["--dataset-dir", "nowhere", *LENGTH], "nowhere has no train.txt"),
+    ("token_classification", [], "dataset_dir is not set"),
+    ("sentence_embedding", ["--embedding.train-file", "no.csv", "--embedding.text", "a", "b"], "no file no.csv"),
+]
 
 
-@pytest.mark.parametrize(
-    ("module", "flags"),
-    [
-        ("tasks.classify", ["a text"]),
-        ("tasks.fill_mask", ["a [MASK]"]),
-        ("tasks.embed", ["--file", "README.md", "--output", "nothing.npy"]),
-        ("checkpoints.export.__main__", ["--output", "nothing"]),
-    ],
-)
-def test_a_checkpoint_that_is_not_there(module: str, flags: list[str]) -> None:
-    shown = refused(command(module, "--checkpoint", "nowhere", *flags))
-    assert shown == "error: --checkpoint: there is no folder or file nowhere; correct the path"
+def test_a_training_with_a_wrong_path(tmp_path: Path) -> None:
+    shown = refused(*(training(task, *flags, "--output-dir", str(tmp_path)) for task, flags, _ in PATHS))
+    for line, (_, _, error) in zip(shown, PATHS, strict=True):
+        assert error in line
 
 
-@pytest.mark.parametrize(
-    ("module", "trained", "flags", "error"),
-    [
-        ("tasks.classify", "sentence_embedding", ["a text"], "was trained for sentence_embedding; fine-tune it with"),
-        ("tasks.fill_mask", "squad", ["a [MASK]"], "has no masked-LM head (it was trained for squad)"),
-    ],
-)
-def test_a_checkpoint_of_another_task(tmp_path: Path, module: str, trained: str, flags: list[str], error: str) -> None:
-    run = checkpoint(tmp_path / "run", trained)
-    shown = refused(command(module, "--checkpoint", str(run), *flags))
-    assert error in shown and f"{run}/checkpoints/step-00000004" in shown
+ASKED = {  # commands, and what each needs beside a checkpoint
+    "tasks.classify": ["a text"],
+    "tasks.fill_mask": ["a [MASK]"],
+    "tasks.embed": ["--file", "README.md", "--output", "nothing.npy"],
+    "checkpoints.export.__main__": ["--output", "nothing"],
+}
 
 
-@pytest.mark.parametrize("call", ['load("nowhere")', 'load(RUN, "squad")'])
-def test_the_call_from_python(tmp_path: Path, call: str) -> None:
-    run = checkpoint(tmp_path / "run", "classification")
-    code = f"""
+def test_a_checkpoint_that_is_not_there_or_of_another_task(tmp_path: Path) -> None:
+    embedding = checkpoint(tmp_path / "embedding", "sentence_embedding")
+    squad = checkpoint(tmp_path / "squad", "squad")
+    *nowhere, other, headless = refused(
+        *(command(module, "--checkpoint", "nowhere", *flags) for module, flags in ASKED.items()),
+        command("tasks.classify", "--checkpoint", str(embedding), "a text"),
+        command("tasks.fill_mask", "--checkpoint", str(squad), "a [MASK]"),
+    )
+    assert set(nowhere) == {"error: --checkpoint: there is no folder or file nowhere; correct the path"}
+    assert f"{embedding}/checkpoints/step-00000004" in other
+    assert "was trained for sentence_embedding; fine-tune it with" in other
+    assert f"{squad}/checkpoints/step-00000004" in headless
+    assert "has no masked-LM head (it was trained for squad)" in headless
+
+
+CALL = """
 from tasks import load
 from utilities.errors import UserError
-RUN = {json.dumps(str(run))}
 try:
-    {call}
+    load{arguments}
 except UserError as error:
     print("error:", error, file=sys.stderr)
     status = 2
 """
-    shown = refused(code)
-    assert "there is no folder or file nowhere" in shown or "is of classification, not of squad" in shown
+
+
+def test_the_call_from_python(tmp_path: Path) -> None:
+    run = str(checkpoint(tmp_path / "run", "classification"))
+    missing, other = refused(*(CALL.format(arguments=given) for given in ('("nowhere")', (run, "squad"))))
+    assert "there is no folder or file nowhere" in missing and "is of classification, not of squad" in other
 
 
 WRONG = {"id": "1", "question": "q", "answers": [{"text": "a", "answer_start": "x"}]}

@@ -61,12 +61,9 @@ def test_packs_keep_the_samples_of_an_update(own: list[str]) -> None:
     """Lengths are 4, 7 or more, 3, 18 and 5 tokens; a row of 24 has the long one alone with a short one or two."""
     length, sequences, packs, adjusts = rows_of(loaded(own))
     assert (length, sequences is not None, adjusts) == (24, True, False)
-    factor = len(TEXTS) / np.ceil(sum(_tokens(text) for text in TEXTS) / length)  # no plan has fewer packs
+    tokens = sum(2 + len(text.replace(",", " ,").split()) for text in TEXTS)
+    factor = len(TEXTS) / np.ceil(tokens / length)  # no plan has fewer packs
     assert factor >= 2 and packs >= 32 / factor * 0.9
-
-
-def _tokens(text: str) -> int:
-    return 2 + len(text.replace(",", " ,").split())
 
 
 @pytest.mark.parametrize(

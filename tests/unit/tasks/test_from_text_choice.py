@@ -49,15 +49,13 @@ def recipes(text: Text, machine: Machine = ZEN4, **settings: Any) -> list[Recipe
 
 @pytest.mark.parametrize("machine", [ZEN4, ZEN3, Machine(16, "amx_bf16", 64.0, "", "")])
 @pytest.mark.parametrize("text", [WIKIPEDIA, SHORT])
-def test_more_time_never_gives_a_smaller_model(text: Text, machine: Machine) -> None:
-    for less, more in itertools.pairwise(recipes(text, machine)):
+def test_more_time_never_gives_a_smaller_model_and_all_are_as_measured(text: Text, machine: Machine) -> None:
+    found = recipes(text, machine)
+    for less, more in itertools.pairwise(found):
         assert more.layers >= less.layers and more.hidden >= less.hidden
         assert more.training >= 0.999 * less.training and more.masked >= less.masked
         assert more.initializer_range <= less.initializer_range
-
-
-def test_every_choice_is_within_the_measured_figures() -> None:
-    for recipe in recipes(WIKIPEDIA) + recipes(SHORT):
+    for recipe in found:
         assert ROWS[0].layers <= recipe.layers <= ROWS[-1].layers
         assert ROWS[0].hidden <= recipe.hidden <= ROWS[-1].hidden and recipe.hidden % 64 == 0
         assert ROWS[-1].initializer_range <= recipe.initializer_range <= ROWS[0].initializer_range
@@ -219,8 +217,6 @@ def test_a_short_text_gets_a_larger_model_before_it_is_read_more_often() -> None
     for with_little, with_much in zip(short, long):
         assert with_little.layers * with_little.hidden >= with_much.layers * with_much.hidden
     for recipe in short:
-        tokens = (1 - recipe.held_out) * text_tokens(SHORT, recipe.vocabulary)
-        assert recipe.updates * TOKENS_PER_UPDATE * REAL_TOKENS == pytest.approx(recipe.passes * tokens, rel=0.01)
         largest = (recipe.layers, recipe.hidden) == (ROWS[-1].layers, ROWS[-1].hidden)
         assert recipe.passes <= 1.01 * (MOST_PASSES if largest else LARGER_MODEL_PASSES)
     assert short[-1].passes == pytest.approx(MOST_PASSES, rel=0.01)

@@ -18,6 +18,7 @@ from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.sources import source_from_options
 from tasks.from_text.blanks import Blank, held_out_blanks, whole_words
 from tasks.from_text.command import Decision, decide, main, split
+from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Text, look_at_text
 from tasks.from_text.judgement import commands, judge, read_result
 from tasks.from_text.pace import Pace
@@ -274,28 +275,21 @@ def test_a_word_of_several_pieces_is_filled_in_from_left_to_right() -> None:
     assert [share for _, share in words] == pytest.approx([0.1 * 0.9, 0.2 * 0.3, 0.2 * 0.1])
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("updates.json", "{"),
-        ("updates.json", '{"updates": {"32": "x", "128": 1}}'),
-        ("updates.json", '{"updates": {"32": 1, "128": 1}}'),
-        ("result.json", '{"seconds": {"a": "x"}}'),
-        ("result.json", '{"seconds": {}, "hours": 0}'),
-    ],
-)
-def test_damaged_files_of_the_folder_are_refused(text: Path, name: str, content: str) -> None:
+def test_damaged_files_of_the_folder_are_refused(text: Path) -> None:
     decision = begin(text)
     folder, recipe, pace = decision.folder, decision.recipe, pace_of(decision)
-    (folder.path / name).write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=rf"{name}.*; delete it and repeat the command"):
-        if name == "updates.json":
+    for content in ("{", '{"updates": {"32": "x", "128": 1}}', '{"updates": {"32": 1, "128": 1}}'):
+        (folder.path / "updates.json").write_text(content, encoding="utf-8")
+        with pytest.raises(UserError, match=r"updates\.json.*; delete it and repeat the command"):
             Pace(folder, recipe, [Phase(str(length), {}) for length in recipe.lengths], 5.0, 1.0)
-        judge(folder, recipe, pace, 1.0, decision.inputs, read_result, commands)
+    for content in ('{"seconds": {"a": "x"}}', '{"seconds": {}, "hours": 0}'):
+        (folder.path / "result.json").write_text(content, encoding="utf-8")
+        with pytest.raises(UserError, match=r"result\.json.*; delete it and repeat the command"):
+            judge(folder, recipe, pace, 1.0, decision.inputs, read_result, commands)
 
 
-def test_what_was_worked_is_added_up(text: Path) -> None:
-    folder = begin(text).folder
+def test_what_was_worked_is_added_up(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, time.monotonic())
     folder.lap("a", 2.0)
     folder.lap("b", 3.0)
     folder.lap("a", 1.5)

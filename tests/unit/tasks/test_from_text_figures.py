@@ -15,6 +15,8 @@ from transformers import BertTokenizerFast
 
 from data_utils.text.__main__ import main as prepare
 from data_utils.text.held_out import describe_held_out
+from data_utils.text.sentences import main as make_sentences
+from data_utils.text.vocabulary import train_vocabulary
 from tasks.from_text.choice import choose
 from tasks.from_text.judgement import _bits_per_byte, _expected, _unknown_share, forecasts
 from tasks.from_text.recipe import Recipe
@@ -23,18 +25,12 @@ from tests.support.real_data import real_data
 from tests.unit.tasks.test_from_text_choice import SHORT, TRAININGS, ZEN4
 
 FIGURES = (ROOT / "guides" / "from_text_figures.md").read_text(encoding="utf-8")
-# Of the texts that were measured: files of Wikipedia, pieces, and held-out share.
+# Of the texts that were measured: the number of Wikipedia's files, pieces, and held-out share.
 TEXTS = {
-    "1 MB": (["AA/wiki_00"], 3_072, 0.164),
-    "10 MB, 5,632 pieces": ([f"AA/wiki_0{number}" for number in range(10)], 5_632, 0.045),
-    "10 MB, 8,192 pieces": ([f"AA/wiki_0{number}" for number in range(10)], 8_192, 0.045),
+    "1 MB": (1, 3_072, 0.164),
+    "10 MB, 5,632 pieces": (10, 5_632, 0.045),
+    "10 MB, 8,192 pieces": (10, 8_192, 0.045),
 }
-
-
-def data_of(files: list[Path], option: str, folder: Path, pieces: int, share: float) -> Path:
-    arguments = [option, *map(str, files), "--output", str(folder), "--vocab-size", str(pieces), "--no-next-sentence"]
-    assert prepare([*arguments, "--validation-fraction", str(share), "--duplicate-factor", "1"]) == 0
-    return folder
 
 
 def bits_of_a_nat(data: Path, whole_documents: float = 0.0) -> float:
@@ -63,7 +59,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, scale in enumerate([1, 1, 9, 1, 1, 1, 4, 1, 1, 1]):
         text = "\n\n".join(" ".join(draw.choice(words, 40 * scale)) + f" {'x' * 101}." for _ in range(8))
         (folder / f"{number}.txt").write_text(text, encoding="utf-8")
-    return data_of([folder], "--text", folder / "data", 200, 0.3)
+    arguments = ["--text", str(folder), "--output", str(folder / "data"), "--vocab-size", "200", "--no-next-sentence"]
+    assert prepare([*arguments, "--validation-fraction", "0.3", "--duplicate-factor", "1", "--workers", "1"]) == 0
+    return folder / "data"
 
 
 def test_bits_a_byte_are_those_of_the_held_out_text(small: Path, tmp_path: Path) -> None:
@@ -120,12 +118,21 @@ def test_forecasts_are_those_of_the_formula() -> None:
     assert {what: loss for what, loss, _ in forecasts(trained(20.0, 900.0), 3.0)} == pytest.approx(expected, abs=4e-3)
 
 
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Folders with the sentences of so many files of Wikipedia."""
+    folders = {count: tmp_path_factory.mktemp("wikipedia") for count in (1, 10)}
+    for count, folder in folders.items():
+        files = [str(real_data("wikipedia_en", "AA", f"wiki_0{number}")) for number in range(count)]
+        assert make_sentences(["--wikiextractor", *files, "--output", str(folder / "corpus")]) == 0
+    return folders
+
+
 @pytest.mark.parametrize("text", TEXTS)
-def test_the_guide_has_the_bits_of_its_nats(tmp_path: Path, text: str) -> None:
-    files, pieces, share = TEXTS[text]
-    data = data_of(
-        [real_data("wikipedia_en", name) for name in files], "--wikiextractor", tmp_path / "d", pieces, share
-    )
+def test_the_guide_has_the_bits_of_its_nats(sentences: dict[int, Path], text: str) -> None:
+    count, pieces, share = TEXTS[text]
+    data = sentences[count]
+    train_vocabulary(sorted((data / "corpus").glob("*.txt")), data / "vocab.txt", pieces)
     scale = bits_of_a_nat(data, share)
     assert any(abs(row[-1] - scale) < 1e-5 for row in TRAININGS)
     figures = re.search(rf"^\| {re.escape(text)} \|.* ([\d.]+) \|$", FIGURES, re.MULTILINE)

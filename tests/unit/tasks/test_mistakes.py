@@ -27,14 +27,9 @@ from tests.support.run_folders import make_run, period
 NAMES = ["bad", "good", "so, so"]
 
 
-def random_samples(seed: int, count: int, classes: int) -> tuple[list[tuple[str, ...]], np.ndarray]:
-    random = np.random.default_rng(seed)
-    scores = random.random((count, classes))
-    return [(f"text {number}",) for number in range(count)], scores / scores.sum(axis=1, keepdims=True)
-
-
 def test_classes_are_counted_by_expected_and_predicted() -> None:
-    texts, shares = random_samples(1, 90, 3)
+    scores = np.random.default_rng(1).random((90, 3))
+    texts, shares = [(f"text {number}",) for number in range(90)], scores / scores.sum(axis=1, keepdims=True)
     labels = np.random.default_rng(2).integers(0, 3, 90)
     mistakes = class_mistakes("dev", NAMES, texts, labels, shares)
     pairs = Counter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import logging
 
@@ -12,7 +13,6 @@ import pytest
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained, with_added_pieces, with_repeated_positions
 from checkpoints.pretrained.sentence_transformers import embedding_prompt, embedding_settings
-from keras_extensions.backend import tf
 from model.architecture import RUN_OPTIONS
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 from tests.support.bert_pairs import architecture
@@ -49,22 +49,26 @@ def load(folder, task=PRETRAINING, allow=False, classes=3, **changes) -> tuple[d
     return pytorch_arrays(model), start
 
 
-def test_missing_heads_start_from_random_numbers_and_are_listed(source, tmp_path, caplog):
+@functools.cache
+def unloaded(**sizes):
+    """Return a model for weights that are refused."""
+    return build_hf_model(PRETRAINING, architecture(**sizes), seed=99)
+
+
+def test_missing_heads_start_from_random_numbers_and_are_listed_with_a_warning_of_other_layers(
+    source, tmp_path, caplog
+):
+    """The other layer is that of a tagger with a CRF, say, whose tags are others without it."""
+    arrays = {**pytorch_arrays(source), "crf.transitions": np.zeros((3, 3), np.float32)}
     with caplog.at_level(logging.INFO):
-        _, start = load(safetensors(source, tmp_path / "m"), CLASSIFICATION)
+        _, start = load(safetensors(source, tmp_path / "m", arrays), CLASSIFICATION)
     assert start.report.missing == ["classifier.bias", "classifier.weight"]
-    assert start.report.extra == sorted(name for name in pytorch_arrays(source) if name.startswith("cls."))
+    assert start.report.extra == sorted(name for name in arrays if name.startswith(("cls.", "crf.")))
     assert "classifier.weight: not in the checkpoint" in caplog.text
     assert "cls.seq_relationship.bias: in the checkpoint, but not in the model" in caplog.text
-    assert not [record for record in caplog.records if "in no BERT" in record.message]
-
-
-def test_weights_of_other_layers_are_a_warning(source, tmp_path, caplog):
-    """A tagger with a CRF, say, whose tags are others without it."""
-    arrays = {**pytorch_arrays(source), "crf.transitions": np.zeros((3, 3), np.float32)}
-    load(safetensors(source, tmp_path / "m", arrays), CLASSIFICATION)
-    (warning,) = [record for record in caplog.records if "crf.transitions" in record.message]
-    assert warning.levelname == "WARNING" and "in no BERT; all is computed without it" in warning.message
+    (warning,) = [record for record in caplog.records if "in no BERT" in record.message]
+    assert warning.levelname == "WARNING" and "crf.transitions" in warning.message
+    assert "in no BERT; all is computed without it" in warning.message
 
 
 @pytest.mark.parametrize(
@@ -85,7 +89,7 @@ def test_weights_of_other_layers_are_a_warning(source, tmp_path, caplog):
 def test_a_checkpoint_that_does_not_fit_is_refused(change, sizes, message, source, tmp_path):
     folder = safetensors(source, tmp_path / "m", change(pytorch_arrays(source)))
     with pytest.raises(UserError, match=message):
-        load(folder, **sizes)
+        open_pretrained(str(folder), "bert_model_name").set_initial_weights(unloaded(**sizes))
 
 
 def test_missing_encoder_weights_start_from_random_numbers_if_allowed(source, tmp_path):
@@ -120,7 +124,7 @@ class TestVocabulary:
         assert len(start.report.padded) == 2 and "120 → 112" in start.report.padded[0]
         write_vocabulary(folder, 113)
         with pytest.raises(UserError, match="has 113 word pieces"):
-            load(folder, vocab_size=112)
+            open_pretrained(str(folder), "k").set_initial_weights(unloaded(vocab_size=112))
 
     def test_zero_rows_are_cut_without_a_vocabulary(self, source, tmp_path):
         arrays = pytorch_arrays(source)
@@ -240,12 +244,6 @@ def test_a_folder_without_a_config_or_without_weights(source, tmp_path):
         open_pretrained(str(tmp_path / "notes.txt"), "pretrained_ckpt_path")
 
 
-def test_a_tensorflow_checkpoint_of_something_else(tmp_path):
-    tf.train.Checkpoint(layer=tf.Variable([1.0])).write(str(tmp_path / "model"))
-    with pytest.raises(UserError, match="not of a BERT of this project"):
-        open_pretrained(str(tmp_path), "pretrained_ckpt_path")
-
-
 def test_tokenizer_settings(google_folder, tmp_path):
     vocabulary = write_vocabulary(google_folder, 120)
     start = open_pretrained(str(google_folder), "bert_model_name")
@@ -289,7 +287,17 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
     [
         ("modules.json", [], "no module Transformer"),
         ("modules.json", [{"path": "", "type": kind} for kind in ("Normalize", "Transformer")], "another order"),
-        ("sentence_bert_config.json", {"max_seq_length": -5}, "at most -5 tokens"),
+        ("modules.json", [{"path": "2_Dense", "type": "a.Dense"}], "has a module Dense"),
+        ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}, "pools by"),
+        ("1_Pooling/config.json", {"include_prompt": "no"}, "include_prompt"),
+        ("sentence_bert_config.json", {"max_seq_length": 2}, "at most 2 tokens"),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case"),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task"),
+        ("sentence_bert_config.json", {"tokenizer_args": {"do_lower_case": False}}, "tokenizer_args"),
+        ("sentence_bert_config.json", {"config_args": {"hidden_act": "relu"}}, "config_args"),
+        ("config_sentence_transformers.json", {"default_prompt_name": "unknown"}, "default_prompt_name is unknown"),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "model_type"),
+        ("config_sentence_transformers.json", {"truncate_dim": 16}, "truncate_dim is 16"),
         ("config_sentence_transformers.json", {"prompts": {"q": "ask: "}, "default_prompt_name": "q"}, None),
         ("config_sentence_transformers.json", {"prompts": {"q": 1}}, "prompts.q is 1"),
         ("sentence_bert_config.json", {"max_seq_length": "64"}, "max_seq_length is '64'"),
@@ -299,7 +307,10 @@ def test_the_files_that_sentence_transformers_writes_since_version_6(source, tmp
 )
 def test_settings_of_sentence_transformers_are_followed_or_refused(name, content, named, source, tmp_path):
     folder = safetensors(source, tmp_path / "m")
-    write_json(folder / "modules.json", [{"path": "", "type": "sentence_transformers.models.Transformer"}])
+    modules = [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}]
+    write_json(folder / "modules.json", modules)
+    (folder / "1_Pooling").mkdir()
+    write_json(folder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": True})
     write_json(folder / name, content)
     write_vocabulary(folder, 40)
     if named is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,9 +32,9 @@ RECORDS = 300
 FILES = [range(100), range(100, 101), range(101, 300)]
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    folder = tmp_path / "source"
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("source")
     write(folder, [[sequence(number) for number in numbers] for numbers in FILES])
     return folder
 
@@ -130,8 +131,9 @@ def test_packs_have_every_masked_position(tmp_path: Path, capsys: pytest.Capture
 HELD_OUT = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
 
 
-def test_too_few_masked_positions_for_held_out_records(source: Path, tmp_path: Path) -> None:
+def test_too_few_masked_positions_for_held_out_records(tmp_path: Path) -> None:
     """They are refused before anything is written, and a larger number is accepted in the same folder."""
+    source = tmp_path / "source"
     one_each = {"masked_lm_weights": np.eye(1, PREDICTIONS, dtype=np.float32)[0]}
     write(source, [[{**sequence(number), **one_each} for number in numbers] for numbers in FILES])
     with_manifest(source, masked_lm_prob=0.02)
@@ -168,6 +170,7 @@ def test_published_numbers_of_masked_positions() -> None:
 def test_facts_of_the_input_are_kept_and_workers_do_not_change_the_bytes(
     source: Path, tmp_path: Path, small_units: None
 ) -> None:
+    source = shutil.copytree(source, tmp_path / "source")
     with_manifest(source, masked_lm_prob=0.15)
     whole = content(pack_dataset(source, tmp_path / "whole").parent)
     manifest = json.loads(whole["manifest.json"])

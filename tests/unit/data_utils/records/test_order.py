@@ -20,8 +20,6 @@ def test_slices_and_epochs_are_parts_of_one_order() -> None:
     whole = samples_at(5, 0, 1000, 37)
     for start, count in [(0, 1), (36, 2), (37, 37), (500, 500), (999, 1), (3, 0), (30, 10)]:
         assert np.array_equal(samples_at(5, start, count, 37), whole[start : start + count])
-    for epoch in range(27):
-        assert np.array_equal(whole[epoch * 37 : (epoch + 1) * 37], samples_at(5, epoch * 37, 37, 37))
     assert samples_at(5, 8, 5, 10, shuffle=False).tolist() == [8, 9, 0, 1, 2]
 
 

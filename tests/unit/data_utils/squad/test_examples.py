@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -238,21 +238,6 @@ def test_a_file_by_its_name_or_its_path(tmp_path: Path) -> None:
     assert open_squad("elsewhere", str(path), "squad", TRAIN) == in_folder
 
 
-def test_without_a_folder_the_library_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def load_dataset(*arguments: Any, **options: Any) -> list[dict[str, Any]]:
-        calls.append((arguments, options))
-        return rows()
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    squad = open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
-    assert squad[:2] == parsed(RANDOM)[:2]
-    assert squad.origin == "rajpurkar/squad (validation)"
-    assert calls == [(("rajpurkar/squad", None), {"split": "validation"})]
-    assert squad.sha256 == open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION).sha256
-
-
 def test_without_network_or_library_the_fix_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def load_dataset(*_: Any, **__: Any) -> None:
         raise ConnectionError("no route\nto host")
@@ -261,17 +246,15 @@ def test_without_network_or_library_the_fix_is_named(monkeypatch: pytest.MonkeyP
     with pytest.raises(UserError, match=r"cannot get rajpurkar/squad \(ConnectionError: no route to host\)") as caught:
         open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
     assert "set dataset_dir to a folder with dev-v1.1.json" in str(caught.value)
-    for module in (None, ModuleType("datasets")):  # the second is that of a folder of this name
-        monkeypatch.setitem(sys.modules, "datasets", module)
-        with pytest.raises(
-            UserError, match=r"not installed.*dataset_dir.*dev-v1\.1\.json.*pip install -r requirements"
-        ):
-            open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"not installed.*dataset_dir.*dev-v1\.1\.json.*pip install -r requirements"):
+        open_squad(None, "dev-v1.1.json", "rajpurkar/squad", VALIDATION)
 
 
-def test_a_data_set_of_the_library(tmp_path: Path) -> None:
+def test_without_a_folder_the_library_is_used(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     path = tmp_path / "validation.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows()), encoding="utf-8")
     squad = open_squad(None, "dev-v1.1.json", str(tmp_path), VALIDATION)
-    assert squad[:2] == parsed(RANDOM)[:2]
+    assert squad[:2] == parsed(RANDOM)[:2] and squad.origin == f"{tmp_path} (validation)"
+    assert squad.sha256 == open_squad(None, "dev-v1.1.json", str(tmp_path), VALIDATION).sha256

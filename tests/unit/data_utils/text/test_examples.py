@@ -16,19 +16,17 @@ from data_utils.text import examples
 from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import write_examples
 from data_utils.text.instances import Settings
-from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary, make_tokenizer, read_vocabulary
+from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary, make_tokenizer
+from tests.support.squad_files import write_vocabulary
 from utilities.errors import UserError
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789."
 SETTINGS = Settings(max_seq_length=32, max_predictions_per_seq=5, duplicate_factor=2)
 DOCUMENTS = [f"document {n} has words.\nit ends here." for n in range(40)]
 
 
 @pytest.fixture
 def vocabulary(tmp_path: Path) -> Vocabulary:
-    pieces = [*SPECIAL_TOKENS, *LETTERS, *("##" + letter for letter in LETTERS)]
-    (tmp_path / "vocab.txt").write_text("".join(piece + "\n" for piece in pieces))
-    return read_vocabulary(tmp_path / "vocab.txt")
+    return write_vocabulary(tmp_path)
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tensorflow as tf
@@ -17,6 +15,7 @@ from data_utils.text.instances import Settings
 from data_utils.tokenizer import SPECIAL_TOKENS, Vocabulary, read_vocabulary
 from data_utils.workers import open_workers
 from tests.support.runs import content
+from tests.unit.data_utils.text.test_examples import totals
 
 SENTENCES, WORDS = 3_000, 9
 SETTINGS = Settings(max_seq_length=32, max_predictions_per_seq=5, duplicate_factor=1, validation_fraction=0.05)
@@ -53,10 +52,6 @@ def rows(folder: Path) -> list[list[int]]:
                 ids[place] = piece if piece else ids[place]
             found.append(sorted({each - FIRST_WORD for each in ids if each >= FIRST_WORD}))
     return found
-
-
-def totals(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "manifest.json").read_text())["totals"]
 
 
 @pytest.mark.parametrize("next_sentence", [False, True])

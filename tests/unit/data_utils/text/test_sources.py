@@ -14,7 +14,6 @@ from data_utils.text import sources
 from data_utils.text.corpus import REJECTED_NAME, read_corpus
 from data_utils.text.sentences import write_sentences
 from data_utils.text.sources import Source, add_source_options, share_of, source_from_options
-from tests.support.real_data import real_data
 from utilities.errors import UserError
 
 
@@ -164,13 +163,6 @@ def test_one_bad_document_is_rejected(tmp_path: Path, option: str, content: byte
     assert (first[1], last[1]) == ("a", "b")
     assert rejected[0] == title
     assert re.search(f"^{re.escape(str(path))}, {reason}", rejected[1])
-
-
-def test_real_wikiextractor_folder() -> None:
-    title, text = documents("--wikiextractor", real_data("wikipedia_en", "AA", "wiki_00"))[0]
-    assert title == "Anarchism" and "<doc" not in text
-    chinese = documents("--wikiextractor", real_data("wikipedia_zh", "AA", "wiki_00"))
-    assert any("富士電視台" in text for _, text in chinese)
 
 
 def test_what_a_command_has_written_is_not_its_input(tmp_path: Path) -> None:
