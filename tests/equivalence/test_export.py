@@ -191,14 +191,6 @@ def test_other_projects_checkpoints_are_exported_with_every_bit_and_all_rows(wri
     assert BertConfig.from_pretrained(tmp_path / "out").architectures == ["BertForPreTraining"]
 
 
-def test_encoder_only(published, root):
-    saved, _ = published[PRETRAINING]
-    export(str(root / PRETRAINING), root / "encoder", encoder_only=True)
-    after = load_file(root / "encoder" / "model.safetensors")
-    assert {f"bert.{name}" for name in after} == {n for n in pytorch_arrays(saved.source) if n.startswith("bert.")}
-    assert BertConfig.from_pretrained(root / "encoder").architectures == ["BertModel"]
-
-
 def test_errors_are_one_line_and_leave_nothing_behind(published, root, tmp_path, capsys):
     _, folder = published[PRETRAINING]
     vocabulary = write_vocabulary(tmp_path, 121)

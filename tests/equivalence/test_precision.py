@@ -141,6 +141,12 @@ def losses_in_float32(name="AdamW", **options):
     return np.array(losses), variable_names(weights, by_name(pair.blocks))
 
 
+@pytest.fixture(scope="module")
+def plain_losses():
+    """A function that returns the losses of a plain graph and its names; each optimizer is trained once."""
+    return functools.cache(losses_in_float32)
+
+
 @pytest.mark.usefixtures("logical_devices")
 @pytest.mark.parametrize(
     "options",
@@ -150,9 +156,9 @@ def losses_in_float32(name="AdamW", **options):
         pytest.param({"name": "LAMB"}, marks=pytest.mark.long),
     ],
 )
-def test_fused_parts_have_the_losses_of_a_plain_graph(options):
+def test_fused_parts_have_the_losses_of_a_plain_graph(plain_losses, options):
     """And weights of the same names, so that either resumes a run of the other."""
-    plain, names = losses_in_float32(options.get("name", "AdamW"))
+    plain, names = plain_losses(options.get("name", "AdamW"))
     fused, theirs = losses_in_float32(fused_float32=True, **options)
     assert plain[-1, 0] < 0.98 * plain[0, 0]
     np.testing.assert_allclose(fused, plain, rtol=1e-6)
