@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import bz2
-import gzip
 import json
-import lzma
 from pathlib import Path
 
 import pytest
@@ -37,11 +35,10 @@ def prepare(path: Path, output: Path) -> int:
     return run("--dump", path, "--output", output, "--min-characters", 10, *OPTIONS)
 
 
-@pytest.mark.parametrize("compress", [bz2.compress, gzip.compress, lzma.compress])
-def test_articles_become_sentences(tmp_path: Path, compress: object) -> None:
+def test_articles_become_sentences(tmp_path: Path) -> None:
     """The file's name need not say how it is compressed."""
     pages = page("Talk:City", "Not an article. " * 9, namespace=1) + page("Town", "#REDIRECT [[City]]")
-    (tmp_path / "dump").write_bytes(compress((TEXT + pages + TAIL).encode()))
+    (tmp_path / "dump").write_bytes(bz2.compress((TEXT + pages + TAIL).encode()))
     assert prepare(tmp_path / "dump", tmp_path / "out") == 0
     expected = "".join(f"City {n} is a small town.\nIt has no river.\n\n" for n in range(40))
     assert sentences(tmp_path / "out") == expected
