@@ -39,12 +39,10 @@ from tests.support.runs import (
     read_json,
     write_json,  # room: model_card
 )
-from tests.support.saved_checkpoints import OPTIONS, save
+from tests.support.saved_checkpoints import OPTIONS, PIECES, samples, save
 from utilities.errors import UserError
 
 pytestmark = pytest.mark.slow
-
-PIECES = 118  # in vocab.txt; the tables have 120 rows
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +75,7 @@ def test_tensorflow_classes_give_the_logits_of_the_saved_model(task, published, 
     step = root / task / "checkpoints" / "step-00000003"  # any checkpoint of a run
     assert main(["--checkpoint", str(step), "--output", str(tmp_path / "out")]) == 0
     model = tensorflow_model(tmp_path / "out")
-    data = batch(architecture())
-    data["input_ids"] %= PIECES
+    data = samples()
     expected = outputs_of(saved.model, data)
     if task == PRETRAINING:
         expected["masked_lm"] = expected["masked_lm"][..., :PIECES]

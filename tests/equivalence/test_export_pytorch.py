@@ -23,7 +23,6 @@ from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, PRETRAINING
-from tests.support.bert_pairs import architecture, batch
 from tests.support.checkpoint_writers import google
 from tests.support.hf_models import (
     TASKS,
@@ -38,7 +37,7 @@ from tests.support.hf_models import (
 )
 from tests.support.pytorch_names import pytorch_arrays
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
-from tests.support.saved_checkpoints import OPTIONS, save
+from tests.support.saved_checkpoints import OPTIONS, PIECES, samples, save
 from utilities.errors import UserError
 
 pytestmark = [pytest.mark.slow, NEEDS_PYTORCH]
@@ -46,12 +45,6 @@ pytestmark = [pytest.mark.slow, NEEDS_PYTORCH]
 READABLE = ("safetensors in parts", "bin", "bin in parts", "state dict", "gamma and beta", "data parallel")
 FINE_TUNED = ("everything", "as published")  # the other options concern the masked-LM head
 CASES = [(task, options) for task in TASKS for options in (OPTIONS if task == PRETRAINING else FINE_TUNED)]
-PIECES = 118  # in vocab.txt; the tables have two rows more
-
-
-def samples() -> dict[str, np.ndarray]:
-    data = batch(architecture())
-    return {**data, "input_ids": data["input_ids"] % PIECES}
 
 
 @pytest.fixture(scope="module")
