@@ -100,8 +100,13 @@ def test_an_encoder_and_a_tokenizer_without_vocab_txt(tmp_path):
     assert (tmp_path / "lower" / "vocab.txt").read_bytes() == words
 
 
-@pytest.mark.parametrize("width", [64, 768])
-@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new"])
+@pytest.mark.parametrize(
+    "width, hidden_act",
+    [
+        *((64, "gelu"), (768, "gelu_new")),
+        *(pytest.param(*case, marks=pytest.mark.long) for case in ((64, "gelu_new"), (768, "gelu"))),
+    ],
+)
 def test_the_transform_that_returns_its_input_at_width(width, hidden_act, tmp_path):
     options = {**OPTIONS["as published"], "hidden_act": hidden_act, "hidden_size": width, "num_hidden_layers": 1}
     saved = save(PRETRAINING, options, tmp_path / "checkpoints")

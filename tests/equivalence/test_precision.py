@@ -151,9 +151,9 @@ def plain_losses():
 @pytest.mark.parametrize(
     "options",
     [
-        *({}, {"name": "Muon"}, RECOMPUTED),
+        *({"name": "Muon"}, RECOMPUTED),
         PIPELINED,  # room: pipeline
-        pytest.param({"name": "LAMB"}, marks=pytest.mark.long),
+        *(pytest.param(one, marks=pytest.mark.long) for one in ({}, {"name": "LAMB"})),
     ],
 )
 def test_fused_parts_have_the_losses_of_a_plain_graph(plain_losses, options):
@@ -225,7 +225,9 @@ def muon_in_float32():
     return muon_updates("float32")
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "mixed_bfloat16", pytest.param("float16", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "precision", ["mixed_bfloat16", *(pytest.param(one, marks=pytest.mark.long) for one in LOW_PRECISION)]
+)
 def test_updates_of_muon_are_those_of_float32(muon_in_float32, precision):
     """Where singular values of a gradient are as small as its noise, singular vectors differ, hence the low bound."""
     ours, theirs = muon_updates(precision), muon_in_float32

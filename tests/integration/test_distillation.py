@@ -74,7 +74,13 @@ TEACHERS_CLASSES = {"single": ["bad", "good", "so, so"], "pair": ["no", "yes"], 
 
 
 @NEEDS_PYTORCH
-@pytest.mark.parametrize("name, packed", [("single", []), *((name, PACKED) for name in KINDS)])
+@pytest.mark.parametrize(
+    "name, packed",
+    [
+        *(("single", []), *((name, PACKED) for name in KINDS)),
+        *(pytest.param(name, [], marks=pytest.mark.long) for name in KINDS if name != "single"),
+    ],
+)
 def test_the_teacher_answers_as_pytorch_does(answers: Path, name: str, packed: list[str]) -> None:
     columns, labels, fields, classes = KINDS[name]
     texts = [text[: len(columns)] for text in read_json(answers / "texts.json")]

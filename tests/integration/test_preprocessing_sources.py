@@ -89,7 +89,9 @@ def from_standard_input(lines: list[str], folder: Path) -> list[object]:
     return ["--jsonl", "-"]
 
 
-@pytest.mark.parametrize("make", [from_zstd, from_parquet, from_hub, from_standard_input])
+@pytest.mark.parametrize(
+    "make", [pytest.param(from_zstd, marks=pytest.mark.long), from_parquet, from_hub, from_standard_input]
+)
 def test_records_do_not_depend_on_the_format_of_the_text(
     make: Callable[[list[str], Path], list[object]],
     lines: list[str],
