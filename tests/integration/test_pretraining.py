@@ -94,13 +94,6 @@ def test_the_run_folder_has_config_environment_conversion_and_report(run):
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
 
 
-def test_a_checkpoint_has_weights_by_block_name(run):
-    shapes = {name: value.shape for name, value in variables(run, "weights").items()}
-    assert shapes["emb/embeddings/word"] == (TEXT_VOCABULARY, 32)
-    assert shapes["hid_1/layer/attention/qkv/kernel"] == (32, 96)
-    assert shapes["heads/masked_lm/bias"] == (TEXT_VOCABULARY,)
-
-
 def test_random_weights_start_with_word_embeddings_from_the_data(root, dataset):
     config = write_config(root / "vectors.json", total_num_train_samples=16, optimizer_opts=STILL, word_vectors=True)
     table = variables(trained(config, root / "runs", "--dataset-dir", str(dataset)), "weights")["emb/embeddings/word"]
