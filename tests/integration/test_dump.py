@@ -45,6 +45,7 @@ def test_articles_become_sentences(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "corpus" / ".work").exists()
 
 
+@pytest.mark.long
 def test_real_articles(tmp_path: Path) -> None:
     assert prepare(real_data("wikipedia_dump", ENGLISH), tmp_path / "out") == 0
     text = sentences(tmp_path / "out")

@@ -256,6 +256,7 @@ def test_killed_after_a_change_it_ends_with_the_weights_of_the_same_changes(
     assert_same_weights(folder, folders["whole"])
 
 
+@pytest.mark.long
 def test_killed_while_updates_are_timed_it_times_them_again(text: Path, done: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()

@@ -172,7 +172,6 @@ def replace(name: str) -> Callable[[Path], None]:
 BROKEN: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "no checkpoint is left": (replace("checkpoints"), ("checkpoints.json", "--save-ckpt-path")),
     "checkpoints of another run": (edit_description(run="other"), ("are of another run",)),
-    "checkpoints of a newer version": (edit_description(version=3), ("checkpoint.json", "update")),
     "no config": (lambda run: (run / "resolved_config.json").unlink(), ("resolved_config.json", "No such file")),
     "a batch that is a text": (
         lambda run: write_json(run / "resolved_config.json", {"config": {"global_batch": {"replicas": "two"}}}),
