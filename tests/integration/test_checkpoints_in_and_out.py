@@ -14,7 +14,7 @@ from checkpoints.export.__main__ import main as export
 from data_utils.tokenizer import load_tokenizer
 from settings import metadata
 from tests import ROOT
-from tests.support.checkpoint_writers import google, safetensors
+from tests.support.checkpoint_writers import safetensors
 from tests.support.hf_models import hugging_face
 from tests.support.pytorch_names import pytorch_arrays
 from tests.support.runs import (
@@ -103,15 +103,6 @@ def test_a_run_starts_from_the_export_with_the_same_weights(root, dataset, expor
         np.testing.assert_allclose(again[name][:limit], value[:limit], atol=1e-8, err_msg=name)
     assert not again["bert.encoder.layer.0.attention.self.key.bias"].max() > 1e-8
     assert "cls.predictions.transform.dense.weight" in again  # unset options are as the weights have them
-
-
-def test_a_run_starts_from_googles_checkpoint_with_fewer_rows_and_its_activation(root, dataset):
-    source = hugging_face("pretraining", vocab_size=TEXT_VOCABULARY - 5, hidden_act="gelu_new", **SIZES)
-    run = still(root, "from-google", dataset, google(source, root / "google"))
-    result = weights_of(run)
-    for name, value in pytorch_arrays(source).items():
-        np.testing.assert_allclose(result[name][: value.shape[0]], value, atol=1e-8, err_msg=name)
-    assert read_json(last_checkpoint(run) / "checkpoint.json")["architecture"]["hidden_act"] == "gelu_new"
 
 
 def test_missing_weights_that_are_allowed_and_other_settings_than_the_weights(root, dataset, caplog):
