@@ -150,6 +150,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_csv(root / "few.csv", header, rows(24, words=1))
     write_csv(root / "random.csv", header, [[row[0], chance.choice(["yes", "no"])] for row in rows(240)])
     write_csv(root / "unlabelled.csv", header[:1], [row[:1] for row in rows(240)])
+    write_csv(root / "some.csv", header[:1], [row[:1] for row in rows(48)])
     return root
 
 
@@ -194,11 +195,11 @@ def test_a_student_learns_from_the_teacher_alone(root: Path, teacher: Path) -> N
 
 
 def test_a_period_without_labels_has_no_loss_of_labels(root: Path, teacher: Path) -> None:
-    changes = small(root, teacher, unlabelled=str(root / "unlabelled.csv"))
+    changes = small(root, teacher, unlabelled=str(root / "some.csv"))
     changes.update(global_batch={"micro_batch_size": 1}, global_batches_per_log=1, num_epochs=1)
     run(student(root, "each", "few.csv", **changes))
     periods = [line["metrics"] for line in metrics(root / "runs" / "each")]
-    assert len(periods) == 24 + 240 and all("teacher_loss" in period for period in periods)
+    assert len(periods) == 24 + 48 and all("teacher_loss" in period for period in periods)
     found = [period for period in periods if "label_loss" in period]
     assert len(found) == 24 and all(period["label_loss"] > 0 and "accuracy" in period for period in found)
     assert not any("accuracy" in period for period in periods if "label_loss" not in period)

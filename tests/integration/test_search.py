@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 
 from model.tasks import PRETRAINING
@@ -37,9 +36,8 @@ def test_the_lines_of_the_guide_search_and_go_on(tmp_path: Path, monkeypatch: py
     for trials in (1, 2):
         names: dict[str, Any] = {}
         exec(compile(code.replace("n_trials=20", "n_trials=1"), "guide", "exec"), names)
-        study: optuna.Study = names["study"]
-        assert len(study.trials) == trials
-    for trial in study.trials:
+        assert len(names["study"].trials) == trials
+    for trial in names["study"].trials:
         run = tmp_path / "runs" / "search" / f"trial-{trial.number}"
         config = read_json(run / "resolved_config.json")["config"]
         assert trial.value == read_json(run / "scores.json")["accuracy"]
