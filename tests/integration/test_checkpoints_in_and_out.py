@@ -24,7 +24,7 @@ from tests.support.runs import (
     last_checkpoint,
     metrics,
     prepare_dataset,
-    read_json,
+    read_json,  # room: model_card
     run_command,
     trained,
     write_json,
