@@ -7,9 +7,7 @@ weights, optimizer and logged losses must equal those of an uninterrupted run to
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -56,17 +54,12 @@ def prepare(folder: Path, updates: int) -> Experiment:
     return Experiment(folder, config, whole, seconds)
 
 
-def start(config: Path, run: Path, command: str | None = None) -> subprocess.Popen:
+def start(config: Path, run: Path) -> subprocess.Popen:
     """Start the training process of a run; the same command starts and resumes it."""
     arguments = ["--config", str(config), "--output-dir", str(run.parent), "--name", run.name]
     with open(run.parent.parent / f"{run.name}.out", "a") as output:
         return subprocess.Popen(
-            command or [sys.executable, "run_pretraining.py", *arguments],
-            shell=command is not None,
-            cwd=ROOT,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
+            [sys.executable, "run_pretraining.py", *arguments], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT
         )
 
 
@@ -147,20 +140,6 @@ def finish(experiment: Experiment, run: Path) -> None:
         -2000:
     ]
     assert_same_run(run, experiment.whole)
-
-
-def stop(experiment: Experiment, run: Path, number: signal.Signals) -> str:
-    """Ask a run to stop once it is under way; return the command that it prints to resume."""
-    before = newest_step(run)
-    process = start(experiment.config, run)
-    assert wait_for(lambda: newest_step(run) > before, process)
-    process.send_signal(number)
-    status, printed = process.wait(PATIENCE), (experiment.folder / f"{run.name}.out").read_text()
-    assert status == 128 + number, printed[-2000:]
-    assert f"stopped by {number.name} at step" in printed
-    commands = re.findall(r"to resume:\n  (python .*)", printed)
-    assert commands, printed[-2000:]
-    return commands[-1]
 
 
 def crash(experiment: Experiment, kills: int, seed: int, log: Callable[[str], None] = print) -> None:

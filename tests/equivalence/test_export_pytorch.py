@@ -23,7 +23,6 @@ from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, PRETRAINING
-from tests.support.bert_pairs import architecture, batch
 from tests.support.checkpoint_writers import google
 from tests.support.hf_models import (
     TASKS,
@@ -38,7 +37,7 @@ from tests.support.hf_models import (
 )
 from tests.support.pytorch_names import pytorch_arrays
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
-from tests.support.saved_checkpoints import OPTIONS, save
+from tests.support.saved_checkpoints import OPTIONS, PIECES, samples, save
 from utilities.errors import UserError
 
 pytestmark = [pytest.mark.slow, NEEDS_PYTORCH]
@@ -46,12 +45,6 @@ pytestmark = [pytest.mark.slow, NEEDS_PYTORCH]
 READABLE = ("safetensors in parts", "bin", "bin in parts", "state dict", "gamma and beta", "data parallel")
 FINE_TUNED = ("everything", "as published")  # the other options concern the masked-LM head
 CASES = [(task, options) for task in TASKS for options in (OPTIONS if task == PRETRAINING else FINE_TUNED)]
-PIECES = 118  # in vocab.txt; the tables have two rows more
-
-
-def samples() -> dict[str, np.ndarray]:
-    data = batch(architecture())
-    return {**data, "input_ids": data["input_ids"] % PIECES}
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +125,7 @@ def test_half_precision_is_read_as_it_is(theirs):
     np.testing.assert_allclose(start.weights[name].value(), whole[name], rtol=2**-8)
 
 
-def test_a_file_from_before_pytorch_1_6_is_refused_with_a_command_that_converts_it(theirs, tmp_path):
+def test_a_file_from_before_pytorch_1_6_is_refused_with_a_command_that_converts_it(theirs):
     folder = theirs / PRETRAINING / "before 1.6"
     with pytest.raises(UserError, match="not a zip file") as refused:
         open_pretrained(str(folder), "bert_model_name")
@@ -143,17 +136,15 @@ def test_a_file_from_before_pytorch_1_6_is_refused_with_a_command_that_converts_
     np.testing.assert_array_equal(start.weights["cls.predictions.bias"].value(), whole["cls.predictions.bias"])
 
 
-def test_a_whole_model_is_refused_with_a_command_that_converts_it(tmp_path):
-    path = tmp_path / "pytorch_model.bin"
-    code = f"import torch; torch.manual_seed(0); torch.save(torch.nn.Linear(3, 2), {str(path)!r})"
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_a_whole_model_is_refused_with_a_command_that_converts_it(theirs):
+    folder = theirs / "whole model"
     with pytest.raises(
         UserError, match=r"it asks for torch\.nn\.modules\.linear\.Linear.* whose code this runs"
     ) as refused:
-        open_pytorch_file(path)
+        open_pytorch_file(folder / "pytorch_model.bin")
     command = str(refused.value).split("installed: ")[1]
     subprocess.run(command.replace("python ", f"{sys.executable} ", 1), shell=True, check=True)
-    assert {name: value.shape for name, value in load_file(tmp_path / "model.safetensors").items()} == {
+    assert {name: value.shape for name, value in load_file(folder / "model.safetensors").items()} == {
         "weight": (2, 3), "bias": (2,)
     }  # fmt: skip
 

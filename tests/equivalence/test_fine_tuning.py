@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -29,7 +27,8 @@ from tests.support.bert_pairs import (
     source_with_random_weights,
     with_spans,
 )
-from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
+from tests.support.pytorch_losses import pytorch_losses
+from tests.support.pytorch_process import NEEDS_PYTORCH
 
 CLASSES = {SQUAD: 2, CLASSIFICATION: 3, TOKEN_CLASSIFICATION: 5}
 FORMS = [
@@ -106,23 +105,19 @@ def test_accuracies_are_counted_by_hand():
 
 
 @NEEDS_PYTORCH
-@pytest.mark.parametrize("weights", [[], [0.5, 2.0, 1.25]])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_class_weights_and_label_smoothing_are_those_of_pytorch(weights, smoothing):
+def test_class_weights_and_label_smoothing_are_those_of_pytorch():
     random = np.random.default_rng(3)
     logits, labels = random.normal(size=(7, 3)).astype("float32"), random.integers(0, 3, 7)
-    given = {"logits": logits.tolist(), "labels": labels.tolist(), "weights": weights, "smoothing": smoothing}
-    given["kind"] = "classes"
-    theirs = json.loads(run_pytorch("tests.support.pytorch_losses", json.dumps(given)))
-    objective, data = (
-        ClassificationObjective(True, weights, smoothing),
-        {"labels": tf.constant(labels[:, None], tf.int32)},
-    )
-    with tf.GradientTape() as tape:
-        scores = tf.Variable(logits)
-        loss = objective.sums({"logits": scores}, data)[LOSS] / objective.counts(data)[LOSS]
-    np.testing.assert_allclose(loss, theirs["loss"], rtol=1e-6)
-    np.testing.assert_allclose(tape.gradient(loss, scores), theirs["gradient"], atol=1e-7)
+    options = [{"weights": w, "smoothing": s} for w in ([], [0.5, 2.0, 1.25]) for s in (0.0, 0.1)]
+    shared = {"kind": "classes", "logits": logits.tolist(), "labels": labels.tolist()}
+    data = {"labels": tf.constant(labels[:, None], tf.int32)}
+    for option, theirs in zip(options, pytorch_losses([{**shared, **each} for each in options]), strict=True):
+        objective = ClassificationObjective(True, option["weights"], option["smoothing"])
+        with tf.GradientTape() as tape:
+            scores = tf.Variable(logits)
+            loss = objective.sums({"logits": scores}, data)[LOSS] / objective.counts(data)[LOSS]
+        np.testing.assert_allclose(loss, theirs["loss"], rtol=1e-6, err_msg=str(option))
+        np.testing.assert_allclose(tape.gradient(loss, scores), theirs["gradient"], atol=1e-7, err_msg=str(option))
 
 
 def test_balanced_weights_give_each_class_the_same_sum():

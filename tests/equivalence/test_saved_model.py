@@ -21,19 +21,16 @@ from checkpoints.export.saved_model import write_saved_model
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
 from tasks import load
 from tests import ROOT
-from tests.support.bert_pairs import architecture, batch
 from tests.support.command_errors import assert_refused
 from tests.support.hf_models import outputs_of
 from tests.support.pytorch_process import NEEDS_PYTORCH, run_pytorch
 from tests.support.runs import read_json, write_json
-from tests.support.saved_checkpoints import OPTIONS, Saved, save
+from tests.support.saved_checkpoints import OPTIONS, PIECES, Saved, samples, save
 
 pytestmark = pytest.mark.slow
 
 # What TensorFlow writes to standard error while it is loaded, whatever its log level.
 LOADING = ("All log messages before absl", "oneDNN custom operations", "cuda drivers", "register cu")
-PIECES = 118  # in vocab.txt; the tables have two rows more
-ROWS = 4
 ALL, PUBLISHED = OPTIONS["everything"], OPTIONS["as published"]
 SEVERAL = {"label_separator": ";"}
 # By name: the task, the options of its architecture, and what else is saved.
@@ -54,11 +51,6 @@ THEIRS = {
 }  # fmt: skip
 OF_TOKENS = ("prediction_logits", "start_logits", "end_logits", "last_hidden_state")
 NORMALIZE = {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
-
-
-def samples() -> dict[str, np.ndarray]:
-    data = batch(architecture(), ROWS)
-    return {**data, "input_ids": data["input_ids"] % PIECES}
 
 
 def tokenized() -> dict[str, np.ndarray]:
@@ -143,7 +135,7 @@ def test_padding_and_other_texts_change_nothing(name: str, root: Path, saved: di
 
 @pytest.mark.parametrize("name", MODELS)
 def test_one_text_needs_no_segments(name: str, root: Path, saved: dict[str, Saved]) -> None:
-    for row in range(ROWS):
+    for row in range(len(samples()["input_ids"])):
         first, pair = alone(root, name, f"first segment {row}"), alone(root, name, f"row {row}")
         for output, values in alone(root, name, f"one text {row}").items():
             np.testing.assert_array_equal(values, first[output])

@@ -77,15 +77,7 @@ def test_sum_is_the_mean_times_the_accumulation_steps_of_a_replica(whole):
     assert_same(weights, whole[0])
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("options", [{**RECOMPUTED, **COMPILED}, RECOMPUTED, COMPILED])
-def test_compiled_and_recomputed_without_dropout(whole, options):
-    assert_same(trained(micro_batches=2, **options)[0], whole[0], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "micro_batches, reduction, options", [(2, "running_mean", {}), (2, "mean", COMPILED), (4, "mean", {})]
-)
+@pytest.mark.parametrize("micro_batches, reduction, options", [(4, "running_mean", {}), (2, "mean", COMPILED)])
 def test_micro_batches_computed_at_the_same_time_make_the_same_update(micro_batches, reduction, options):
     """The gradients are added in the same order, so weights and metrics are equal to the bit, also with dropout."""
     update = Update(micro_batches, reduction=reduction)

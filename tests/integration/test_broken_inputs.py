@@ -114,7 +114,6 @@ DATA: dict[str, tuple[Callable[[list[str]], int], Callable[[Path], list[str]], s
         text.main, lambda folder: prepare(folder, SOME_TEXT, "--unit-megabytes", "1e308"), "--unit-megabytes 1e+308"
     ),
     "a data set in the output": (text.main, lambda folder: in_the_way(folder, "out/manifest.json"), "--overwrite"),
-    "a data set that is a file": (text.main, lambda folder: in_the_way(folder, "out"), "a file, not a folder"),
     "a data set of a folder without sentences": (
         text.main, lambda folder: ["--sentences", str(folder), "--output", str(folder / "o")], "no .txt files"
     ),

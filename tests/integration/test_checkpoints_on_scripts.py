@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.minimal_pairs import main as minimal_pairs
-from checkpoints.export.__main__ import main as export
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD, TOKEN_CLASSIFICATION
-from tasks.classify import main as classify
-from tasks.embed import main as embed
 from tests.support import fine_tuning_runs
 from tests.support.bert_pairs import architecture
 from tests.support.checkpoint_writers import google, safetensors
-from tests.support.command_errors import assert_refused
 from tests.support.fine_tuning_runs import PIECES, TAGGED_PIECES, write_pieces
 from tests.support.hf_models import build_hf_model
 from tests.support.pytorch_names import pytorch_arrays
@@ -69,7 +63,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / f"{name}.txt").write_text("anna dark\nsaw kind\n\nthe dark\nboris kind\n\n" * 4, encoding="utf-8")
     rows = "".join(f"the film is {word},{('dark', 'kind')[n % 2]}\n" for n, word in enumerate(PIECES[5:] * 2))
     (root / "own.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
-    (root / "words.txt").write_text("the film\na film\n", encoding="utf-8")
     (root / "numbers.csv").write_text("text,label\n" + "the film,1.5\na film,2\n" * 10, encoding="utf-8")
     (root / "pairs.csv").write_text(
         "a,b\n" + "".join(f"film {a},{b} film\n" for a, b in zip(PIECES[5:] * 2, PIECES[7:] * 2)), encoding="utf-8"
@@ -153,30 +146,3 @@ def test_scripts(root: Path, checkpoint: tuple[str, Path], needed: str, trains: 
     if trains and needed != NONE:
         random = [line for line in outcome.errors.splitlines() if "starts from random" in line]
         assert any(".pooler." not in line for line in random) != fits(name, needed, trains), random
-
-
-ALL = tuple(CHECKPOINTS.values())
-COMMANDS: dict[str, tuple[Callable[[list[str]], int], list[str], tuple[str, ...]]] = {
-    "classify": (classify, ["the film"], (CLASSES, LABELS, NUMBER, TAGS, UNKNOWN)),
-    "classify two texts": (classify, ["the film", "a film"], (SPANS, CLASSES, LABELS, UNKNOWN)),
-    "embed": (embed, ["--file", "words.txt", "--output", "{output}.npy"], ALL),
-    "minimal_pairs": (minimal_pairs, ["--data", "pairs.csv", "--good", "a", "--bad", "b"], (WORDS_ALONE, SENTENCES)),
-    "export": (export, ["--output", "{output}"], ALL),
-}
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands(
-    root: Path, checkpoint: tuple[str, Path], command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(root)
-    name, folder = checkpoint
-    main, arguments, heads = COMMANDS[command]
-    status = main(["--checkpoint", str(folder), *(each.format(output=tmp_path / "new") for each in arguments)])
-    printed = capsys.readouterr()
-    is_of_one_text = command == "classify two texts" and name in ("own classes", "own labels")
-    if CHECKPOINTS[name] in heads and not is_of_one_text:
-        assert status == 0, printed.err
-    else:
-        assert_refused(status, printed)

@@ -71,7 +71,9 @@ def in_a_run(name: str, arrays: Arrays) -> np.ndarray:
     return value.T if leaf == "kernel" else value
 
 
-@pytest.mark.parametrize("options", [Options(), Options(merged=False, biases=True)])
+@pytest.mark.parametrize(
+    "options", [Options(), pytest.param(Options(merged=False, biases=True), marks=pytest.mark.long)]
+)
 def test_an_update_is_that_of_the_moments_and_updates_of_the_checkpoint(
     root: Path, dataset: Path, options: Options
 ) -> None:

@@ -74,8 +74,13 @@ TEACHERS_CLASSES = {"single": ["bad", "good", "so, so"], "pair": ["no", "yes"], 
 
 
 @NEEDS_PYTORCH
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("packed", [[], PACKED])
+@pytest.mark.parametrize(
+    "name, packed",
+    [
+        *(("single", []), *((name, PACKED) for name in KINDS)),
+        *(pytest.param(name, [], marks=pytest.mark.long) for name in KINDS if name != "single"),
+    ],
+)
 def test_the_teacher_answers_as_pytorch_does(answers: Path, name: str, packed: list[str]) -> None:
     columns, labels, fields, classes = KINDS[name]
     texts = [text[: len(columns)] for text in read_json(answers / "texts.json")]
@@ -145,6 +150,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_csv(root / "few.csv", header, rows(24, words=1))
     write_csv(root / "random.csv", header, [[row[0], chance.choice(["yes", "no"])] for row in rows(240)])
     write_csv(root / "unlabelled.csv", header[:1], [row[:1] for row in rows(240)])
+    write_csv(root / "some.csv", header[:1], [row[:1] for row in rows(48)])
     return root
 
 
@@ -189,20 +195,20 @@ def test_a_student_learns_from_the_teacher_alone(root: Path, teacher: Path) -> N
 
 
 def test_a_period_without_labels_has_no_loss_of_labels(root: Path, teacher: Path) -> None:
-    changes = small(root, teacher, unlabelled=str(root / "unlabelled.csv"))
+    changes = small(root, teacher, unlabelled=str(root / "some.csv"))
     changes.update(global_batch={"micro_batch_size": 1}, global_batches_per_log=1, num_epochs=1)
     run(student(root, "each", "few.csv", **changes))
     periods = [line["metrics"] for line in metrics(root / "runs" / "each")]
-    assert len(periods) == 24 + 240 and all("teacher_loss" in period for period in periods)
+    assert len(periods) == 24 + 48 and all("teacher_loss" in period for period in periods)
     found = [period for period in periods if "label_loss" in period]
     assert len(found) == 24 and all(period["label_loss"] > 0 and "accuracy" in period for period in found)
     assert not any("accuracy" in period for period in periods if "label_loss" not in period)
 
 
-def test_a_resumed_student_is_the_same_and_the_teacher_answers_once(
+def test_a_killed_student_goes_on_with_its_own_teacher_alone_which_answers_once(
     root: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its answers are kept for later runs in the folder, and made anew if they are damaged."""
+    """The answers are kept for later runs in the folder, and made anew if they are damaged."""
     changes = small(root, teacher, unlabelled=str(root / "unlabelled.csv"))
     each = {"global_batches_per_log": 5, "ckpt_every_n_steps_per_execution": 1, "output_dir": str(root / "resumed")}
     config = student(root, "whole", "right.csv", **changes, **each)
@@ -211,26 +217,23 @@ def test_a_resumed_student_is_the_same_and_the_teacher_answers_once(
     killed_at(monkeypatch, 10, config, root / "resumed", "--name", "killed", *PACKED, task="classification")
     killed, path = root / "resumed" / "killed", kept(root / "resumed")
     assert log(killed).count("is read from") == 1 and "once" not in log(killed)
+
+    again = ("--name", "killed", "--resume", *PACKED, "--distillation.teacher")
+    other = run_folder("classification", student(root, "other", "right.csv", num_epochs=1))
+    error = run(config, *again, str(other), status=2).error
+    assert "distillation.teacher: is not the teacher that the run was begun with" in error
+
     path.write_bytes(path.read_bytes()[:-50] + bytes(50))
-    run(config, "--name", "killed", *PACKED)
-    assert events(killed)[:2] == ["begin", "resume"]
-    assert f"{path} is damaged" in log(killed) and "once" in log(killed)
-    assert_same_run(root / "resumed" / "whole", killed)
-
-
-def test_another_teacher_cannot_continue_a_run(root: Path, teacher: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = root / "runs" / "other"
-    run(student(root, "other", "right.csv", num_epochs=1))
-    each = {"global_batches_per_log": 5, "ckpt_every_n_steps_per_execution": 1, "output_dir": str(root / "changed")}
-    config = student(root, "changed", "right.csv", **small(root, teacher), **each)
-    killed_at(monkeypatch, 10, config, root / "changed", task="classification")
-    refused = run_command("classification", config, "--resume", "--distillation.teacher", str(other), status=2)
-    assert "distillation.teacher: is not the teacher that the run was begun with" in refused.error
+    before = log(killed)
     moved = teacher.rename(root / "moved")  # a path is no identity
     try:
-        run(config, "--resume", "--distillation.teacher", str(moved))
+        run(config, *again, str(moved))
     finally:
         moved.rename(teacher)
+    assert events(killed)[:2] == ["begin", "resume"]
+    said = log(killed).removeprefix(before)
+    assert f"{path} is damaged" in said and "once" in said
+    assert_same_run(root / "resumed" / "whole", killed)
 
 
 def test_teachers_of_something_else_are_refused(root: Path, teacher: Path) -> None:

@@ -1,4 +1,4 @@
-"""A fine-tuning that leaves its rows open has the values that it chooses, scores as padded, and cuts nothing later."""
+"""A fine-tuning that leaves its rows open has the values that it chooses, learns, and cuts nothing later."""
 
 from __future__ import annotations
 
@@ -59,15 +59,8 @@ def test_the_values_that_are_chosen_give_the_same_losses(root: Path, chosen: Pat
     }
     run = fine_tuned(root, "given", *(str(word) for pair in given.items() for word in pair))
     assert logged(run) == logged(chosen)
-    assert read_json(run / "scores.json") == read_json(chosen / "scores.json")
-
-
-def test_updates_and_scores_are_those_of_padded_rows(root: Path, chosen: Path) -> None:
-    padded = fine_tuned(root, "padded", "--packing.max-sequences-per-pack", "none")
-    updates = [read_json(run / "resolved_config.json")["derived"]["updates"] for run in (chosen, padded)]
-    assert updates[0] == pytest.approx(updates[1], rel=0.12)  # samples of an update are rounded to whole packs
-    scores = [read_json(run / "scores.json")["accuracy"] for run in (chosen, padded)]
-    assert min(scores) > 0.9 and abs(scores[0] - scores[1]) <= 0.1
+    scores = read_json(run / "scores.json")
+    assert scores == read_json(chosen / "scores.json") and scores["accuracy"] > 0.9
 
 
 def test_the_plan_counts_what_the_run_finds(root: Path, chosen: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -256,6 +256,7 @@ def test_killed_after_a_change_it_ends_with_the_weights_of_the_same_changes(
     assert_same_weights(folder, folders["whole"])
 
 
+@pytest.mark.long
 def test_killed_while_updates_are_timed_it_times_them_again(text: Path, done: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()
@@ -263,17 +264,5 @@ def test_killed_while_updates_are_timed_it_times_them_again(text: Path, done: Pa
     (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     kill_when(text, tmp_path, folder / "timing" / "128" / "metrics.jsonl", signal.SIGKILL)
     assert not (folder / "data").exists() and not (folder / "updates.json").exists()
-    kill_when(text, tmp_path, folder / "32" / "history.jsonl", signal.SIGKILL)
-    assert set(read_json(folder / "updates.json")["updates"]) == {"32", "128"}
-    assert not (folder / "timing").exists()
-
-
-def test_a_time_that_is_over_before_training_is_refused(text: Path, done: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    shutil.copy(done / "plan.json", folder / "plan.json")
-    (folder / "times.jsonl").write_text(json.dumps({"step": "preparation", "seconds": 5000.0}) + "\n", encoding="utf-8")
-    outcome = run(text, tmp_path)
-    refused = outcome.stderr.splitlines()[-1]
-    assert outcome.returncode == 2 and "preparation and start took" in refused and "keeps what is prepared" in refused
-    assert not (folder / "32").exists()
+    kill_when(text, tmp_path, folder / "data", signal.SIGKILL)
+    assert read_json(folder / "plan.json")["measured"] and not (folder / "timing").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +20,7 @@ from tasks.classify import main as classify
 from tests.support.checkpoint_writers import safetensors
 from tests.support.fine_tuning_runs import BAD, FILLING, GOOD, PIECES, write_config, write_pieces
 from tests.support.hf_models import hugging_face
-from tests.support.runs import STILL, read_json, read_lines, run_command, write_csv, write_json
+from tests.support.runs import STILL, read_json, run_command, write_csv, write_json
 from utilities.errors import UserError
 
 POSITIONS = 200
@@ -252,19 +251,6 @@ def test_pairs_are_refused_where_the_tokenizer_does_not_tell_them_apart(tmp_path
         model(("a film", "was good"))
 
 
-def test_rows_without_words_have_no_tags(tmp_path: Path) -> None:
-    model = written(tmp_path / "m", "classification")
-    names = {str(number): name for number, name in enumerate(("O", "B-PER", "I-PER"))}
-    config = {**read_json(tmp_path / "m" / "config.json"), "architectures": ["BertForTokenClassification"]}
-    write_json(tmp_path / "m" / "config.json", {**config, "id2label": names})
-    assert model.config.num_labels == len(names)
-    for number, rows in enumerate(([[]], [[], ["film"], []])):
-        source, output = tmp_path / f"{number}.jsonl", tmp_path / f"{number}.out.jsonl"
-        source.write_text("".join(json.dumps({"tokens": words}) + "\n" for words in rows), encoding="utf-8")
-        assert classify(["--checkpoint", str(tmp_path / "m"), "--file", str(source), "--output", str(output)]) == 0
-        assert [len(row["prediction"]) for row in read_lines(output)] == [len(words) for words in rows]
-
-
 def test_an_argument_that_is_not_utf8_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert classify(["--checkpoint", str(tmp_path), "caf\udce9"]) == 2
     assert (
@@ -277,7 +263,7 @@ THEIRS = ["neutral", "positive", "negative"]
 
 
 def test_a_head_is_continued_by_the_names_of_its_classes(tmp_path: Path) -> None:
-    """A training that learns nothing changes no probability, of a released classifier or of a run in another order."""
+    """A training that learns nothing changes no probability of a released classifier, also in another order."""
     theirs, released = written(tmp_path / "released", "classification"), tmp_path / "released"
     for variable in theirs.classifier.weights:  # probabilities that differ from class to class
         variable.assign(3 * np.random.default_rng(0).normal(size=variable.shape))
@@ -286,12 +272,11 @@ def test_a_head_is_continued_by_the_names_of_its_classes(tmp_path: Path) -> None
     write_json(released / "config.json", {**read_json(released / "config.json"), **names})
     texts = [long_text(count) for count in range(3, 11)]
     write_csv(tmp_path / "rows.csv", ["text", "label"], zip(texts * 6, itertools.cycle(sorted(THEIRS))))
+    classes = ["positive", "negative", "neutral"]
+    data = {"train_file": "rows.csv", "validation_file": "rows.csv", "classes": classes}
     still = {"optimizer_opts": STILL, "num_epochs": 1, "vocab_file": None, "bert_config": None}
-    data = {"train_file": "rows.csv", "validation_file": "rows.csv"}
-    reordered = {**data, "classes": ["positive", "negative", "neutral"]}
-    for name, start, section in (("first", released, data), ("second", tmp_path / "runs" / "first", reordered)):
-        given = {**still, "classification_data": section, "pretrained_ckpt_path": str(start)}
-        run_command("classification", write_config(tmp_path, name, **given), status=0)
-        for text, answer in zip(texts, load(str(tmp_path / "runs" / name))(texts)):
-            expected = dict(zip(THEIRS, probabilities(theirs, ids_of(text))))
-            assert dict(answer) == pytest.approx(expected, abs=1e-5)
+    given = {**still, "classification_data": data, "pretrained_ckpt_path": str(released)}
+    run_command("classification", write_config(tmp_path, "continued", **given), status=0)
+    for text, answer in zip(texts, load(str(tmp_path / "runs" / "continued"))(texts)):
+        expected = dict(zip(THEIRS, probabilities(theirs, ids_of(text))))
+        assert dict(answer) == pytest.approx(expected, abs=1e-5)

@@ -137,18 +137,6 @@ def test_held_out_documents(data_set: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "short" / "validation").exists()
 
 
-def test_a_share_of_the_documents(text: Path, data_set: Path, tmp_path: Path) -> None:
-    """Half of the documents are whole, however they are split into sentences."""
-    options = ["--documents-share", 0.5, "--workers", 1]
-    vocabulary = ["--vocab-file", data_set / "vocab.txt"]
-    assert run("--text", text, "--output", tmp_path / "half", *options, *vocabulary) == 0
-    half, everything = (
-        {" ".join(document.split()) for document in documents(folder / "corpus")}
-        for folder in (tmp_path / "half", data_set)
-    )
-    assert half < everything and len(half) == pytest.approx(len(everything) / 2, rel=0.1)
-
-
 @pytest.mark.parametrize(
     "option", [("--documents-share", 0.5), ("--min-characters", 9), ("--max-bad-articles", 2), ("--join-lines",)]
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import os
 import signal
@@ -17,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
-from data_utils.doctor import __main__ as doctor  # room: doctor
 from data_utils.text import __main__ as whole
 from data_utils.text import examples, sentences, sources
 from tests import ROOT
@@ -86,10 +84,8 @@ def stopped_after(calls: int, module: object, name: str) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(
-    ("module", "name"), [(sentences, "paragraphs"), (whole, "train_vocabulary"), (examples, "write_record_file")]
-)
-def test_a_run_that_is_stopped_anywhere_resumes(
+@pytest.mark.parametrize(("module", "name"), [(whole, "train_vocabulary"), (examples, "write_record_file")])
+def test_a_run_that_is_stopped_after_its_sentences_resumes(
     text: Path, data_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str
 ) -> None:
     arguments = ("--text", text, "--output", tmp_path / "out", "--workers", 1, *OPTIONS)
@@ -225,18 +221,6 @@ def test_other_settings_are_refused_until_overwritten(
     assert content(out) == content(data_set)
 
 
-def test_the_order_of_samples_does_not_depend_on_how_files_are_grouped(tmp_path: Path) -> None:
-    documents = [f"Document {n} has words. It has {n % 7} of them. Then it ends here.\n" for n in range(600)]
-    for name, bounds in {"one": [0, 600], "many": [*range(0, 600, 7), 600], "few": [0, 1, 450, 600]}.items():
-        (tmp_path / name).mkdir()
-        for number, (first, last) in enumerate(itertools.pairwise(bounds)):
-            (tmp_path / name / f"{number:03d}.txt").write_text("\n".join(documents[first:last]) + "\n")
-        arguments = ("--text", tmp_path / name, "--output", tmp_path / f"{name}-out", "--min-characters", 1)
-        assert run(*arguments, "--workers", 1, *OPTIONS) == 0
-    manifests = [(tmp_path / f"{name}-out" / "manifest.json").read_bytes() for name in ("one", "many", "few")]
-    assert len(set(manifests)) == 1  # it contains the checksums of all files
-
-
 def test_bad_documents_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -269,18 +253,3 @@ def test_bad_documents_are_rejected(
     # the limit does not affect any byte, so the run resumes with another one
     assert run(*arguments, "--output", tmp_path / "few", "--max-bad-articles", 9) == 0
     assert content(tmp_path / "few") == content(tmp_path / "out")
-
-
-def test_packing_is_the_last_step(
-    text: Path, data_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "out"
-    assert run("--text", text, "--output", out, "--workers", 1, *OPTIONS, "--pack", 3) == 0
-    assert "packing factor" in capsys.readouterr().out.lower()
-    unpacked = {name: data for name, data in content(out).items() if not name.startswith("packed")}
-    assert unpacked == content(data_set)
-    manifest = json.loads((out / "packed" / "manifest.json").read_text())
-    whole = json.loads((data_set / "manifest.json").read_text())
-    assert manifest["totals"]["sequences"] == whole["totals"]["records"]
-    assert doctor.main([str(out / "packed"), "--workers", "1"]) == 0  # room: doctor
-    assert doctor.main([str(out), "--workers", "1"]) == 0  # room: doctor

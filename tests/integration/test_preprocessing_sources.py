@@ -15,11 +15,9 @@ import pytest
 
 from data_utils.demo_corpus import write_demo_corpus
 from data_utils.text import sentences as step
-from data_utils.text.readers import read_files, read_wikiextractor
 from tests import ROOT
 from tests.integration.test_preprocessing import run
 from tests.integration.test_preprocessing_restart import stopped_after, use_small_shards
-from tests.support.real_data import real_data
 from tests.support.runs import content
 
 pytestmark = pytest.mark.slow
@@ -91,7 +89,9 @@ def from_standard_input(lines: list[str], folder: Path) -> list[object]:
     return ["--jsonl", "-"]
 
 
-@pytest.mark.parametrize("make", [from_zstd, from_parquet, from_hub, from_standard_input])
+@pytest.mark.parametrize(
+    "make", [pytest.param(from_zstd, marks=pytest.mark.long), from_parquet, from_hub, from_standard_input]
+)
 def test_records_do_not_depend_on_the_format_of_the_text(
     make: Callable[[list[str], Path], list[object]],
     lines: list[str],
@@ -123,23 +123,3 @@ def test_workers_and_a_pipe_give_the_same_records(lines: list[str], data_set: Pa
     packed = gzip.compress("".join(lines).encode())
     subprocess.run([*map(str, [*command, *OPTIONS])], cwd=ROOT, input=packed, check=True, capture_output=True)
     assert records(tmp_path / "out") == records(data_set)
-
-
-def test_real_wikipedia_in_other_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parquet and JSON Lines in zstd have the documents of WikiExtractor's files, and so the same records."""
-    files = sorted(real_data("wikipedia_en", "AA").glob("wiki_0*"))[:2]
-    monkeypatch.undo()
-    texts = [document[1] for document, _ in read_files(files, read_wikiextractor)]
-    kept = ["--vocab-size", 4000, "--duplicate-factor", 1, "--workers", 1, "--validation-fraction", 0.05]
-    inputs = {
-        "files": ["--wikiextractor", *files],
-        "parquet": ["--parquet", write_parquet(tmp_path / "wiki.parquet", texts)],
-        "zstd": from_zstd([json.dumps({"text": text}) + "\n" for text in texts], tmp_path),
-    }
-    for name, arguments in inputs.items():
-        assert run(*arguments, "--output", tmp_path / name, *kept) == 0
-    expected = records(tmp_path / "files")
-    assert len(expected) > 10
-    for name in ("parquet", "zstd"):
-        assert records(tmp_path / name).keys() == expected.keys()
-        assert [file for file, data in records(tmp_path / name).items() if data != expected[file]] == []

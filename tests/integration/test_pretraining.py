@@ -17,7 +17,6 @@ from data_utils.records.features import pretraining_features
 from data_utils.records.reader import RecordReader
 from data_utils.word_vectors import word_vectors
 from keras_extensions.backend import tf
-from tests import ROOT
 from tests.support.runs import (
     SMALL,
     STILL,
@@ -78,22 +77,6 @@ def test_hugging_faces_layers_and_a_vocabulary_larger_than_the_data_sets(root, d
     assert f"{math.log(1000):.4f} nats: uniform baseline, ln(1,000)" in (run / "train.log").read_text()
 
 
-def test_the_recipe_between_tiny_and_base_trains_in_two_parts(root):
-    """A few updates on random data. The parameters are those of 4 layers × 512 without next-sentence prediction."""
-    layer = 4 * (512 * 512 + 512) + (512 * 2048 + 2048) + (2048 * 512 + 512) + 2 * 2 * 512
-    parameters = (8192 + 512 + 2 + 2) * 512 + 4 * layer + (512 * 512 + 512 + 2 * 512 + 8192)
-    small = ["--generated-dataset", "--total-num-train-samples", "16", "--global-batch.micro-batch-size", "4"]
-    small += ["--execution.parallel-micro-batches", "false"]  # threads are fixed once TensorFlow has been used
-    small += ["--execution.xla", "false"]
-    for length in (32, 128):
-        recipe = ROOT / "configs" / "pretraining" / f"pretrain_small_{length}.json"
-        run = trained(recipe, root / "runs", *small, "--word-vectors", "false", "--global-batches-per-log", "1")
-        losses = [period["metrics"]["mlm_loss"] for period in metrics(run)]
-        assert len(losses) == 2 and np.isfinite(losses).all()
-        assert f"{parameters:,} parameters" in (run / "train.log").read_text()
-        small += ["--pretrained-ckpt-path", str(run)]
-
-
 def test_the_run_folder_has_config_environment_conversion_and_report(run):
     resolved = read_json(run / "resolved_config.json")
     assert resolved["config"]["bert_config"]["hidden_size"] == 32
@@ -109,13 +92,6 @@ def test_the_run_folder_has_config_environment_conversion_and_report(run):
     assert dropped["TFBertSelfAttention"] == ["query.bias", "key.bias", "value.bias"]
     assert "masked-LM loss" in (run / "report.html").read_text()
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
-
-
-def test_a_checkpoint_has_weights_by_block_name(run):
-    shapes = {name: value.shape for name, value in variables(run, "weights").items()}
-    assert shapes["emb/embeddings/word"] == (TEXT_VOCABULARY, 32)
-    assert shapes["hid_1/layer/attention/qkv/kernel"] == (32, 96)
-    assert shapes["heads/masked_lm/bias"] == (TEXT_VOCABULARY,)
 
 
 def test_random_weights_start_with_word_embeddings_from_the_data(root, dataset):

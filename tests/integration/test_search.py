@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 
 from model.tasks import PRETRAINING
@@ -34,12 +33,11 @@ def test_the_lines_of_the_guide_search_and_go_on(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     without_xla = '"execution": {"platform": "software", "xla": False}, '  # compiling would take most of the time
     code = guide_block("python").replace("fixed = {", f"fixed = {{{without_xla}")
-    for more, trials in ((2, 2), (1, 3)):
+    for trials in (1, 2):
         names: dict[str, Any] = {}
-        exec(compile(code.replace("n_trials=20", f"n_trials={more}"), "guide", "exec"), names)
-        study: optuna.Study = names["study"]
-        assert len(study.trials) == trials
-    for trial in study.trials:
+        exec(compile(code.replace("n_trials=20", "n_trials=1"), "guide", "exec"), names)
+        assert len(names["study"].trials) == trials
+    for trial in names["study"].trials:
         run = tmp_path / "runs" / "search" / f"trial-{trial.number}"
         config = read_json(run / "resolved_config.json")["config"]
         assert trial.value == read_json(run / "scores.json")["accuracy"]

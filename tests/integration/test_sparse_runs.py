@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from checkpoints.export.hf_folder import export
 from sparsity import native
 from sparsity.patterns import dense_matrix
-from tests.support.runs import assert_same_run, killed_at, metrics, read_lines, train, trained, variables, write_config
+from tests.support.runs import assert_same_run, killed_at, read_lines, train, trained, variables, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -88,22 +88,6 @@ def test_killed_and_resumed(whole, root, monkeypatch):
     assert "resuming from step 12" in train(config, root / "runs", "--name", "killed", "--resume", status=0).errors
     assert_same_run(root / "runs" / "killed", run)
     assert patterns(root / "runs" / "killed") == patterns(run)
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not native.is_available(), reason="llvmlite is not installed")
-def test_kernels_train_alike_with_lamb(root, dataset):
-    """The CPU's kernel and, compiled by XLA, one that runs everywhere give the same losses up to rounding."""
-    losses = []
-    for kernel, xla in (("native", "false"), ("gather", "true")):
-        name = f"lamb-{kernel}-{xla}"
-        config = config_of(root, "lamb", {"method": "rigl"}, updates=6, optimizer_opts={"name": "LAMB"})
-        flags = ("--name", name, "--sparsity.kernel", kernel, "--execution.xla", xla)
-        outcome = train(config, root / "runs", *flags, status=0)
-        assert outcome.errors.count(f"{kernel}, set by sparsity.kernel") == 4
-        losses.append([period["metrics"]["mlm_loss"] for period in metrics(root / "runs" / name)])
-    for other in losses[1:]:
-        np.testing.assert_allclose(other, losses[0], rtol=2e-4)
 
 
 def test_an_export_is_dense_and_a_sparse_run_starts_from_the_same_blocks(whole, root):

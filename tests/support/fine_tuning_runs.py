@@ -110,18 +110,6 @@ def write_mnli(root: Path) -> None:
         write_table(root / "MNLI" / f"{name}.tsv", ["index", "sentence1", "sentence2", "gold_label"], rows)
 
 
-def write_stsb(root: Path) -> None:
-    """Write STS-B files in which the score grows with the number of good words."""
-    chance = random.Random(2)
-    for name, count in (("train", 240), ("dev", 40)):
-        scores = [chance.randrange(6) for _ in range(count)]
-        rows: list[list[object]] = [
-            [n, "film", " ".join([GOOD[0]] * score + [BAD[0]] * (5 - score)), f"{score}.000"]
-            for n, score in enumerate(scores)
-        ]
-        write_table(root / "STS-B" / f"{name}.tsv", ["index", "sentence1", "sentence2", "score"], rows)
-
-
 def write_own_pairs(root: Path) -> list[str]:
     """Write CSV of pairs with three named classes, which the second text decides; return the hidden test labels."""
     chance, words = random.Random(4), {"hot": GOOD[0], "cold": BAD[0], "so, so": FILLING[0]}

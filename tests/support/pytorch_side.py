@@ -70,6 +70,8 @@ def write(folder: Path, data) -> None:
         torch.save(state, folder / task / "before 1.6" / "pytorch_model.bin", _use_new_zipfile_serialization=False)
         bare(model, folder / task / "bfloat16")
         model.to(torch.bfloat16).save_pretrained(folder / task / "bfloat16")
+    (folder / "whole model").mkdir()
+    torch.save(torch.nn.Linear(3, 2), folder / "whole model" / "pytorch_model.bin")
 
 
 def bare(model, folder: Path) -> None:

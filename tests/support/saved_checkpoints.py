@@ -13,7 +13,7 @@ from checkpoints.state import TrainingState
 from checkpoints.writer import write_checkpoint
 from keras_extensions.backend import keras
 from model.tasks import CLASSIFICATION
-from tests.support.bert_pairs import architecture, source_with_random_weights
+from tests.support.bert_pairs import architecture, batch, source_with_random_weights
 from tests.support.hf_models import built, labels_of, write_vocabulary
 
 OPTIONS = {
@@ -27,6 +27,13 @@ OPTIONS = {
     "tanh GeLU, no transform": {"hidden_act": "gelu_new", "use_cls_layer": False},
 }  # fmt: skip
 STEP = 3
+PIECES = 118  # in vocab.txt; the tables have two rows more
+
+
+def samples() -> dict[str, np.ndarray]:
+    """Return a batch whose tokens are in a vocabulary of ``PIECES``."""
+    data = batch(architecture())
+    return {**data, "input_ids": data["input_ids"] % PIECES}
 
 
 class Saved(NamedTuple):
