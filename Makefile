@@ -12,7 +12,7 @@ CRASH_ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv dev test all-tests long-test without chain-test lint types benchmark gpu-bundle gpu-visit time-shares packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed precision recomputation prediction clean
+.PHONY: help venv dev test all-tests long-test without chain-test lint types benchmark gpu-bundle gpu-visit packed-training learning-curve learning-race speedrun squad-features preprocessing input-pipeline crash-test checkpoint-cost fuzz-test fine-tuning fine-tuning-speed precision recomputation prediction clean
 .PHONY: demo  # room: from_text
 .PHONY: pipeline  # room: pipeline
 .PHONY: ipu-test ipu-emulation published-program  # room: graphcore
@@ -75,9 +75,6 @@ gpu-bundle: $(RUNTIME)  ## pack the environment for a GPU machine without a netw
 
 gpu-visit: $(BENCH)  ## measure all there is on a GPU and write it to visit.txt (a quarter of an hour): guides/gpu.md
 	@$(PY) -m benchmarks.gpu_visit $(BENCHMARK_ARGS)
-
-time-shares: $(RUNTIME)  ## what a training step spends its time on: products, GeLU, LayerNorm, optimizer (3 minutes)
-	@TF_CPP_MIN_LOG_LEVEL=3 $(PY) -m benchmarks.time_shares $(BENCHMARK_ARGS)
 
 packed-training: $(RUNTIME)  ## real tokens per second on packs compared with padded sequences (needs an idle machine)
 	@$(PY) -m benchmarks.packed_training $(BENCHMARK_ARGS)

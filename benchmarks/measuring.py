@@ -13,7 +13,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -34,7 +33,6 @@ NOTHING = "–"
 LAST_LINES = 15
 FRAMEWORKS = ("TF", "TORCH")  # as Transformers calls them
 CPU, GPU = DEVICES = ("cpu", "gpu")
-GFLOPS, GFLOPS_WINDOWS, GFLOPS_SECONDS = "gflops", 6, 0.5
 
 Values = dict[str, float]
 
@@ -240,19 +238,6 @@ def alternate(
             if not quiet:
                 print(f"round {number + 1} of {rounds}, {title}: {figures}{remaining}", file=sys.stderr, flush=True)
     return measured
-
-
-def gflops(product: Callable[[], Any], shape: tuple[int, int, int]) -> Values:
-    """Return the rate of matrix products of a shape (rows, inner, columns): the median of several windows."""
-    product()
-    rates = []
-    for _ in range(GFLOPS_WINDOWS):
-        count, begin = 0, time.perf_counter()
-        while time.perf_counter() - begin < GFLOPS_SECONDS:
-            product()
-            count += 1
-        rates.append(count * 2e-9 * math.prod(shape) / (time.perf_counter() - begin))
-    return {GFLOPS: median(rates)}
 
 
 def spread(values: Sequence[float], form: str = "{:.2f}") -> str:

@@ -30,7 +30,6 @@ from transformers import (
 )
 
 from benchmarks.fine_tuning import ADAMW, Recipe, make_task
-from benchmarks.measuring import Values, gflops
 from benchmarks.race_pytorch import make_optimizers, rate_factor
 from benchmarks.real_tasks import Scores
 from benchmarks.samples import IGNORED, INPUTS, LABELS, Arrays, hugging_face_samples, select_rows
@@ -126,15 +125,6 @@ def _masked_positions_loss(model: BertForPreTraining, batch: Batch) -> torch.Ten
 def config_of(architecture: Architecture) -> BertConfig:
     """Return the config of the same model; the fields have the same names, and models ignore the others."""
     return BertConfig(**asdict(architecture))
-
-
-def product_rate(shape: tuple[int, int, int], bfloat16: bool) -> Values:
-    """Return the rate of products (rows, inner) × (inner, columns) on all cores."""
-    torch.set_num_threads(usable_cores())
-    rows, inner, columns = shape
-    kind = torch.bfloat16 if bfloat16 else torch.float32
-    left, right = torch.randn(rows, inner).to(kind), torch.randn(inner, columns).to(kind)
-    return gflops(lambda: torch.matmul(left, right), shape)
 
 
 # --- Learning ---

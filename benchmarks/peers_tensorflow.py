@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 from transformers import AdamWeightDecay, TFBertForPreTraining
 
-from benchmarks.measuring import Values, gflops
 from benchmarks.samples import Arrays
 from benchmarks.settings import LEARNING_RATE, SEED, WEIGHT_DECAY, Trainer
 from keras_extensions.backend import keras, tf
@@ -58,12 +57,3 @@ def trainer(architecture: Architecture, batches: Callable[[], Iterator[Arrays]])
         return time.perf_counter() - begin
 
     return train
-
-
-def product_rate(shape: tuple[int, int, int], bfloat16: bool) -> Values:
-    """Return the rate of products (rows, inner) × (inner, columns) on all cores."""
-    rows, inner, columns = shape
-    kind = tf.bfloat16 if bfloat16 else tf.float32
-    left, right = tf.cast(tf.random.normal((rows, inner)), kind), tf.cast(tf.random.normal((inner, columns)), kind)
-    product = tf.function(tf.matmul)
-    return gflops(lambda: product(left, right), shape)

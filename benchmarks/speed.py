@@ -1,7 +1,6 @@
 """Training speed and memory, and Hugging Face's in TensorFlow and PyTorch: ``python -m benchmarks.speed``.
 
-Every competitor trains the same model on the same data in a process of its own. The processes take turns, round after
-round. The machine's rate of matrix products, in both formats and both frameworks, is measured in turn with them.
+Every competitor trains the same model on the same data in a process of its own; the processes take turns.
 
 Samples of pre-training are random words, in full rows or in sequences as long as Wikipedia's. Those of SQuAD and SST-2
 are real questions and sentences in random order: Hugging Face pads each batch to its longest sample, and this project
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks import measuring
-from benchmarks.measuring import CPU, GFLOPS, Column, Measured, real_data_root
+from benchmarks.measuring import CPU, Column, Measured, real_data_root
 from benchmarks.samples import (
     SQUAD_TRAINING,
     WORDS,
@@ -50,7 +49,6 @@ from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, PRETRAINING, SQUAD
 
 SPEED, MEMORY, FIRST_STEP = "samples_per_second", "peak_memory_mib", "first_step_seconds"
-PRODUCT = (1024, 768, 3072)  # micro batch × sequence, inner, columns of BERT-base
 AUTO, FLOAT32 = "auto", "float32"
 MOST_SAMPLES = 8192  # of fine-tuning
 LENGTHS = 1024  # rows with lengths of Wikipedia
@@ -199,11 +197,6 @@ COMPETITORS = {
         for name, (title, way) in PYTORCH.items()
     },
 }
-PRODUCTS = {
-    (framework, precision): f"{name}, {precision}"
-    for framework, name in {"TF": "TensorFlow", "TORCH": "PyTorch"}.items()
-    for precision in ("float32", "bfloat16")
-}
 
 
 def measure(
@@ -258,13 +251,11 @@ def report(measured: Measured, options: argparse.Namespace) -> list[str]:
     about = "; ".join(
         f"{task.title}, at most {task.length} tokens, {batches[task]} samples an update" for task in tasks
     )
-    products = [measured.column("GFLOP/s", GFLOPS, "{:,.0f}")]
     parts = [
         f"BERT with dropout and AdamW, vocabulary {VOCABULARY:,}: {about}. Each figure is the median (min–max) of"
         f" {options.rounds} processes, run in alternation; ratios are taken within a round. All compute the masked-LM"
         " head on the masked positions only; PyTorch uses its fused AdamW. This project packs shorter sequences, and"
         " Hugging Face pads them: in fine-tuning each batch to its longest sample.",
-        *([measuring.table("matrix products of this machine", PRODUCTS, products)] if options.device == CPU else []),
         table("samples/s", titles, figures(SPEED), "{:.2f}"),
     ]
     if OURS in titles:
@@ -300,17 +291,7 @@ def main(options: argparse.Namespace) -> list[str]:
         fix = f"leave {competitor} out with --competitors"
         return measuring.in_process(measure, environment, fix, **job, steps=steps, started=time.time())
 
-    def products(framework: str, precision: str) -> measuring.Values:
-        peer = "peers_tensorflow" if framework == "TF" else "peers_pytorch"
-        job: dict[str, Any] = {"shape": PRODUCT, "bfloat16": precision == "bfloat16"}
-        return measuring.in_process(f"benchmarks.{peer}:product_rate", measuring.only(framework), **job)
-
-    variants: dict[Any, Callable[[], measuring.Values]] = {
-        product: partial(products, *product)
-        for product in PRODUCTS
-        if options.device == CPU and (product[0] == "TF" or with_pytorch)
-    }
-    variants |= {
+    variants = {
         (name, f"{task}, {size}"): partial(process, name, task, size)
         for task in options.tasks
         for size in options.sizes
