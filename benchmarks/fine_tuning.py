@@ -143,18 +143,8 @@ class Study:
 
     def _train_ours(self, name: str, variant: str, seed: int, folder: Path) -> Scores:
         program = "run_squad.py" if name == SQUAD else "run_seq_classification.py"
-        line = [
-            program,
-            "--config",
-            self.config(name, variant),
-            "--seed",
-            seed,
-            "--output-dir",
-            folder,
-            "--name",
-            "run",
-        ]
-        measuring.command(*line, log=folder / "run.log")
+        line = [program, "--config", self.config(name, variant), "--seed", seed]
+        measuring.command(*line, "--output-dir", folder, "--name", "run", log=folder / "run.log")
         scores: Scores = json.loads((folder / "run" / "scores.json").read_text(encoding="utf-8"))
         return scores
 

@@ -54,12 +54,7 @@ def load_samples(options: argparse.Namespace, count: int) -> tuple[str, Arrays]:
 
 
 def our_losses(
-    architecture: Architecture,
-    data: Arrays,
-    steps: int,
-    learning_rate: float,
-    source: Any = None,
-    **execution: Any,
+    architecture: Architecture, data: Arrays, steps: int, learning_rate: float, source: Any = None, **execution: Any
 ) -> list[float]:
     """Return the loss of each update, with AdamW, warm-up over a tenth, linear decay.
 
@@ -85,17 +80,8 @@ def our_losses(
     length, predictions = data["input_ids"].shape[1], data["masked_lm_ids"].shape[1]
     reader = ArrayReader(pretraining_features(length, predictions, architecture.vocab_size), data)
     update = Update(1, loss_scale=INITIAL_SCALE, adaptive_loss_scale=True)
-    made = training(
-        PRETRAINING,
-        architecture,
-        reader,
-        MICRO_BATCH,
-        platform=platform,
-        optimizer=optimizer,
-        update=update,
-        source=source,
-    )
-    return losses(made, steps)
+    options: dict[str, Any] = {"platform": platform, "optimizer": optimizer, "update": update, "source": source}
+    return losses(training(PRETRAINING, architecture, reader, MICRO_BATCH, **options), steps)
 
 
 # --- Compared with PyTorch ---
@@ -150,11 +136,8 @@ def study_precision(options: argparse.Namespace) -> tuple[Curves, list[str], boo
     initial = round(0.7 / math.sqrt(size.hidden), 2)  # suits small models
     architecture = Architecture(vocab_size=VOCABULARY, initializer_range=initial, **size.config(), **without_dropout())
     for name, (precision, rounded) in formats.items():
-        execution = {
-            "precision": precision,
-            "stochastic_rounding": rounded,
-            "xla": None if options.precisions else True,
-        }
+        xla = None if options.precisions else True
+        execution = {"precision": precision, "stochastic_rounding": rounded, "xla": xla}
         curves[name] = our_losses(architecture, samples, options.steps, options.learning_rate, **execution)
     means = {name: means_of_sixths(losses) for name, losses in curves.items()}
     judged, limit, where = (curves, LOW_PRECISION_LIMIT, "at every step")

@@ -210,10 +210,7 @@ class Measured:
 
 
 def alternate(
-    variants: Mapping[Any, Callable[[], Values]],
-    rounds: int,
-    mirrored: bool = False,
-    quiet: bool = False,
+    variants: Mapping[Any, Callable[[], Values]], rounds: int, mirrored: bool = False, quiet: bool = False
 ) -> Measured:
     """Measure all variants in turn, round after round, and print each value and the remaining time on standard error.
 

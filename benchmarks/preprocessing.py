@@ -128,13 +128,11 @@ def scaling_report(measured: Measured, size: float) -> str:
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "--only": {
-        "nargs": "+",
-        "choices": tuple(COMPARED),
-        "default": tuple(COMPARED),
+        "nargs": "+", "choices": tuple(COMPARED), "default": tuple(COMPARED),
         "help": "speed over the imitation of the classic script, scaling from one worker to two",
     },
     "--megabytes": {"type": positive, "default": 150, "help": "for the whole command"},
-}
+}  # fmt: skip
 
 
 @measuring.benchmark(ARGUMENTS, rounds=3)

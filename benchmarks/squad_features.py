@@ -58,16 +58,9 @@ def hugging_face_processor(squad: SquadSet, vocabulary: Path) -> Prepare:
     ]
 
     def prepare() -> int:
-        features = squad_convert_examples_to_features(
-            examples,
-            tokenizer,
-            GEOMETRY.max_seq_length,
-            GEOMETRY.doc_stride,
-            GEOMETRY.max_query_length,
-            is_training=True,
-            threads=usable_cores(),
-            tqdm_enabled=False,
-        )
+        sizes = (GEOMETRY.max_seq_length, GEOMETRY.doc_stride, GEOMETRY.max_query_length)
+        options = {"is_training": True, "threads": usable_cores(), "tqdm_enabled": False}
+        features = squad_convert_examples_to_features(examples, tokenizer, *sizes, **options)
         for name in ("input_ids", "attention_mask", "token_type_ids", "start_position", "end_position"):
             np.array([getattr(feature, name) for feature in features], np.int32)
         return len(features)
