@@ -21,8 +21,6 @@ STAGES = "ipu_config/pipeline_stages"
 DEVICES = "ipu_config/pipeline_device_mapping"
 PROPORTIONS = "ipu_config/matmul_available_memory_proportion_per_pipeline_stage"
 RATE = "optimizer_opts/learning_rate"
-ACCUMULATION = "global_batch/grad_acc_steps_per_replica"
-SCHEDULE = "ipu_config/pipeline_schedule"
 
 
 def case(change: dict[str, Any], *words: str, task: str = "pretraining") -> tuple[dict[str, Any], tuple[str, ...], str]:
