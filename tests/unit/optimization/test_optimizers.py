@@ -258,19 +258,13 @@ def test_muon_in_bfloat16_rounds_like_torch(torch_with_muon):
     torch, rng = torch_with_muon, np.random.default_rng(2)
     start = [np.zeros((64, 96), np.float32)]
     gradients = [[rng.normal(size=(64, 96)).astype(np.float32)] for _ in range(50)]
-    options = {"weight_decay": 0.0, "adjust_lr_fn": "match_rms_adamw"}
     parameter = torch.nn.Parameter(torch.tensor(start[0]))
-    optimizer = torch.optim.Muon([parameter], lr=RATE, **options)
+    optimizer = torch.optim.Muon([parameter], lr=RATE, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")
     for (values,) in gradients:
         parameter.grad = torch.tensor(values)
         optimizer.step()
-    ours = {}
-    for dtype in ("float32", "bfloat16"):
-        variable = tf.Variable(start[0])
-        muon = Muon(RATE, weight_decay_rate=0.0, matrices=[(variable, 1)], product_dtype=dtype)
-        for (values,) in gradients:
-            muon.apply_gradients([(tf.constant(values), variable)])
-        ours[dtype] = variable.numpy()
+    formats = ("float32", "bfloat16")
+    ours = {dtype: run_muon(start, gradients, product_dtype=dtype)[0][0].numpy() for dtype in formats}
     theirs = np.linalg.norm(parameter.detach().numpy() - ours["float32"])
     assert np.linalg.norm(ours["bfloat16"] - ours["float32"]) < 2 * theirs
     assert theirs < 0.01 * np.linalg.norm(ours["float32"])
