@@ -67,7 +67,7 @@ def test_processes_get_their_index_and_their_lines_its_prefix(tmp_path):
     ],
 )
 def test_the_first_failure_is_the_exit_status_and_is_named(tmp_path, end, status, named):
-    text = f"wait_for_failure()\nif task == 1: {end}\nsys.exit(task)"
+    text = f"wait_for_failure()\nif task == 1: {end}\nsys.exit(2 * task)"
     done, errors = started(write(tmp_path, text), 3)
     assert done.returncode == status and named in errors
 
