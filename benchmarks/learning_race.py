@@ -14,7 +14,6 @@ and includes imports and compilation. Afterwards one scorer computes the loss of
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -129,18 +128,11 @@ class Race:
     def _part(self, length: int, rows: Path) -> Part:
         return read_part(length, self._data[length], rows, self._options.samples_scale)
 
-    def _scored(self, result: Result, folder: Path) -> Result:
-        """Return results with the held-out losses of all snapshots, and the minimal pairs of the last one."""
+    def _scored(self, result: Result) -> Result:
+        """Return results with the held-out losses of all snapshots."""
         folders, rows = [path for _, path in result["snapshots"]], str(self._rows(128, held_out=True))
         losses = measuring.in_process(f"{PEER}:held_out_losses", measuring.only("TORCH"), folders=folders, rows=rows)
-        scores = {}
-        if self._options.blimp:
-            line = ["-m", "benchmarks.minimal_pairs", "--checkpoint", folders[-1]]
-            line += ["--data", self._options.blimp.resolve()]
-            line += ["--limit", 20, "--vocab-file", self._data[128] / "vocab.txt", "--output", folder / "pairs.json"]
-            measuring.command(*line, log=folder / "pairs.log")
-            scores["minimal_pairs"] = json.loads((folder / "pairs.json").read_text(encoding="utf-8"))
-        return {**result, **scores, "losses": losses}
+        return {**result, "losses": losses}
 
     def _ours(self, folder: Path) -> Result:
         start = time.time()
@@ -160,14 +152,14 @@ class Race:
                 line = ["-m", "checkpoints.export", "--checkpoint", checkpoint, "--output", exported]
                 measuring.command(*line, log=folder / "export.log")
                 snapshots.append((minutes, str(exported)))
-        return self._scored({"snapshots": snapshots}, folder)
+        return self._scored({"snapshots": snapshots})
 
     def _pytorch(self, parts: list[Part], folder: Path) -> Result:
         every = self._options.snapshot_minutes
         arguments = {"parts": parts, "folder": str(folder), "snapshot_minutes": every}
         environment = measuring.only("TORCH")
         result = measuring.in_process(f"{PEER}:train_pytorch", environment, start=time.time(), **arguments)
-        return self._scored(result, folder)
+        return self._scored(result)
 
     def _pytorch_ours(self, folder: Path) -> Result:
         return self._pytorch([self._part(length, self._rows(length)) for length in LENGTHS], folder)
@@ -234,7 +226,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "--learning-rates": {"nargs": "+", "type": float, "default": [5e-4, 1e-3, 2.5e-3], "help": "to try"},
     "--snapshot-minutes": {"type": float, "default": 1.0, "help": "time from one snapshot to the next"},
     "--samples-scale": {"type": float, "default": 1.0, "help": "factor of the recipe's samples, for short runs"},
-    "--blimp": {"type": Path, "metavar": "FOLDER", "help": "minimal pairs to score the last snapshots on"},
 }
 
 

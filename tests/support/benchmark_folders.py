@@ -19,9 +19,9 @@ STSB_START = ["index", "genre", "filename", "year", "old_index", "source1", "sou
 MRPC_START = ["#1 ID", "#2 ID", "#1 String", "#2 String"]
 
 
-def write_tsv(path: Path, rows: list[list[str]], bom: bool = False) -> None:
+def write_tsv(path: Path, rows: list[list[Any]], bom: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join("\t".join(row) + "\n" for row in rows)
+    text = "".join("\t".join(map(str, row)) + "\n" for row in rows)
     path.write_text(text, encoding="utf-8-sig" if bom else "utf-8")
 
 

@@ -75,11 +75,12 @@ def run_command(task: str, argv: list[str]) -> int:
 
 
 def assert_config_refused(
-    task: str, values: Any, words: Sequence[str], folder: Path, capsys: pytest.CaptureFixture
+    task: str, values: Any, words: Sequence[str], folder: Path, capsys: pytest.CaptureFixture, *flags: str
 ) -> None:
-    """Check that a config, or any text, gives exit status 2 and one line that has the words."""
-    status = run_command(task, ["--config", str(write(folder, values))])
-    assert_refused(status, capsys.readouterr(), *words)
+    """Check that a config, or any text, gives exit status 2, one line that has the words, and no output."""
+    status, shown = run_command(task, ["--config", str(write(folder, values)), *flags]), capsys.readouterr()
+    assert_refused(status, shown, *words)
+    assert shown.out == ""
 
 
 def plan_of(loaded: LoadedConfig) -> dict[str, str]:

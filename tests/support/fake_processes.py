@@ -77,8 +77,8 @@ def run_as_processes(count: int, work: Callable[[Processes], Any]) -> list[Any]:
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> None:
-    """Call ``work`` with each number below ``count``, all at the same time."""
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    """Call ``work`` with each number below ``count`` in a thread of this name, all at the same time."""
+    threads = [threading.Thread(target=work, args=(number,), name=str(number)) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:

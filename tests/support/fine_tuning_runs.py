@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_utils.tokenizer import SPECIAL_TOKENS
+from tests.support.benchmark_folders import write_tsv
 from tests.support.pytorch_process import run_pytorch
 from tests.support.runs import BASE, SMALL, run_command, write_csv, write_json
 from tests.support.squad_files import WORDS, write_vocabulary
@@ -58,11 +59,6 @@ def write_pieces(path: Path, pieces: list[str]) -> Path:
     return path
 
 
-def write_table(path: Path, header: list[str], rows: list[list[object]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join("\t".join(map(str, row)) + "\n" for row in [header, *rows]), encoding="utf-8")
-
-
 def sentence(chance: random.Random, word: str) -> str:
     """Return some words, one of which decides the label."""
     words = [*chance.choices(FILLING, k=chance.randrange(2, 6)), word]
@@ -84,15 +80,15 @@ def write_sst2(root: Path) -> list[int]:
     """Write SST-2 files in which one word decides; return the hidden labels of the test data."""
     chance = random.Random(0)
 
-    def rows(count: int) -> list[tuple[str, int]]:
+    def rows(count: int) -> list[list[Any]]:
         labels = [chance.randrange(2) for _ in range(count)]
-        return [(sentence(chance, chance.choice(GOOD if label else BAD)), label) for label in labels]
+        return [[sentence(chance, chance.choice(GOOD if label else BAD)), label] for label in labels]
 
     folder = root / "SST-2"
     for name, count in (("train", 240), ("dev", 41)):
-        write_table(folder / f"{name}.tsv", ["sentence", "label"], [list(row) for row in rows(count)])
+        write_tsv(folder / f"{name}.tsv", [["sentence", "label"], *rows(count)])
     hidden = rows(19)
-    write_table(folder / "test.tsv", ["index", "sentence"], [[n, text] for n, (text, _) in enumerate(hidden)])
+    write_tsv(folder / "test.tsv", [["index", "sentence"], *([n, text] for n, (text, _) in enumerate(hidden))])
     return [label for _, label in hidden]
 
 
@@ -103,11 +99,11 @@ def write_mnli(root: Path) -> None:
     labels = list(deciding)
     for name, count in (("train", 240), ("dev_matched", 30), ("dev_mismatched", 33)):
         shift = int(name == "dev_mismatched")
-        rows: list[list[object]] = [
+        rows = [
             [n, sentence(chance, "film"), f"{deciding[labels[(n + shift) % 3]]} story", labels[n % 3]]
             for n in range(count)
         ]
-        write_table(root / "MNLI" / f"{name}.tsv", ["index", "sentence1", "sentence2", "gold_label"], rows)
+        write_tsv(root / "MNLI" / f"{name}.tsv", [["index", "sentence1", "sentence2", "gold_label"], *rows])
 
 
 def write_own_pairs(root: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from typing import Any, Dict, List, NamedTuple, Tuple
 
@@ -30,6 +31,7 @@ class PublishedModule(NamedTuple):
     classes: Dict[str, PublishedClass]
 
 
+@functools.lru_cache(maxsize=1)
 def published_modules() -> dict[str, PublishedModule]:
     """Return the modules and packages by dotted name."""
     modules = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from execution.interface import ExecutionOptions
@@ -16,27 +14,17 @@ from utilities.environment import Gpu, graphcore_installed
 from utilities.errors import UserError
 
 
-@pytest.fixture
-def gpu_that_tensorflow_misses(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("visible", "named"), [(None, True), ("", False), ("-1", False)])
+def test_an_idle_gpu_is_named_unless_the_user_hides_it(
+    visible: str | None, named: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(devices, "nvidia_gpus", lambda: (Gpu("NVIDIA L4", 23034, 8.9),))
-
-
-def test_an_idle_gpu_is_named(
-    gpu_that_tensorflow_misses: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    with caplog.at_level(logging.WARNING):
-        devices.use_device("auto")
-    assert "GPU stays idle" in caplog.text and "requirements-cuda.txt" in caplog.text
-
-
-@pytest.mark.parametrize("hidden", ["", "-1"])
-def test_nothing_is_said_where_the_user_hides_the_gpu(
-    hidden: str, gpu_that_tensorflow_misses: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     devices.use_device("auto")
-    assert not caplog.records
+    words = ("GPU stays idle", "requirements-cuda.txt")
+    assert [all(word in line for word in words) for line in caplog.messages] == [True] * named
 
 
 @pytest.mark.parametrize(("platform", "saves_memory"), [("graphcore", True), ("software", False)])

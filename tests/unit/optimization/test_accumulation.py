@@ -1,4 +1,4 @@
-"""Accumulation and loss scaling equal references in NumPy."""
+"""Accumulation of gradients equals references in NumPy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 
 from keras_extensions.backend import tf
 from optimization import accumulation
-from optimization.loss_scaling import StaticLossScale
 
 EXPECTED = {"sum": np.sum, "mean": np.mean, "running_mean": np.mean}
 
@@ -52,19 +51,3 @@ def test_repeated_rows_of_an_embedding_gradient_are_summed():
     sparse = tf.IndexedSlices(tf.ones([3, 2]), tf.constant([2, 0, 2]), dense_shape=tf.constant([3, 2]))
     (result,) = accumulation.add("sum", accumulation.initial([variable]), [sparse], 0)
     np.testing.assert_array_equal(result, [[1, 1], [0, 0], [2, 2]])
-
-
-def test_loss_scale_preserves_small_gradients():
-    """The gradient 1e-5 · 1e-4 is below float16's smallest number; a loss scale of 4096 preserves it."""
-    weight = tf.Variable([1.0], dtype=tf.float16)
-
-    def gradient(scale):
-        with tf.GradientTape() as tape:
-            small, smaller = tf.constant(1e-5, tf.float16), tf.constant(1e-4, tf.float16)
-            loss = tf.reduce_sum(weight) * small * smaller * scale.factor
-        (result,) = scale.unscale([tape.gradient(loss, weight)])
-        assert result.dtype == tf.float32
-        return float(result[0])
-
-    assert gradient(StaticLossScale()) == 0.0
-    assert gradient(StaticLossScale(4096)) == pytest.approx(1e-9, rel=0.02)

@@ -139,8 +139,19 @@ def test_adamws_first_updates_are_exact_to_float32(wrap):
         np.testing.assert_allclose(variable.numpy(), exact, rtol=1e-6)
 
 
-def test_adamw_equals_torch(problem):
-    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-bench.txt")
+@pytest.fixture
+def torch():
+    return pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-bench.txt")
+
+
+@pytest.fixture
+def torch_with_muon(torch):
+    if not hasattr(torch.optim, "Muon"):
+        pytest.skip("needs PyTorch 2.9 or later")
+    return torch
+
+
+def test_adamw_equals_torch(problem, torch):
     start, gradients = problem
     variables = run(make("AdamW"), start, gradients)
     parameters = [torch.nn.Parameter(torch.tensor(w)) for w in start]
@@ -225,11 +236,9 @@ def test_muon_follows_the_papers_and_other_variables_adamw(matrices, wrap, scale
         (3.0, {"lr": 3.0 * RATE, "weight_decay": DECAY / 3.0, "adjust_lr_fn": "original"}),
     ],
 )
-def test_muon_equals_torch_within_bfloat16(matrices, scale, options):
+def test_muon_equals_torch_within_bfloat16(matrices, scale, options, torch_with_muon):
     """PyTorch's "original" scale is larger for matrices with more rows than columns, which are left out."""
-    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-bench.txt")
-    if not hasattr(torch.optim, "Muon"):
-        pytest.skip("needs PyTorch 2.9 or later")
+    torch = torch_with_muon
     start, gradients = matrices
     variables, _ = run_muon(start, gradients, product_dtype="bfloat16", scale=scale)
     compared = [k for k, (rows, columns) in enumerate(MATRICES.values()) if scale is None or rows <= columns]
@@ -244,27 +253,18 @@ def test_muon_equals_torch_within_bfloat16(matrices, scale, options):
         assert np.linalg.norm(variable.numpy() - theirs) < 0.02 * np.linalg.norm(theirs - before)
 
 
-def test_muon_in_bfloat16_rounds_like_torch(matrices):
+def test_muon_in_bfloat16_rounds_like_torch(torch_with_muon):
     """After 50 updates; with the coefficients in bfloat16 the distance from float32 was 3 %."""
-    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -r requirements-bench.txt")
-    if not hasattr(torch.optim, "Muon"):
-        pytest.skip("needs PyTorch 2.9 or later")
-    rng = np.random.default_rng(2)
+    torch, rng = torch_with_muon, np.random.default_rng(2)
     start = [np.zeros((64, 96), np.float32)]
     gradients = [[rng.normal(size=(64, 96)).astype(np.float32)] for _ in range(50)]
-    options = {"weight_decay": 0.0, "adjust_lr_fn": "match_rms_adamw"}
     parameter = torch.nn.Parameter(torch.tensor(start[0]))
-    optimizer = torch.optim.Muon([parameter], lr=RATE, **options)
+    optimizer = torch.optim.Muon([parameter], lr=RATE, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw")
     for (values,) in gradients:
         parameter.grad = torch.tensor(values)
         optimizer.step()
-    ours = {}
-    for dtype in ("float32", "bfloat16"):
-        variable = tf.Variable(start[0])
-        muon = Muon(RATE, weight_decay_rate=0.0, matrices=[(variable, 1)], product_dtype=dtype)
-        for (values,) in gradients:
-            muon.apply_gradients([(tf.constant(values), variable)])
-        ours[dtype] = variable.numpy()
+    formats = ("float32", "bfloat16")
+    ours = {dtype: run_muon(start, gradients, product_dtype=dtype)[0][0].numpy() for dtype in formats}
     theirs = np.linalg.norm(parameter.detach().numpy() - ours["float32"])
     assert np.linalg.norm(ours["bfloat16"] - ours["float32"]) < 2 * theirs
     assert theirs < 0.01 * np.linalg.norm(ours["float32"])

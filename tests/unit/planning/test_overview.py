@@ -129,14 +129,6 @@ def test_stages_follow_weights_of_another_size(
             load_config(task, [*flags, *elsewhere])
 
 
-def test_stages_that_do_not_fit_the_model_of_the_file_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, SMALLER, "config.json")
-    stages = {"pipeline_stages": ["emb", "hid hid", "qa_head"]}
-    path = write(tmp_path, {**FINE_TUNING, "bert_model_name": str(tmp_path), "ipu_config": stages})
-    with pytest.raises(UserError, match="the stages have 2 hid but the model has 4 encoder layers"):
-        load_config("squad", ["--config", str(path)])
-
-
 def test_plan_of_an_unknown_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": "someone/some-bert"}))
     assert run_command("squad", ["--config", str(path), "--plan", "--throughput", "100"]) == 0

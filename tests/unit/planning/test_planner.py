@@ -24,11 +24,6 @@ def planned(path, *flags, task="pretraining"):
     return estimates.planned_if_known(load_config(task, ["--config", str(path), *flags]).config, task)
 
 
-@pytest.fixture(autouse=True)
-def no_data(monkeypatch):
-    monkeypatch.setenv("DATASETS_DIR", "/data")
-
-
 LARGE = ROOT / "configs" / "pretraining" / "pretrain_large_128_phase1.json"
 BASE = ROOT / "configs" / "pretraining" / "pretrain_base_128_phase1.json"
 

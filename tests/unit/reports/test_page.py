@@ -13,7 +13,7 @@ from reports.__main__ import main
 from reports.page import write_report
 from reports.run_files import read_run_folder
 from tests.support.command_errors import assert_refused
-from tests.support.html_pages import HOSTILE, assert_self_contained, read_page
+from tests.support.html_pages import HOSTILE, Page, assert_self_contained, read_page
 from tests.support.run_folders import make_run, period
 from utilities.errors import UserError
 
@@ -32,6 +32,12 @@ def full_run(folder):
         conversion=[{"source": "A", "target": "B", "count": 2, "weights_kept": 6, "weights_dropped": 1}],
         checkpoints=[{"step": 100, "path": "checkpoints/100"}],
     )
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory):
+    """The folder of a complete run, with its page."""
+    return write_report(full_run(tmp_path_factory.mktemp("runs") / "run")).parent
 
 
 def test_evaluations_are_a_second_curve(tmp_path):
@@ -58,24 +64,24 @@ def test_evaluations_are_a_second_curve(tmp_path):
     assert data.series("mlm_loss", "samples") == ([80, 160, 200], [8.0, 6.0, 3.0])
 
 
-def test_the_page_shows_every_file_and_loads_nothing(tmp_path):
-    run = full_run(tmp_path / "run")
-    texts = read_page(run).texts
+def test_the_page_shows_every_file_and_loads_nothing(complete):
+    source = (complete / "report.html").read_text(encoding="utf-8")
+    texts = Page(source).texts
     for text in (
+        "Complete: 100 steps in 0:00:50.",
         *("tiny", "1,234", "Zen 3", "weights dropped", "checkpoints/100", "[emb], [hid]", "unigram entropy: 6.250"),
         *(f"uniform baseline, ln(vocabulary): {math.log(8000):.3f}", f"entropy of the labels: {math.log(2):.3f}"),
     ):
         assert text in texts, text
     field = texts.index("bert_config.vocab_size")
     assert texts[field : field + 3] == ["bert_config.vocab_size", "8000", "configs/tiny.json"]
-    assert_self_contained((run / "report.html").read_text(encoding="utf-8"))
+    assert_self_contained(source)
 
 
-def test_curves_carry_the_data(tmp_path):
+def test_curves_carry_the_data(complete):
     """The drawn points are the data up to the axes' scale, so the correlation is 1 (-1 if y points down)."""
-    folder = full_run(tmp_path / "run")
-    source = write_report(folder).read_text(encoding="utf-8")
-    steps, losses = read_run_folder(folder).series("mlm_loss")
+    source = (complete / "report.html").read_text(encoding="utf-8")
+    steps, losses = read_run_folder(complete).series("mlm_loss")
     path = re.search(r'<g id="chart-0-curve-0">\s*<path d="([^"]*)"', source).group(1)
     points = np.array([[float(x), float(y)] for x, y in re.findall(r"[ML] (\S+) (\S+)", path)])
     assert len(points) == len(steps) == 10
@@ -84,8 +90,8 @@ def test_curves_carry_the_data(tmp_path):
     assert 'id="chart-0-reference-1"' in source
 
 
-def test_the_legend_does_not_lie_on_the_curves(tmp_path):
-    source = write_report(full_run(tmp_path / "run")).read_text(encoding="utf-8")
+def test_the_legend_does_not_lie_on_the_curves(complete):
+    source = (complete / "report.html").read_text(encoding="utf-8")
     chart = re.search(r'<svg role="img" aria-label="masked-LM loss".*?</svg>', source, flags=re.DOTALL).group()
     curves, legend = chart.split('<g id="chart-0-legend_1">')
     lowest = max(float(y) for y in re.findall(r"[ML] \S+ (\S+)", curves.partition("chart-0-curve-0")[2]))
@@ -113,8 +119,7 @@ def test_hostile_text_stays_text(tmp_path):
     assert page.texts.count(HOSTILE) >= 8
 
 
-def test_the_state_of_a_run(tmp_path):
-    assert "Complete: 100 steps in 0:00:50." in read_page(full_run(tmp_path / "complete")).texts
+def test_the_state_of_a_run_that_is_not_complete(tmp_path):
     young = read_page(make_run(tmp_path / "young", []))
     assert "No logging period has ended yet." in young.texts and "svg" not in young.tags
     folder = make_run(tmp_path / "running", [period(10), period(20)])

@@ -66,11 +66,6 @@ def test_heads_that_do_not_divide_the_width_of_weights_are_refused(tmp_path: Pat
             load(recipe, path.parent)
 
 
-def test_without_weights_a_recipes_sizes_are_used() -> None:
-    loaded = load_config("squad", ["--config", str(CONFIGS / "squad" / "squad_large_checkpoint_path.json")])
-    assert (sizes_of(loaded)["num_hidden_layers"], sizes_of(loaded)["vocab_size"]) == (24, 30400)
-
-
 def test_a_recipes_sizes_give_way_when_only_loading_tells_those_of_the_weights(tmp_path: Path) -> None:
     config = load(RECIPE, tmp_path).config
     start = Pretrained("weights", weights={}, architecture=WEIGHTS)

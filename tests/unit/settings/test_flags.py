@@ -177,12 +177,6 @@ def test_none_removes_a_section(tmp_path: Path) -> None:
         load_config("squad", ["--config", str(path), "--global-batch", "none"])
 
 
-def test_flags_make_a_section_that_the_file_lacks(tmp_path: Path) -> None:
-    flags = ["--config", str(write(tmp_path, {"bert_model_name": "x/y", "num_epochs": 1}))]
-    loaded = load_config("squad", [*flags, "--bert-config.num-hidden-layers", "4"])
-    assert loaded.config.bert_config.num_hidden_layers == 4
-
-
 def test_version_is_printed(capsys: pytest.CaptureFixture) -> None:
     assert main("squad", ["--version"]) == 0
     assert capsys.readouterr().out == f"{program_version()}\n"

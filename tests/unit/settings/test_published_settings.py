@@ -90,7 +90,7 @@ def test_published_file_has_the_published_values(name: str, platform: str, tmp_p
     assert_published(name, loaded.config)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ["pretrain_tiny_128_phase1", "squad_base", "glue_base"])
 def test_the_published_path_of_a_config_gets_the_one_here(name: str) -> None:
     task = TASKS[name.split("_")[0]]
     with pytest.raises(UserError, match=r"did you mean .*configs/\w+/" + name + r"\.json\?$"):

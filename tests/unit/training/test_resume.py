@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 from pathlib import Path
@@ -35,13 +36,15 @@ COMPOSED = [
 ]
 
 
+@functools.cache
 def config_of(*flags: str):
     return load_config("pretraining", ["--config", *map(str, COMPOSED), "--generated-dataset", *flags]).config
 
 
-def user_data(*more: str):
+@functools.cache
+def user_data():
     data = ["--classification-data.train-file", "train.csv", "--classification-data.classes", "good", "bad"]
-    flags = ["--bert-model-name", "bert-base-uncased", *data, "--num-epochs", "1", *more]
+    flags = ["--bert-model-name", "bert-base-uncased", *data, "--num-epochs", "1"]
     return load_config("classification", ["--config", str(CONFIGS / "fine_tuning.json"), *flags]).config
 
 

@@ -36,15 +36,20 @@ def ports() -> list[int]:
         return found
 
 
-def introduced(members: list[Membership], settings: Any = None, times: Times = QUICK) -> list[str | None]:
-    """Return the message with which each process ended, or None for those that may train together."""
+def introduced_alone(member: Membership, settings: Any = None, times: Times = QUICK) -> str | None:
+    """Return the message with which a process ended, or None for one that may train with the others."""
+    try:
+        introduce(member, settings or {}, times)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+def introduced(members: list[Membership], settings: Any = None) -> list[str | None]:
     ends: list[str | None] = [None] * len(members)
 
     def one(number: int) -> None:
-        try:
-            introduce(members[number], settings[number] if settings else {}, times)
-        except UserError as error:
-            ends[number] = str(error)
+        ends[number] = introduced_alone(members[number], settings and settings[number])
 
     in_threads(len(members), one)
     return ends
@@ -98,23 +103,9 @@ def test_numbers_of_two_machines_that_are_exchanged(ports, monkeypatch):
         "create_server",
         lambda address, **_: create((servers[int(threading.current_thread().name)], address[1])),
     )
-    ends: list[str | None] = [None, None]
-
-    def one(number: int) -> None:
-        threading.current_thread().name = str(number)
-        ends[number] = introduced_alone(Membership(addresses, number))
-
-    in_threads(2, one)
+    ends = introduced([Membership(addresses, 0), Membership(addresses, 1)])
     assert all(str(end).startswith("TF_CONFIG: ") for end in ends), ends
     assert all("leads to process" in str(end) or "listens at the address of process" in str(end) for end in ends)
-
-
-def introduced_alone(member: Membership) -> str | None:
-    try:
-        introduce(member, {}, QUICK)
-    except UserError as error:
-        return str(error)
-    return None
 
 
 def test_other_settings(ports):
@@ -145,11 +136,7 @@ def test_a_name_without_address_ends_all_processes(ports, caplog):
 
 @contextlib.contextmanager
 def in_the_background(member: Membership, times: Times) -> Iterator[threading.Thread]:
-    def work() -> None:
-        with contextlib.suppress(UserError):
-            introduce(member, {}, times)
-
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=introduced_alone, args=(member, {}, times), daemon=True)
     thread.start()
     yield thread
 

@@ -59,17 +59,17 @@ def test_processes_get_their_index_and_their_lines_its_prefix(tmp_path):
     assert sorted(errors.splitlines()) == ["[1] warning of 1", "[2] warning of 2", "warning of 0"]
 
 
-def test_first_failure_is_the_exit_status_and_is_named(tmp_path):
-    done, errors = started(write(tmp_path, "wait_for_failure(); sys.exit({0: 0, 1: 7, 2: 2}[task])"), 3)
-    assert done.returncode == 7
-    assert "process 1 ended with status 7; the others stop" in errors
-
-
-def test_killed_process_is_named(tmp_path):
-    text = "wait_for_failure()\nif task == 1: os.kill(os.getpid(), signal.SIGKILL)\nsys.exit(2)"
-    done, errors = started(write(tmp_path, text), 2)
-    assert done.returncode == 2
-    assert "process 1 was ended by SIGKILL" in errors
+@pytest.mark.parametrize(
+    ("end", "status", "named"),
+    [
+        ("sys.exit(7)", 7, "process 1 ended with status 7; the others stop"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 2, "process 1 was ended by SIGKILL"),
+    ],
+)
+def test_the_first_failure_is_the_exit_status_and_is_named(tmp_path, end, status, named):
+    text = f"wait_for_failure()\nif task == 1: {end}\nsys.exit(2 * task)"
+    done, errors = started(write(tmp_path, text), 3)
+    assert done.returncode == status and named in errors
 
 
 def test_processes_that_do_not_stop_are_killed(tmp_path, monkeypatch, capfd):

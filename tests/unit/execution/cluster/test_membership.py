@@ -21,36 +21,35 @@ def member_by_tf_config(config: object) -> Membership:
     return read_membership({"TF_CONFIG": config if isinstance(config, str) else json.dumps(config)})
 
 
-def test_process_without_variables_is_alone():
-    assert read_membership({}) == Membership((), 0)
-    assert read_membership({}).count == 1
+def cluster(workers: object, kind: object = "worker", index: object = 0) -> dict[str, object]:
+    return {"cluster": {"worker": workers}, "task": {"type": kind, "index": index}}
 
 
-@pytest.mark.parametrize("text", ["", '{"cluster": {}}'])
-def test_empty_tf_config_is_ignored(text):
-    assert member_by_tf_config(text).count == 1
+KUBERNETES = {"chief": ["chief-0.ns.svc:2222"], "worker": ["worker-0.ns.svc:2222", "worker-1.ns.svc:2222"]}
+LAUNCHED = Membership(("localhost:1", "localhost:2"), 1)
 
 
-def test_workers_of_tf_config():
-    assert member_by_tf_config(cluster(["a:1", "b:2", "c:3"], index=2)) == Membership(("a:1", "b:2", "c:3"), 2)
-
-
-def test_kubernetes_form_with_a_chief_and_an_index_as_text():
-    cluster = {"chief": ["run-chief-0.ns.svc:2222"], "worker": ["run-worker-0.ns.svc:2222", "run-worker-1.ns.svc:2222"]}
-    config = {"cluster": cluster, "task": {"type": "worker", "index": "1"}, "environment": "cloud"}
-    member = member_by_tf_config(config)
-    assert member.index == 2 and member.addresses[0] == "run-chief-0.ns.svc:2222" and member.count == 3
-    assert member_by_tf_config({"cluster": cluster, "task": {"type": "chief", "index": 0}}).index == 0
-
-
-def test_addresses_by_number():
-    numbered = cluster({"1": "b:1", "0": "a:1", "10": "c:1"}, index=1)
-    assert member_by_tf_config(numbered).addresses == ("a:1", "b:1", "c:1")
-
-
-def test_tf_config_of_the_launcher_is_read():
-    member = Membership(("localhost:1", "localhost:2"), 1)
-    assert member_by_tf_config(tf_config(member)) == member
+@pytest.mark.parametrize(
+    ("config", "member"),
+    [
+        ("", Membership()),
+        ('{"cluster": {}}', Membership()),
+        (cluster(["a:1", "b:2", "c:3"], index=2), Membership(("a:1", "b:2", "c:3"), 2)),
+        (cluster({"1": "b:1", "0": "a:1", "10": "c:1"}, index=1), Membership(("a:1", "b:1", "c:1"), 1)),
+        (tf_config(LAUNCHED), LAUNCHED),
+        (
+            {"cluster": KUBERNETES, "task": {"type": "worker", "index": "1"}, "environment": "cloud"},
+            Membership((*KUBERNETES["chief"], *KUBERNETES["worker"]), 2),
+        ),
+        (
+            {"cluster": KUBERNETES, "task": {"type": "chief", "index": 0}},
+            Membership((*KUBERNETES["chief"], *KUBERNETES["worker"]), 0),
+        ),
+    ],
+    ids=["empty", "without processes", "workers", "by number", "of the launcher", "Kubernetes", "Kubernetes, chief"],
+)
+def test_members_by_tf_config(config, member):
+    assert member_by_tf_config(config) == member
 
 
 @pytest.mark.parametrize(
@@ -63,10 +62,6 @@ def test_tf_config_of_the_launcher_is_read():
 )
 def test_processes_on_the_loopback_interface(addresses, is_on_loopback):
     assert Membership(addresses).is_on_loopback == is_on_loopback
-
-
-def cluster(workers: object, kind: object = "worker", index: object = 0) -> dict[str, object]:
-    return {"cluster": {"worker": workers}, "task": {"type": kind, "index": index}}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +114,8 @@ def test_tf_config_takes_precedence_over_slurm():
     assert read_membership({**STEP, "TF_CONFIG": json.dumps(cluster(["a:1", "b:1"]))}).addresses == ("a:1", "b:1")
 
 
-def test_batch_script_is_not_a_step():
+def test_a_process_without_variables_or_in_a_batch_script_is_alone():
+    assert read_membership({}) == Membership((), 0) and Membership().count == 1
     assert read_membership({"SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_JOB_ID": "1"}).count == 1
     assert read_membership({**STEP, "SLURM_STEP_NUM_TASKS": "1"}).count == 1
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import logging
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from execution.software.cluster.process_group import ClusterProcesses
 from keras_extensions.backend import tf
 from keras_extensions.listeners.signals import StopRequest
 from settings.schema import TrainingConfig
-from tests import ROOT
+from tasks.cli import main
 from tests.support.command_errors import assert_refused
 from tests.support.config_files import TINY, run_command, write
 from training.failures import CurrentRun, process_failures
@@ -37,17 +35,18 @@ def test_a_command_refuses_a_broken_variable(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("index", "said"), [(0, ["loading", "loss is NaN"]), (1, ["loss is NaN"])])
-def test_of_several_processes_the_others_only_warn(tmp_path: Path, index: int, said: list[str]) -> None:
-    code = (
-        "import logging, sys; from tasks.cli import main; log = logging.getLogger('a')\n"
-        "main('pretraining', sys.argv[1:], lambda _: (log.info('loading'), log.warning('loss is NaN')))"
-    )
-    cluster = tf_config(Membership(("localhost:1", "localhost:2"), index))
-    command = [sys.executable, "-c", code, "--config", str(write(tmp_path, TINY))]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, TF_CONFIG: cluster}
-    )
-    assert [line.split(maxsplit=3)[-1] for line in done.stderr.splitlines()] == said
+def test_of_several_processes_the_others_only_warn(
+    index: int, said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(TF_CONFIG, tf_config(Membership(("localhost:1", "localhost:2"), index)))
+
+    def run(loaded: object) -> None:
+        logging.info("loading")
+        logging.warning("loss is NaN")
+
+    with caplog.at_level(logging.INFO):  # afterwards, the level is that of before
+        assert main("pretraining", ["--config", str(write(tmp_path, TINY))], run) == 0
+    assert caplog.messages == said
 
 
 def test_lost_process_is_reported_in_one_line(monkeypatch):

@@ -17,17 +17,10 @@ from utilities.files import PROJECT
 WORKS = "open('ran', 'a').write('x')"
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def live(folder: Path, code: str, every: float = 100.0) -> tuple[LiveReport, Clock]:
-    clock = Clock()
-    report = LiveReport([sys.executable, "-c", code], folder, every, clock)
+def live(folder: Path, code: str, every: float = 100.0) -> tuple[LiveReport, list[float]]:
+    """Return a report that runs this code, and its clock: one number, the seconds."""
+    clock = [0.0]
+    report = LiveReport([sys.executable, "-c", code], folder, every, lambda: clock[0])
     report.begin(0, 10)
     return report, clock
 
@@ -44,8 +37,8 @@ def ran(folder: Path) -> int:
     return len(path.read_text()) if path.exists() else 0
 
 
-def step(report: LiveReport, clock: Clock, to: float) -> None:
-    clock.now = to
+def step(report: LiveReport, clock: list[float], to: float) -> None:
+    clock[0] = to
     report.period(None)
 
 
@@ -99,12 +92,12 @@ def test_one_report_process_at_a_time(tmp_path):
 
 @pytest.mark.parametrize("command", [["/no/such/program"], [sys.executable, "-c", "raise SystemExit(3)"]])
 def test_failing_report_is_one_warning(tmp_path, caplog, command):
-    clock = Clock()
-    report = LiveReport(command, tmp_path, 1.0, clock)
+    clock = [0.0]
+    report = LiveReport(command, tmp_path, 1.0, lambda: clock[0])
     for _ in range(2):  # training begins again after a rewind
         report.begin(0, 10)
         for _ in range(4):
-            step(report, clock, clock.now + 2)
+            step(report, clock, clock[0] + 2)
             if report._process is not None:
                 report._process.wait()
     assert caplog.text.count("not refreshed") == 1
@@ -114,8 +107,8 @@ def test_failing_report_is_one_warning(tmp_path, caplog, command):
 def test_real_command_writes_a_page_that_refreshes_itself(tmp_path):
     period = {"step": 10, "total_steps": 100, "samples": 80, "metrics": {"loss": 1.0}}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(period) + "\n")
-    clock = Clock()
-    report = LiveReport(report_command(tmp_path), PROJECT, 60.0, clock)
+    clock = [0.0]
+    report = LiveReport(report_command(tmp_path), PROJECT, 60.0, lambda: clock[0])
     report.begin(0, 100)
     step(report, clock, FIRST_REPORT_SECONDS)
     wait_for(lambda: report._process.poll() is not None)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -42,55 +44,39 @@ def test_handlers_are_restored():
     assert signal.set_wakeup_fd(-1) == -1
 
 
-LONG = """
-import os, signal, sys, time
-from keras_extensions.listeners.signals import stop_on_signals
-from keras_extensions.backend import tf
-with stop_on_signals() as request, request.defer():
-    print("ready", flush=True)
-    # A call that Python's own handlers cannot interrupt.
-    tf.function(lambda: tf.while_loop(lambda i: i < 10**12, lambda i: i + 1, [tf.constant(0, tf.int64)]))()
-"""
-
-
-def test_second_signal_ends_a_running_call():
-    process = subprocess.Popen(
-        [sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+@contextlib.contextmanager
+def in_a_long_call(block: str) -> Iterator[subprocess.Popen]:
+    """Start a process that has said "ready" in a call that Python's own handlers cannot interrupt, within a block."""
+    code = (
+        "import hashlib, threading\nfrom keras_extensions.listeners.signals import stop_on_signals\n"
+        f"with {block}:\n    threading.Timer(1.0, print, ['ready'], {{'flush': True}}).start()\n"
+        "    hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)"
     )
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=pipe, stderr=pipe, text=True, bufsize=1)
     try:
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
-        while "again to stop at once" not in process.stderr.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 128 + signal.SIGTERM
+        yield process
     finally:
         process.kill()
         process.communicate()
 
 
-WAIT = """
-import hashlib, threading
-from keras_extensions.listeners.signals import stop_on_signals
-with stop_on_signals(lambda: True):
-    threading.Timer(1.0, print, ["ready"], {"flush": True}).start()
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # a call that handlers cannot interrupt: it waits for others
-"""
+def test_second_signal_ends_a_running_call():
+    with in_a_long_call("stop_on_signals() as request, request.defer()") as process:
+        process.send_signal(signal.SIGINT)
+        while "again to stop at once" not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 128 + signal.SIGTERM
 
 
 def test_a_signal_ends_a_wait_for_other_processes():
-    process = subprocess.Popen(
-        [sys.executable, "-c", WAIT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
-    )
-    try:
-        assert process.stdout.readline() == "ready\n"
+    with in_a_long_call("stop_on_signals(lambda: True)") as process:
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 128 + signal.SIGTERM and time.monotonic() - begun < 5
-        assert "stopped by SIGTERM while waiting for other processes" in errors
-    finally:
-        process.kill()
+        assert process.wait(60) == 128 + signal.SIGTERM and time.monotonic() - begun < 5
+        assert "stopped by SIGTERM while waiting for other processes" in process.stderr.read()
 
 
 @pytest.mark.parametrize(
