@@ -97,6 +97,7 @@ def main(job: dict[str, Any]) -> None:
     model, task = job["model"], job["task"]
     tokenizer = AutoTokenizer.from_pretrained(model)
     classes: list[str] = []
+    collator: Any
     if task == "squad":
         train, validation = (
             squad(tokenizer, job[part], job["window"], job["stride"]) for part in ("train", "validation")
