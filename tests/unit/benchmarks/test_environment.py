@@ -15,7 +15,7 @@ PROJECT = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"tests"}
 # Of requirements.txt.
 RUNTIME = {"matplotlib", "nltk", "numpy", "pydantic", "safetensors", "tensorflow", "tokenizers", "transformers"}
 PEERS = {"torch", "onnxruntime"}
-PYTORCH = {"gpu_visit.py", "peers_pytorch.py", "prediction.py", "race_pytorch.py"}
+PYTORCH = {"gpu_visit.py", "peers_pytorch.py", "prediction.py", "race_pytorch.py", "trainer_script.py"}
 NEED_PYTORCH = ("gpu_visit", "prediction", "speed", "fine_tuning", "learning pytorch", "learning_race")
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -119,19 +121,25 @@ def test_forecasts_are_those_of_the_formula() -> None:
 
 
 @pytest.fixture(scope="module")
-def sentences(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Folders with the sentences of so many files of Wikipedia."""
-    folders = {count: tmp_path_factory.mktemp("wikipedia") for count in (1, 10)}
-    for count, folder in folders.items():
+def sentences(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Returns the folder with the sentences of so many files of Wikipedia, which are made once."""
+
+    @functools.cache
+    def made(count: int) -> Path:
+        folder = tmp_path_factory.mktemp("wikipedia")
         files = [str(real_data("wikipedia_en", "AA", f"wiki_0{number}")) for number in range(count)]
         assert make_sentences(["--wikiextractor", *files, "--output", str(folder / "corpus")]) == 0
-    return folders
+        return folder
+
+    return made
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_the_guide_has_the_bits_of_its_nats(sentences: dict[int, Path], text: str) -> None:
+@pytest.mark.parametrize(
+    "text", [pytest.param(text, marks=[pytest.mark.slow] * (count > 1)) for text, (count, *_) in TEXTS.items()]
+)
+def test_the_guide_has_the_bits_of_its_nats(sentences: Callable[[int], Path], text: str) -> None:
     count, pieces, share = TEXTS[text]
-    data = sentences[count]
+    data = sentences(count)
     train_vocabulary(sorted((data / "corpus").glob("*.txt")), data / "vocab.txt", pieces)
     scale = bits_of_a_nat(data, share)
     assert any(abs(row[-1] - scale) < 1e-5 for row in TRAININGS)
