@@ -95,7 +95,8 @@ def advice(recipe: Recipe, text: Text) -> List[str]:
     if text.megabytes < SHORT_TEXT and recipe.start_from is None:
         lines.append(
             f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: fine-tuned on few"
-            " labels, released weights score higher, if there are some (--start-from FOLDER continues them)."
+            " labels, released weights were better for biomedical terms, and worse for licences, so try both"
+            " (--start-from FOLDER continues released ones)."
         )
     if text.repeated > 0.1:
         lines.append(f"{text.repeated:.0%} of the documents occur more than once; without them, each pass is shorter.")
