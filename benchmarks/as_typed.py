@@ -2,8 +2,8 @@
 
 FOLDER is a Hugging Face BERT with a fast tokenizer. Here it is ``configs/fine_tuning.json`` with the names of files and
 columns, one epoch; there Hugging Face's ``Trainer`` as in Transformers' examples (``benchmarks/trainer_script.py``), at
-the same rate, in bfloat16, with batches of 32 padded to their longest text. Whole commands take turns, in processes
-of its own.
+the same rate, in bfloat16, with batches of 32 padded to their longest text. Whole commands take turns, each
+in a process of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import csv
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -93,12 +94,8 @@ def our_command(task: str, files: Files, model: Path, output: Path) -> list[str]
         SST2: ["--glue-task", "sst2"],
         WORDS: [],
         TABLE: [
-            *(
-                "--classification-data.train-file",
-                files.train,
-                "--classification-data.validation-file",
-                files.validation,
-            ),
+            *("--classification-data.train-file", files.train),
+            *("--classification-data.validation-file", files.validation),
             *("--classification-data.text", "text", "--classification-data.label", "label"),
         ],
         SQUAD: [
@@ -128,14 +125,13 @@ def trainer_command(task: str, files: Files, model: Path, output: Path) -> list[
 
 def measured(command: list[str], rate: Callable[[], float], cores: int, log: Path, **environment: str) -> Values:
     """Run a command of Python on some cores; return its seconds, samples a second and peak memory."""
-    chosen = sorted(os.sched_getaffinity(0))[:cores]
-    variables = {**os.environ, "OMP_NUM_THREADS": str(cores), **environment}
-    begin = time.monotonic()
+    chosen = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))
+    line, begin = ["taskset", "-c", chosen, sys.executable, *command], time.monotonic()
     with log.open("wb") as file:
-        line = ["taskset", "-c", ",".join(map(str, chosen)), sys.executable, *command]
-        streams = [(os.POSIX_SPAWN_DUP2, file.fileno(), stream) for stream in (1, 2)]
-        process = os.posix_spawnp(line[0], line, variables, file_actions=streams)
-        _, status, used = os.wait4(process, 0)
+        process = subprocess.Popen(
+            line, cwd=PROJECT, env={**os.environ, **environment}, stdout=file, stderr=subprocess.STDOUT
+        )
+        _, status, used = os.wait4(process.pid, 0)
     if status:
         raise UserError(f"{' '.join(command[:2])} failed: see {log}")
     return {"seconds": time.monotonic() - begin, "rate": rate(), "memory": used.ru_maxrss / 1024}

@@ -85,7 +85,7 @@ LEVEL = {"TF_CPP_MIN_LOG_LEVEL": "0"}
 
 @pytest.mark.parametrize(("variables", "shown"), [({}, []), (LEVEL, ["I0000 00:00:1.1 1 port.cc:1] level 0"])])
 def test_log_level_of_the_user_is_kept(variables: dict[str, str], shown: list[str], tmp_path: Path) -> None:
-    """A module stands for TensorFlow, which writes such a line."""
+    """Instead of TensorFlow, a module is imported that writes such a line."""
     (tmp_path / "tensorflow.py").write_text(STAND_IN)
     assert stderr_of("import keras_extensions.backend", PYTHONPATH=str(tmp_path), **variables) == shown
 

@@ -122,7 +122,7 @@ def test_forecasts_are_those_of_the_formula() -> None:
 
 @pytest.fixture(scope="module")
 def sentences(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Returns the folder with the sentences of so many files of Wikipedia, which are made once."""
+    """A function that returns the sentences of a number of Wikipedia's files; each folder is made once."""
 
     @functools.cache
     def made(count: int) -> Path:
