@@ -11,12 +11,8 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,20 +119,6 @@ def trainer_command(task: str, files: Files, model: Path, output: Path) -> list[
     return ["-m", "benchmarks.trainer_script", json.dumps(job)]
 
 
-def measured(command: list[str], rate: Callable[[], float], cores: int, log: Path, **environment: str) -> Values:
-    """Run a command of Python on some cores; return its seconds, samples a second and peak memory."""
-    chosen = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))
-    line, begin = ["taskset", "-c", chosen, sys.executable, *command], time.monotonic()
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            line, cwd=PROJECT, env={**os.environ, **environment}, stdout=file, stderr=subprocess.STDOUT
-        )
-        _, status, used = os.wait4(process.pid, 0)
-    if status:
-        raise UserError(f"{' '.join(command[:2])} failed: see {log}")
-    return {"seconds": time.monotonic() - begin, "rate": rate(), "memory": used.ru_maxrss / 1024}
-
-
 def our_rate(output: Path) -> float:
     """Return the samples a second of the last logging period."""
     lines = (output / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -154,9 +136,11 @@ def run(task: str, variant: str, files: Files, model: Path, cores: int) -> Value
         output = Path(folder)
         log = Path(tempfile.gettempdir()) / f"as_typed-{task}-{variant}.log"
         if variant == OURS:
-            return measured(our_command(task, files, model, output), partial(our_rate, output), cores, log)
+            used = measuring.command(*our_command(task, files, model, output), log=log, cores=cores)
+            return {**used, "rate": our_rate(output)}
         command = trainer_command(task, files, model, output)
-        return measured(command, partial(trainer_rate, output), cores, log, **measuring.only("TORCH"))
+        used = measuring.command(*command, log=log, cores=cores, **measuring.only("TORCH"))
+        return {**used, "rate": trainer_rate(output)}
 
 
 ARGUMENTS: dict[str, dict[str, Any]] = {

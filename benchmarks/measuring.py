@@ -8,6 +8,7 @@ small: the peak memory that Linux reports for a process is at least that of the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib
 import importlib.metadata
@@ -104,24 +105,27 @@ def require(packages: Sequence[str] = (), data: Sequence[Path] = (), otherwise: 
 # --- Processes ---
 
 
-def command(*arguments: object, log: Path | None = None, **environment: str) -> None:
-    """Run one of this project's commands.
+def command(*arguments: object, log: Path | None = None, cores: int | None = None, **environment: str) -> Values:
+    """Run one of this project's commands; return its ``seconds`` and the ``memory`` of its peak, in MiB.
 
     Args:
         arguments: arguments of the Python interpreter.
         log: file for its output; None: it goes to standard error.
+        cores: how many it may use; None: all.
         environment: variables that differ there.
     """
-    line, variables = [sys.executable, *map(str, arguments)], {**os.environ, **environment}
-    if log is None:
-        if subprocess.run(line, cwd=PROJECT, env=variables, stdout=sys.stderr, check=False).returncode:
-            raise UserError(f"{' '.join(line)} failed, see above")
-        return
-    with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(line, cwd=PROJECT, env=variables, stdout=file, stderr=subprocess.STDOUT, check=False)
-    if done.returncode:
-        _show_last_lines(log.read_text(encoding="utf-8"))
-        raise UserError(f"{' '.join(line[:2])} … failed; its last lines are above, all of them in {log}")
+    usable = sorted(os.sched_getaffinity(0))[:cores]
+    line = ["taskset", "--cpu-list", ",".join(map(str, usable)), sys.executable, *map(str, arguments)]
+    variables, begin = {**os.environ, **environment}, time.monotonic()
+    with contextlib.nullcontext(sys.stderr) if log is None else log.open("wb") as file:
+        process = subprocess.Popen(line, cwd=PROJECT, env=variables, stdout=file, stderr=subprocess.STDOUT)
+        _, process.returncode, used = os.wait4(process.pid, 0)
+    if process.returncode:
+        if log is not None:
+            _show_last_lines(log.read_text(encoding="utf-8"))
+        where = "see above" if log is None else f"its last lines are above, all of them in {log}"
+        raise UserError(f"{' '.join(line[3:6])} … failed; {where}")
+    return {"seconds": time.monotonic() - begin, "memory": used.ru_maxrss / 1024}
 
 
 def in_process(

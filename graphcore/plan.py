@@ -29,7 +29,7 @@ Row = Tuple[str, ...]
 def ipus_row(config: TrainingConfig, everything: bool) -> Iterator[Row]:
     """Yield the number of IPUs; ``everything``: also if the run is not on IPUs."""
     if everything or config.runs_on_ipus:
-        ipus, replicas = number_of_ipus(config), config.global_batch.replicas
+        ipus, replicas = number_of_ipus(config.ipu_config), config.global_batch.replicas
         yield "IPUs", f"{ipus * replicas} = {ipus} per replica × {replicas} replicas"
 
 

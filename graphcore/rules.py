@@ -8,14 +8,16 @@ from model.tasks import PRETRAINING
 from settings.derived import DEVICES, PROPORTIONS
 from settings.problems import SettingError
 from settings.schema import TrainingConfig
+from settings.sections import IpuConfig
 
 
-def number_of_ipus(config: TrainingConfig) -> int:
-    return max(config.ipu_config.pipeline_device_mapping or [0]) + 1
+def number_of_ipus(ipu_config: IpuConfig) -> int:
+    return max(ipu_config.pipeline_device_mapping or [0]) + 1
 
 
 def proportions(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    given, ipus = config.ipu_config.matmul_available_memory_proportion_per_pipeline_stage, number_of_ipus(config)
+    ipus = number_of_ipus(config.ipu_config)
+    given = config.ipu_config.matmul_available_memory_proportion_per_pipeline_stage
     if given is not None and len(given) != ipus:
         yield SettingError(
             [PROPORTIONS, DEVICES],

@@ -156,7 +156,8 @@ def _run_rows(loaded: LoadedConfig, run: Optional[Planned], processes: int, ever
     if not config.runs_on_ipus:
         yield "device", _device(config.execution.device)
     yield "processes", shares(batch.micro_batches, processes)  # room: cluster
-    samples, steps = training_samples(config, records, factor), training_steps(config, records, factor)
+    samples = training_samples(config.total_num_train_samples, config.num_epochs, records, factor)
+    steps = training_steps(config, records, factor)
     yield "records in the data set", f"{records:,}" if records is not None else UNKNOWN
     yield "samples to train on", f"{samples:,}" if samples is not None else UNKNOWN
     if config.packing.is_on:

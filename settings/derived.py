@@ -107,16 +107,16 @@ def packing_factor(config: TrainingConfig) -> Optional[float]:
     return sequences / packs if packs and sequences else None
 
 
-def training_samples(config: TrainingConfig, records: Optional[int], factor: Optional[float]) -> Optional[int]:
-    """Return ``total_num_train_samples``, or ``num_epochs`` times the samples of all ``records``; None if unknown.
+def training_samples(
+    samples: Optional[int], epochs: Optional[int], records: Optional[int], factor: Optional[float]
+) -> Optional[int]:
+    """Return the ``samples`` of the config, or its ``epochs`` times those of all ``records``; None if unknown.
 
     A record has ``factor`` samples on average.
     """
-    if config.total_num_train_samples is not None:
-        return config.total_num_train_samples
-    if config.num_epochs is None or records is None or factor is None:
-        return None
-    return round(config.num_epochs * records * factor)
+    if samples is not None:
+        return samples
+    return None if epochs is None or records is None or factor is None else round(epochs * records * factor)
 
 
 def training_steps(

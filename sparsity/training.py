@@ -31,6 +31,7 @@ from sparsity.patterns import (
 )
 from sparsity.products import AUTO, INSTALL, NATIVE, choose, missing_package
 from sparsity.rules import RIGL, STATIC, fitting_block_size
+from sparsity.section import Sparsity
 from training.resume import Position
 from training.run_context import RunContext, TrainingData
 from training.task import BuiltModel
@@ -64,15 +65,15 @@ def execution_changes(config: TrainingConfig) -> Dict[str, Any]:
 
 def prepare_layers(config: TrainingConfig, blocks: Sequence[keras.layers.Layer]) -> None:
     """Choose random patterns for a model that starts from random weights; the conversion then fills them."""
-    layers = sparse_layers(blocks)
+    layers, seed = sparse_layers(blocks), pattern_seed(config.sparsity, config.seed)
     for number, layer in enumerate(layers if config.weights is None else ()):
-        layer.choose_pattern(random_pattern(layer.size, layer.count, pattern_seed(config), 0, number))
+        layer.choose_pattern(random_pattern(layer.size, layer.count, seed, 0, number))
     for line in sparse_lines(layers):
         logger.info(line)
 
 
-def pattern_seed(config: TrainingConfig) -> int:
-    return config.seed if config.sparsity.seed is None else config.sparsity.seed
+def pattern_seed(sparsity: Sparsity, seed: int) -> int:
+    return seed if sparsity.seed is None else sparsity.seed
 
 
 def sparse_lines(layers: Sequence[BlockSparseDense]) -> List[str]:
@@ -115,7 +116,7 @@ def change_patterns(
         dense = DenseGradients(built.model, context.task.objective, layers)
         gradients = gradient_norms(config, data, dense, position.skipped)
     shards = context.platform.shards(optimizer)
-    rule = PatternRule(config, updates, optimizer.moments, gradients, context.processes, shards)
+    rule = PatternRule(config.sparsity, config.seed, updates, optimizer.moments, gradients, context.processes, shards)
     return [PatternUpdates(layers, change_steps, rule, context.run.path / PATTERNS)]
 
 
@@ -147,14 +148,15 @@ class PatternRule:
 
     def __init__(
         self,
-        config: TrainingConfig,
+        sparsity: Sparsity,
+        seed: int,
         updates: int,
         moments: Callable[[tf.Variable], Sequence[tf.Variable]],
         gradients: Optional[Callable[[int], List[np.ndarray]]] = None,
         processes: Processes = SINGLE_PROCESS,
         shards: ShardedMoments = UNSHARDED,
     ):
-        self._sparsity, self._seed, self._updates = config.sparsity, pattern_seed(config), updates
+        self._sparsity, self._seed, self._updates = sparsity, pattern_seed(sparsity, seed), updates
         self._moments = moments
         self._gradients = gradients
         self._processes = processes

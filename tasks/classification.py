@@ -38,7 +38,7 @@ from tasks.answers import Answer
 from tasks.fine_tuning import FineTuning, held_out_count
 from tasks.mistakes import Mistakes, class_mistakes, label_mistakes, number_mistakes, write_mistakes
 from tasks.saved_classifier import CLASSIFIER, SIGMOID, class_rows, output_names
-from teacher.lesson import teacher_lesson  # room: teacher
+from teacher.lesson import TeacherLesson  # room: teacher
 from training.initial_weights import InitialWeights
 from training.prediction import Predict, Predictor
 from utilities.metric_names import LOSS
@@ -73,7 +73,8 @@ class Classification(FineTuning):
             self.text_columns = config.classification_data.text
         self.labels = self.benchmark.classes
         self._lesson: Any = None  # what is learned of samples besides their labels
-        self._lesson = teacher_lesson(config, self.benchmark)  # room: teacher
+        if config.distillation.teacher is not None:  # room: teacher
+            self._lesson = TeacherLesson(config, self.benchmark)  # room: teacher
         self.objective = self._objective()
         if not config.generated_dataset:
             self.head_rows = class_rows(start, self.benchmark, config.do_training)

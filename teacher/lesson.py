@@ -6,7 +6,7 @@ N samples · C classes
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
@@ -23,11 +23,6 @@ from teacher.losses import TEACHER_LOGITS, DistillationObjective
 from teacher.outputs import teacher_outputs
 
 logger = logging.getLogger(__name__)
-
-
-def teacher_lesson(config: TrainingConfig, benchmark: BenchmarkTask) -> Optional[TeacherLesson]:
-    """Return the lesson of the config's teacher; None if it names none."""
-    return None if config.distillation.teacher is None else TeacherLesson(config, benchmark)
 
 
 class TeacherLesson:

@@ -87,7 +87,7 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
     start = without_other_head(start, task)
     if task == PRETRAINING and WORD_TABLE in start.weights:  # without it, refused when the model is filled
         start = _with_rows(start, config.data_folder, config.embedding_serialization_factor)
-    return with_repeated_positions(start, longest_sequence(config))
+    return with_repeated_positions(start, longest_sequence(config.max_seq_length, config.data_folder))
 
 
 def _with_rows(start: Pretrained, data: Optional[Path], factor: int) -> Pretrained:
@@ -101,12 +101,11 @@ def _with_rows(start: Pretrained, data: Optional[Path], factor: int) -> Pretrain
     return dataclasses.replace(start, architecture={**start.architecture, "vocab_size": rows})
 
 
-def longest_sequence(config: TrainingConfig) -> int:
-    """Return the maximum number of tokens of a sequence, which is less than that of a pack in some data sets."""
-    data = config.data_folder if config.packing.is_on else None
+def longest_sequence(max_seq_length: int, data: Optional[Path]) -> int:
+    """Return the maximum number of tokens of a sequence, which in some data sets is less than that of a pack."""
     manifest = None if data is None else load_manifest(data)
     packing = {} if manifest is None else manifest.settings.get("packing", {})
-    return min(config.max_seq_length, packing.get("unpacked_max_seq_length", config.max_seq_length))
+    return min(max_seq_length, packing.get("unpacked_max_seq_length", max_seq_length))
 
 
 def trained_positions(longest: int, start: Optional[InitialWeights], architecture: Architecture) -> int:

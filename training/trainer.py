@@ -154,11 +154,12 @@ def train_run(
                 listeners = make_listeners(config, run) if processes.is_chief else []
                 if until is not None:
                     listeners.append(StopWhen(until, stop))
+                longest = longest_sequence(config.max_seq_length, config.data_folder)
                 context = RunContext(
                     config=config,
                     task=task,
                     architecture=architecture,
-                    trained_positions=trained_positions(longest_sequence(config), start, architecture),
+                    trained_positions=trained_positions(longest, start, architecture),
                     fits_data=loaded.origins["max_seq_length"] == DATA,
                     platform=platform,
                     run=run,

@@ -23,7 +23,7 @@ def pattern_change(trained: Any, processes: Processes) -> Callable[[int], None]:
     norms = np.random.default_rng(2 + processes.index).uniform(size=size)
     gradients = [norms[: layer.size] for layer in layers]
     moments, shards = optimizer.moments, optimizer.sharded_moments()
-    rule = PatternRule(config, 6, moments, lambda step: gradients, processes, shards)
+    rule = PatternRule(config.sparsity, config.seed, 6, moments, lambda step: gradients, processes, shards)
 
     def after(step: int) -> None:
         if step == 2:

@@ -54,7 +54,7 @@ def test_samples_count_sequences_and_the_batch_counts_packs(tmp_path: Path) -> N
     assert training_steps(config) == 2400 // (ROWS * 3 // 2)
     epochs = load(tmp_path, {**packing, "total_num_train_samples": ..., "num_epochs": 3}).config
     assert training_steps(epochs, records=1000) == 3 * 1000 // ROWS
-    assert training_samples(epochs, 1000, 1.5) == 3 * 1500
+    assert training_samples(epochs.total_num_train_samples, epochs.num_epochs, 1000, 1.5) == 3 * 1500
 
 
 def test_random_packs_are_full(tmp_path: Path) -> None:

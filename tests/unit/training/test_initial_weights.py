@@ -161,8 +161,9 @@ def test_positions_that_were_trained_earlier_remain_trained(before, now, tmp_pat
     assert config.max_seq_length == 128
     architecture = Architecture(**TRAINED)
     start = Pretrained("weights", weights={}, architecture=TRAINED, trained_positions=before)
-    assert trained_positions(longest_sequence(config), start, architecture) == now
-    assert trained_positions(longest_sequence(config), None, architecture) == 128
+    longest = longest_sequence(config.max_seq_length, config.data_folder)
+    assert trained_positions(longest, start, architecture) == now
+    assert trained_positions(longest, None, architecture) == 128
 
 
 def test_positions_of_packs_are_those_of_their_sequences(tmp_path):
@@ -170,7 +171,8 @@ def test_positions_of_packs_are_those_of_their_sequences(tmp_path):
     write_manifest(tmp_path, settings, {}, [], {}, None, PACKS_FORMAT)
     options = ["--dataset-dir", str(tmp_path), "--packing.max-sequences-per-pack", "4"]
     config = load_config("squad", ["--config", str(write(tmp_path, FINE_TUNING)), *options]).config
-    assert longest_sequence(config) == trained_positions(32, None, Architecture(**TRAINED)) == 32
+    assert longest_sequence(config.max_seq_length, config.data_folder) == 32
+    assert trained_positions(32, None, Architecture(**TRAINED)) == 32
 
 
 @pytest.mark.parametrize("process", [0, 1])
