@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import time
 from pathlib import Path
-from typing import Any, Dict, Optional, Protocol, Sequence
+from typing import Any, Dict, NamedTuple, Optional, Protocol, Sequence
 
 import numpy as np
 
@@ -74,7 +74,24 @@ class ResumedWeights:
         """Do nothing: these are weights of converted blocks, which are restored with all other state."""
 
 
-def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWeights]:
+class DataSet(NamedTuple):
+    """What weights have to fit: the file of a data set's word pieces, if it has one, and its longest sequence."""
+
+    pieces: Optional[Path]
+    longest: int
+
+
+def described_data(folder: Optional[Path], max_seq_length: int) -> DataSet:
+    """Return what the manifest of a data set, if there is one, says of it; a pack may be longer than its sequences."""
+    manifest = None if folder is None else load_manifest(folder)
+    if manifest is None:
+        return DataSet(None, max_seq_length)
+    check_vocabulary(manifest)
+    longest = manifest.settings.get("packing", {}).get("unpacked_max_seq_length", max_seq_length)
+    return DataSet(manifest.vocabulary_path, min(max_seq_length, longest))
+
+
+def configured_weights(config: TrainingConfig, task: str, data: DataSet) -> Optional[InitialWeights]:
     """Open the weights that ``pretrained_ckpt_path`` or else ``bert_model_name`` names; None for random weights.
 
     For pre-training, rows are added for word pieces that only the data set has. If the config does not set the size of
@@ -86,26 +103,11 @@ def configured_weights(config: TrainingConfig, task: str) -> Optional[InitialWei
     start = open_pretrained(config.weights, config.weights_key, config.allow_missing_weights)
     start = without_other_head(start, task)
     if task == PRETRAINING and WORD_TABLE in start.weights:  # without it, refused when the model is filled
-        start = _with_rows(start, config.data_folder, config.embedding_serialization_factor)
-    return with_repeated_positions(start, longest_sequence(config.max_seq_length, config.data_folder))
-
-
-def _with_rows(start: Pretrained, data: Optional[Path], factor: int) -> Pretrained:
-    """Return weights with rows for the word pieces of a data set, as many as a multiple of a factor."""
-    manifest = None if data is None else load_manifest(data)
-    if manifest is not None:
-        check_vocabulary(manifest)
-        if manifest.vocabulary_path is not None and start.vocabulary is not None:
-            start = with_added_pieces(start, manifest.vocabulary_path)
-    rows = next_multiple(start.architecture["vocab_size"], factor)
-    return dataclasses.replace(start, architecture={**start.architecture, "vocab_size": rows})
-
-
-def longest_sequence(max_seq_length: int, data: Optional[Path]) -> int:
-    """Return the maximum number of tokens of a sequence, which in some data sets is less than that of a pack."""
-    manifest = None if data is None else load_manifest(data)
-    packing = {} if manifest is None else manifest.settings.get("packing", {})
-    return min(max_seq_length, packing.get("unpacked_max_seq_length", max_seq_length))
+        if data.pieces is not None and start.vocabulary is not None:
+            start = with_added_pieces(start, data.pieces)
+        rows = next_multiple(start.architecture["vocab_size"], config.embedding_serialization_factor)
+        start = dataclasses.replace(start, architecture={**start.architecture, "vocab_size": rows})
+    return with_repeated_positions(start, data.longest)
 
 
 def trained_positions(longest: int, start: Optional[InitialWeights], architecture: Architecture) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from checkpoints.folder import (
     WEIGHTS,
@@ -20,7 +20,6 @@ from checkpoints.folder import (
 )
 from settings.loading import LoadedConfig
 from settings.problems import TYPED
-from settings.schema import TrainingConfig
 from teacher.identity import check_same_teacher  # room: teacher
 from training.run_folder import CHECKPOINT_LIST, FolderLocks, RunFolder
 from training.same_config import changed_fields, check_same_config, differences
@@ -237,14 +236,14 @@ def check_same_precision(position: Position, precision: str) -> None:
         )
 
 
-def record_resume(resumed: Resumed, config: TrainingConfig) -> None:
-    """Discard metrics after the position, and record the resume in the log and in the history."""
+def record_resume(resumed: Resumed, present: Mapping[str, Any]) -> None:
+    """Discard metrics after the position, and record the resume, by the present config, in the log and the history."""
     run, position = resumed.run, resumed.position
     notes = [*resumed.notes, *missing_metrics(run, position.step)]
     run.discard_metrics_after(position.step)
     for note in notes:
         logger.warning(note)
-    changes = changed_fields(config, run.recorded_config())
+    changes = changed_fields(present, run.recorded_config())
     source = position.checkpoint.folder if position.checkpoint is not None else None
     run.history.add(
         RESUME,

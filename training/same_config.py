@@ -57,9 +57,8 @@ def check_same_config(config: TrainingConfig, recorded: Mapping[str, Any], run: 
         )
 
 
-def changed_fields(config: TrainingConfig, recorded: Mapping[str, Any]) -> Dict[str, Any]:
+def changed_fields(present: Mapping[str, Any], recorded: Mapping[str, Any]) -> Dict[str, Any]:
     """Return all changed fields, name → (before, now), which :func:`check_same_config` has let pass."""
-    present = config_for_files(config)
     changes = {}
     for name, leaf in leaves().items():
         new, old = value_at(present, name), _recorded(recorded, leaf.path, leaf.default)

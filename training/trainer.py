@@ -29,6 +29,7 @@ from training.continuing import check_length, continued_position
 from training.evaluation import evaluate
 from training.failures import run_failures
 from training.initial_weights import (
+    DataSet,
     InitialWeights,
     ResumedWeights,
     assign_word_frequencies,
@@ -36,8 +37,8 @@ from training.initial_weights import (
     cast_note,
     check_stages,
     configured_weights,
+    described_data,
     embedding_of_weights,
-    longest_sequence,
     refuse_random_weights,
     resolved_architecture,
     trained_positions,
@@ -56,7 +57,7 @@ from training.resume import (
 )
 from training.rooms import CHECKS
 from training.run_context import RunContext, TrainingData, open_training_data
-from training.run_folder import FolderLocks, RunFolder
+from training.run_folder import FolderLocks, RunFolder, config_for_files
 from training.task import BuiltModel, MakeTask, Task
 from utilities.commands import start_command
 from utilities.environment import program_version
@@ -121,7 +122,8 @@ def train_run(
         position = shared_position(processes, lambda: resumed.position if resumed else Position())
         with processes.together():
             with waiting("reading the weights"):
-                start, loaded, architecture = starting_weights(loaded, position, platform)
+                described = described_data(config.data_folder, config.max_seq_length)
+                start, loaded, architecture = starting_weights(loaded, described, position, platform)
                 config = loaded.config
                 position = continued_position(config.continue_pretrained, start, position)
 
@@ -140,7 +142,7 @@ def train_run(
             run_file = run_log(run.path / LOG, config.logging, early=log)
             with run_file if processes.is_chief else process_log(processes.index):
                 if resumed:
-                    record_resume(resumed, config)
+                    record_resume(resumed, config_for_files(config))
                 elif processes.is_chief:
                     log_new_name(loaded, run)
                 describe_run(run, loaded, task, architecture, data)
@@ -154,12 +156,11 @@ def train_run(
                 listeners = make_listeners(config, run) if processes.is_chief else []
                 if until is not None:
                     listeners.append(StopWhen(until, stop))
-                longest = longest_sequence(config.max_seq_length, config.data_folder)
                 context = RunContext(
                     config=config,
                     task=task,
                     architecture=architecture,
-                    trained_positions=trained_positions(longest, start, architecture),
+                    trained_positions=trained_positions(described.longest, start, architecture),
                     fits_data=loaded.origins["max_seq_length"] == DATA,
                     platform=platform,
                     run=run,
@@ -199,11 +200,11 @@ def fit_and_evaluate(context: RunContext, data: Optional[TrainingData], start: O
 
 
 def starting_weights(
-    loaded: LoadedConfig, position: Position, platform: Platform
+    loaded: LoadedConfig, data: DataSet, position: Position, platform: Platform
 ) -> Tuple[Optional[InitialWeights], LoadedConfig, Architecture]:
     """Return the weights to start from (None: random ones), the config with what they decide, and the architecture."""
     config, saved = loaded.config, position.checkpoint
-    start = configured_weights(config, loaded.task) if saved is None else ResumedWeights(saved)
+    start = configured_weights(config, loaded.task, data) if saved is None else ResumedWeights(saved)
     if loaded.task == SENTENCE_EMBEDDING:
         config = config.model_copy(update={"embedding": embedding_of_weights(config.embedding, start)})
     architecture = resolved_architecture(config, start, platform.activation)

@@ -24,7 +24,7 @@ from training.initial_weights import (
     ResumedWeights,
     cast_note,
     check_stages,
-    longest_sequence,
+    described_data,
     refuse_random_weights,
     resolved_architecture,
     trained_positions,
@@ -161,7 +161,7 @@ def test_positions_that_were_trained_earlier_remain_trained(before, now, tmp_pat
     assert config.max_seq_length == 128
     architecture = Architecture(**TRAINED)
     start = Pretrained("weights", weights={}, architecture=TRAINED, trained_positions=before)
-    longest = longest_sequence(config.max_seq_length, config.data_folder)
+    longest = described_data(config.data_folder, config.max_seq_length).longest
     assert trained_positions(longest, start, architecture) == now
     assert trained_positions(longest, None, architecture) == 128
 
@@ -171,7 +171,7 @@ def test_positions_of_packs_are_those_of_their_sequences(tmp_path):
     write_manifest(tmp_path, settings, {}, [], {}, None, PACKS_FORMAT)
     options = ["--dataset-dir", str(tmp_path), "--packing.max-sequences-per-pack", "4"]
     config = load_config("squad", ["--config", str(write(tmp_path, FINE_TUNING)), *options]).config
-    assert longest_sequence(config.max_seq_length, config.data_folder) == 32
+    assert described_data(config.data_folder, config.max_seq_length).longest == 32
     assert trained_positions(32, None, Architecture(**TRAINED)) == 32
 
 
