@@ -13,7 +13,7 @@ from settings.metadata import manifest_count
 from settings.problems import SettingError
 from settings.published import PUBLISHED_SAMPLES
 from settings.schema import TrainingConfig
-from utilities.secrets import mask
+from utilities.run_names import name_problem
 
 Rule = Callable[[TrainingConfig, str], Iterator[SettingError]]  # yields the violations of a rule
 
@@ -214,15 +214,9 @@ def _texts_to_embed(data: Embedding, length: int, pairs: Optional[int]) -> Itera
 
 
 def run_name(config: TrainingConfig, task: str) -> Iterator[SettingError]:
-    name = config.name or ""
-    if name in (".", "..") or any(c in "/\\:" or ord(c) < 32 for c in name):
-        yield SettingError(
-            ["name"], "the run's folder has this name", r"use a name without / \ : and control characters"
-        )
-    elif mask(name) != name:
-        yield SettingError(["name"], "it contains a secret, which messages mask", "use a name without it")
-    elif len(name.encode("utf-8")) > 200:
-        yield SettingError(["name"], "it is too long for a folder's name", "use a name of at most 200 bytes")
+    problem = name_problem(config.name or "")
+    if problem is not None:
+        yield SettingError(["name"], *problem)
 
 
 RULES: Tuple[Rule, ...] = (

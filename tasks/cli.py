@@ -6,7 +6,6 @@ import argparse
 import functools
 import json
 import logging
-import os
 import sys
 import time
 import traceback
@@ -22,7 +21,7 @@ from settings.problems import ConfigError
 from settings.schema import TrainingConfig
 from tasks import check_metric, run_config, started_processes
 from tasks.user_data import read_classes
-from utilities.commands import check_arguments, log_to_stderr, start_command
+from utilities.commands import check_arguments, log_to_stderr, output_is_unread, start_command
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
 from utilities.secrets import mask, shown_line
 
@@ -41,7 +40,7 @@ def main(task: str, argv: Optional[Sequence[str]] = None, run: Optional[Run] = N
 
     Returns:
         0 for success, 2 after an error that the user can fix, and 128 + the signal's number for a run that a signal
-        stopped, so that a command that follows with ``&&`` does not start.
+        stopped, so that a command that follows with ``&&`` does not start, or whose output nobody reads any more.
     """
     run = run or functools.partial(run_config, started=time.perf_counter())
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -65,9 +64,8 @@ def main(task: str, argv: Optional[Sequence[str]] = None, run: Optional[Run] = N
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of the output, such as head, has exited
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
-        return 0
+    except BrokenPipeError:
+        return output_is_unread()
 
 
 def _main(task: str, run: Run, arguments: List[str]) -> int:

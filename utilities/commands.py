@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shlex
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -126,14 +127,18 @@ def run_main(
     """Parse the arguments and run the command; an error that the user can fix is printed as one line.
 
     The action returns the exit status, None for 0. The result is 2 for an error that the user can fix, 130 after
-    Ctrl-C.
+    Ctrl-C, and that of :func:`output_is_unread`.
     """
     complete(parser)
     log_to_stderr()
     options = parser.parse_args(arguments)
     try:
         check_arguments(sys.argv[1:] if arguments is None else arguments)
-        return action(options) or 0
+        status = action(options) or 0
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        return output_is_unread()
     except (UserError, OSError) as error:
         if options.debug:
             print(mask(traceback.format_exc()), end="", file=sys.stderr)
@@ -153,6 +158,12 @@ def run_main(
             raise
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def output_is_unread() -> int:
+    """Return the exit status, as shells have it, of a command whose reader, such as ``head``, has exited."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
+    return 128 + signal.SIGPIPE
 
 
 def _full_disk(error: OSError, options: argparse.Namespace) -> UserError:

@@ -41,6 +41,7 @@ from utilities.environment import usable_cores
 from utilities.errors import Stopped, UserError
 from utilities.files import only_command_in
 from utilities.progress import waiting
+from utilities.run_names import name_problem
 from utilities.tables import aligned
 from utilities.text_folder import model_folder
 
@@ -288,6 +289,9 @@ def _check(options: argparse.Namespace) -> None:
 def _name(options: argparse.Namespace) -> str:
     """Return the name of the folder, by default that of the input: of several files, of the folder that they are in."""
     if options.name:
+        problem = name_problem(options.name)
+        if problem is not None:
+            raise UserError(f"--name {options.name}: {'; '.join(problem)}")
         return str(options.name)
     given = next(value for value in (getattr(options, each) for each in INPUTS) if value)
     if isinstance(given, list) and len(given) > 1:

@@ -55,6 +55,11 @@ class Text(NamedTuple):
         counts = {name: round(share * getattr(self, name)) for name in ("words", "documents")}
         return self._replace(megabytes=share * self.megabytes, **counts)
 
+    @property
+    def size(self) -> str:
+        """The bytes with their unit."""
+        return f"{self.megabytes:,.1f} MB" if self.megabytes >= 0.1 else f"{1000 * self.megabytes:,.1f} kB"
+
     def described(self) -> str:
         """Return it in one line."""
         about = "" if self.is_whole else "about "
@@ -63,7 +68,7 @@ class Text(NamedTuple):
         files = f" in {self.files:,} files" if self.files > 1 else ""
         short = f" ({self.left_out:,} more are too short)" if self.left_out else ""
         documents = f"{self.documents:,} documents{files}{short}"
-        counts = f"{about}{self.megabytes:,.1f} MB, {self.words:,} {units}, {documents}, {kind}"
+        counts = f"{about}{self.size}, {self.words:,} {units}, {documents}, {kind}"
         return f"{counts}, {self.repeated:.0%} of the documents repeated" if self.repeated >= 0.005 else counts
 
 

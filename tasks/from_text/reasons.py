@@ -94,7 +94,7 @@ def advice(recipe: Recipe, text: Text) -> List[str]:
     lines = []
     if text.megabytes < SHORT_TEXT and recipe.start_from is None:
         lines.append(
-            f"{text.megabytes:,.1f} MB is little text for a model that begins with random weights: fine-tuned on few"
+            f"{text.size} is little text for a model that begins with random weights: fine-tuned on few"
             " labels, released weights were better for biomedical terms, and worse for licences, so try both"
             " (--start-from FOLDER continues released ones)."
         )

@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -67,6 +68,7 @@ def test_a_plan_says_what_and_why_and_writes_nothing(text: Path, capsys: pytest.
     printed = capsys.readouterr().out
     for word in ("text:", "machine:", "model", "vocabulary", "lengths", "held out", "passes", "--start-from"):
         assert word in printed
+    assert re.search(r"text: +(.*) kB", printed)[1] == f"{text.stat().st_size / 1000:.1f}"
     assert list(text.parent.iterdir()) == [text]
 
 
@@ -90,6 +92,7 @@ def test_a_plan_loads_no_tensorflow(text: Path) -> None:
         (["--lengths", "128", "32"], "the smaller one first"),
         (["--lengths", "32", "64", "128"], "one or two"),
         (["--start-from", "nowhere"], "no folder"),
+        (["--name", "../mine"], r"--name ../mine: the run's folder has this name; use a name without / \ :"),
         (["--cased", "--keep-accents"], "--keep-accents"),
         (["--bert-config.vocab-size", "abc"], 'vocab_size = "abc" (command line): expected a whole number'),
         (["--bert-config", "none"], "this command chooses sizes"),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from utilities.commands import make_parser, run_main
 
 
@@ -44,3 +47,15 @@ def test_a_mistyped_flag_is_named_with_the_right_one(words, message, capsys):
     with pytest.raises(SystemExit) as caught:
         parser.parse_args(words)
     assert caught.value.code == 2 and message in capsys.readouterr().err
+
+
+ENDS = "from utilities.commands import *; sys.exit(run_main(make_parser('x', ''), lambda options: print(), []))"
+
+
+@pytest.mark.parametrize("command", [["-c", ENDS], ["run_pretraining.py", "--schema"]])
+def test_a_reader_that_exits_ends_the_command_without_a_word(command: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert not done.stderr and done.returncode == 128 + 13
