@@ -32,6 +32,7 @@ class ExecutionOptions:
             kept. Only IPUs keep them.
         has_fused_parts: whether the layers are those of this interface and dense, so that a machine may fuse parts of
             them.
+        only_predicts: whether the model is never trained, and predicts batches of any shape in a graph.
     """
 
     platform: str = "software"
@@ -58,6 +59,7 @@ class ExecutionOptions:
     compile_only: bool = False
     executable_cache: Optional[str] = None
     has_fused_parts: bool = True
+    only_predicts: bool = False
 
 
 class HiddenMatrix(NamedTuple):

@@ -31,6 +31,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
             " Poplar SDK (TensorFlow 2.6, Keras, ipu_tensorflow_addons), or set execution.platform to software"
         )
     from execution.software.devices import on_gpu, use_device, use_threads
+    from execution.software.inference import InferencePlatform, is_fused
     from execution.software.platform import SoftwarePlatform
     from execution.software.precision import FLOAT32, choose_numerics, fast_formats
     from pipeline.platform import spread  # room: pipeline
@@ -59,6 +60,8 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     is_plain_float32 = numerics.precision == FLOAT32 and not on_gpu() and options.has_fused_parts
     fused_float32 = options.xla is None and is_plain_float32
     xla = (on_gpu() or not (numerics.is_mixed or fused_float32)) if options.xla is None else options.xla
+    if options.only_predicts and not (xla or on_gpu() or options.fp_exceptions) and is_fused():
+        platform = InferencePlatform
     return platform(
         seed=options.seed,
         xla=xla,

@@ -10,6 +10,7 @@ add a row to the registry, and write a script like ``run_squad.py`` and a config
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import time
@@ -160,9 +161,8 @@ def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> Tu
         from training.machine import execution_options
 
         task = task_class(name)(config, resolved_architecture(config, start), start)
-        built = task.build(
-            select_platform(execution_options(config)), lambda source: start.set_initial_weights(source, task.head_rows)
-        )
+        platform = select_platform(dataclasses.replace(execution_options(config), only_predicts=True))
+        built = task.build(platform, lambda source: start.set_initial_weights(source, task.head_rows))
     refuse_random_weights(start, allowed=False)
     return task, built
 

@@ -1,0 +1,135 @@
+"""The platform of models that only predict: layers in the form that TensorFlow fuses in graphs on CPUs.
+
+Its graph optimizer makes one operation of oneDNN of a product, its bias and the GeLU or the sum that follows, one of a
+LayerNorm, and one of a product with its scale and mask. Each computes in float32 and rounds once. A layer that is
+called without a graph is the plain one, because nothing is fused there, and a GeLU in bfloat16 would lose digits.
+
+B batch · S sequence · T = B·S tokens · A heads · D head size · I inputs of a layer · O its outputs · H hidden
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple, Type
+
+from execution import parts
+from execution.software import layers
+from execution.software.platform import SoftwarePlatform
+from keras_extensions.backend import keras, tf
+
+
+def is_fused() -> bool:
+    """Return whether this TensorFlow fuses: gelu(-3) is then rounded to bfloat16 once, from -0.00405."""
+    matrix, bias = tf.eye(8, dtype=tf.bfloat16), tf.zeros(8, tf.bfloat16)
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, 8), tf.bfloat16)])
+    def compute(x: tf.Tensor) -> tf.Tensor:
+        return tf.nn.gelu(tf.nn.bias_add(tf.matmul(x, matrix), bias), approximate=False)
+
+    result = tf.cast(compute(tf.fill((2, 8), tf.cast(-3.0, tf.bfloat16))), tf.float32)
+    return bool(tf.reduce_all(tf.abs(result + 0.00405) < 2e-5))
+
+
+class InferencePlatform(SoftwarePlatform):
+    """A CPU whose TensorFlow fuses, for models that are never trained; without XLA."""
+
+    def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
+        return LayerNormalization(epsilon, name=name)
+
+    def dense(self, units: int, use_bias: bool, initializer: str, name: str) -> keras.layers.Layer:
+        return Linear(units, use_bias=use_bias, kernel_initializer=initializer, name=name)
+
+    def linear_gelu(self, units: int, approximate: bool, initializer: str, name: str) -> keras.layers.Layer:
+        return LinearGelu(units, approximate, kernel_initializer=initializer, name=name)
+
+    def linear_before_norm(
+        self, units: int, use_bias: bool, initializer: str
+    ) -> Tuple[Type[parts.LinearDropoutNorm], keras.layers.Layer]:
+        return LinearDropoutNorm, self.dense(units, use_bias, initializer, "dense")
+
+    def attention(self, rate: float, name: str) -> parts.Attention:
+        return Attention(self.dropout(rate, name="dropout"), self.softmax, name=name)
+
+
+class Linear(keras.layers.Dense):
+    """x · W + bias."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        return self.shaped(self.rows(x), x)
+
+    def rows(self, x: tf.Tensor) -> tf.Tensor:
+        """Return the outputs for ``x`` (…, I) as a matrix (T, O)."""
+        y = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self.kernel)
+        return y if self.bias is None else tf.nn.bias_add(y, self.bias)
+
+    def shaped(self, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+        """Return the rows ``y`` (T, O) in the shape of ``x`` (…, I), as (…, O)."""
+        y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
+        y.set_shape((*x.shape[:-1], self.units))
+        return y
+
+
+class LinearGelu(Linear):
+    """gelu(x · W + bias), of which the tanh approximation may be taken."""
+
+    def __init__(self, units: int, approximate: bool, **options: Any):
+        super().__init__(units, **options)
+        self._approximate = approximate
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        y = self.rows(x)
+        if not tf.executing_eagerly():
+            y = tf.nn.gelu(y, self._approximate)
+        else:
+            y = layers.approximate_gelu(y) if self._approximate else layers.exact_gelu(y)
+        return self.shaped(y, x)
+
+
+class LinearDropoutNorm(parts.LinearDropoutNorm):
+    """norm(residual + x · W + bias), of (B, S, I) and (B, S, H)."""
+
+    def build(self, input_shape: Any) -> None:
+        with tf.name_scope(self.dense.name):
+            self.dense.build(input_shape)
+        super().build(input_shape)
+
+    def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
+        total = tf.reshape(residual, (-1, self.dense.units)) + self.dense.rows(x)
+        return self.norm(self.dense.shaped(total, x))
+
+
+class LayerNormalization(layers.LayerNormalization):
+    """LayerNorm, in a graph as the normalisation of a batch that has a channel for each token."""
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        if tf.executing_eagerly():
+            return super().call(x)
+        shape = tf.shape(x)
+        tokens = tf.reduce_prod(shape[:-1])
+        normal, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=tf.reshape(x, tf.stack([1, tokens, shape[-1], 1])),
+            scale=tf.ones([tokens]),
+            offset=tf.zeros([tokens]),
+            mean=[],
+            variance=[],
+            epsilon=self.epsilon,
+            data_format="NCHW",
+            is_training=True,
+        )
+        y = tf.reshape(normal, shape) * self.gamma + self.beta
+        y.set_shape(x.shape)
+        return y
+
+
+class Attention(parts.Attention):
+    """softmax(Q·Kᵀ / √D + bias)·V."""
+
+    def call(
+        self,
+        query: tf.Tensor,  # (B, A, S, D), as are key and value
+        key: tf.Tensor,
+        value: tf.Tensor,
+        bias: tf.Tensor,  # (B, 1, 1 or S, S)
+        training: Optional[bool] = None,
+    ) -> tf.Tensor:
+        scale = tf.constant(query.shape[-1] ** -0.5, query.dtype)
+        return tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True) * scale + bias), value)
