@@ -21,7 +21,7 @@ from settings.problems import ConfigError
 from settings.schema import TrainingConfig
 from tasks import check_metric, run_config, started_processes
 from tasks.user_data import read_classes
-from utilities.commands import check_arguments, log_to_stderr, output_is_unread, start_command
+from utilities.commands import EXIT_UNREAD, check_arguments, log_to_stderr, output_is_unread, start_command
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
 from utilities.secrets import mask, shown_line
 
@@ -65,7 +65,9 @@ def main(task: str, argv: Optional[Sequence[str]] = None, run: Optional[Run] = N
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        return output_is_unread()
+        if output_is_unread():
+            return EXIT_UNREAD
+        raise
 
 
 def _main(task: str, run: Run, arguments: List[str]) -> int:

@@ -18,7 +18,7 @@ from keras_extensions.listeners.progress import early_log, run_log
 from keras_extensions.listeners.reporting import Period, closing
 from keras_extensions.listeners.signals import stop_on_signals
 from model.architecture import Architecture
-from model.tasks import CLASSIFICATION, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
+from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
 from planning.estimates import planned
 from reports.page import write_report
 from settings.architecture import with_sizes
@@ -122,7 +122,8 @@ def train_run(
         position = shared_position(processes, lambda: resumed.position if resumed else Position())
         with processes.together():
             with waiting("reading the weights"):
-                described = described_data(config.data_folder, config.max_seq_length)
+                has_records = loaded.task == PRETRAINING or config.packing.is_on
+                described = described_data(config.data_folder if has_records else None, config.max_seq_length)
                 start, loaded, architecture = starting_weights(loaded, described, position, platform)
                 config = loaded.config
                 position = continued_position(config.continue_pretrained, start, position)

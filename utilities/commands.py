@@ -10,8 +10,8 @@ import itertools
 import logging
 import os
 import re
+import select
 import shlex
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -24,6 +24,7 @@ from utilities.secrets import MaskingFormatter, mask, shown_line
 
 _FLAG = re.compile(r"(?<![\w-])--[a-z][\w.-]*")
 MOST_SHOWN, FIRST_SHOWN = 6, 3  # values of a flag
+EXIT_UNREAD = 128 + 13  # SIGPIPE, as in shells
 RUN_AGAIN = "run the command again: it resumes where it stopped"
 
 
@@ -127,7 +128,7 @@ def run_main(
     """Parse the arguments and run the command; an error that the user can fix is printed as one line.
 
     The action returns the exit status, None for 0. The result is 2 for an error that the user can fix, 130 after
-    Ctrl-C, and that of :func:`output_is_unread`.
+    Ctrl-C, and 141 if the reader of the output has exited.
     """
     complete(parser)
     log_to_stderr()
@@ -137,9 +138,9 @@ def run_main(
         status = action(options) or 0
         sys.stdout.flush()
         return status
-    except BrokenPipeError:
-        return output_is_unread()
     except (UserError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and output_is_unread():
+            return EXIT_UNREAD
         if options.debug:
             print(mask(traceback.format_exc()), end="", file=sys.stderr)
         if isinstance(error, OSError) and error.errno in DISK_FULL:
@@ -160,10 +161,14 @@ def run_main(
         return 130
 
 
-def output_is_unread() -> int:
-    """Return the exit status, as shells have it, of a command whose reader, such as ``head``, has exited."""
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
-    return 128 + signal.SIGPIPE
+def output_is_unread() -> bool:
+    """Return whether the reader of the output, such as ``head``, has exited; what is left is then not written."""
+    output = select.poll()
+    output.register(1, 0)
+    is_unread = any(event & select.POLLERR for _, event in output.poll(0))
+    if is_unread:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (open until the process ends)
+    return is_unread
 
 
 def _full_disk(error: OSError, options: argparse.Namespace) -> UserError:

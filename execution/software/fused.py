@@ -20,6 +20,7 @@ from execution.software import dropout as dropouts
 from execution.software import layers
 from execution.software.devices import on_gpu
 from execution.software.dropout import fold_in, keep_mask
+from execution.software.layers import shaped
 from execution.software.precision import WeightCopies, as_float32
 from keras_extensions.backend import keras, tf
 
@@ -61,7 +62,7 @@ class Product(keras.layers.Dense):
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return self.shaped(self.product(x), x)
+        return shaped(self.product(x), x)
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """Return the product (T, O) of two matrices, which TensorFlow fuses with a bias that follows."""
@@ -70,12 +71,6 @@ class Product(keras.layers.Dense):
     def matrix(self, dtype: tf.DType) -> tf.Tensor:
         """Return the matrix (I, O) in the format of the products."""
         return self._copies.cast(self.kernel, dtype)
-
-    def shaped(self, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-        """Return the rows ``y`` (T, O) in the shape of ``x`` (…, I), as (…, O)."""
-        y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
-        y.set_shape((*x.shape[:-1], self.units))
-        return y
 
     def bias_or_zeros(self) -> tf.Tensor:
         """Return the bias (O,), float32; zeros if the layer has no bias."""
@@ -87,7 +82,7 @@ class Linear(Product):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         y = self.product(x)
-        return self.shaped(y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, x.dtype)), x)
+        return shaped(y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, x.dtype)), x)
 
 
 def joined(layers: Sequence[Linear], x: tf.Tensor) -> tf.Tensor:

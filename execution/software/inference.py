@@ -13,6 +13,7 @@ from typing import Any, Optional, Tuple, Type
 
 from execution import parts
 from execution.software import layers
+from execution.software.layers import shaped
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 
@@ -54,18 +55,12 @@ class Linear(keras.layers.Dense):
     """x · W + bias."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return self.shaped(self.rows(x), x)
+        return shaped(self.rows(x), x)
 
     def rows(self, x: tf.Tensor) -> tf.Tensor:
         """Return the outputs for ``x`` (…, I) as a matrix (T, O)."""
         y = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self.kernel)
         return y if self.bias is None else tf.nn.bias_add(y, self.bias)
-
-    def shaped(self, y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-        """Return the rows ``y`` (T, O) in the shape of ``x`` (…, I), as (…, O)."""
-        y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
-        y.set_shape((*x.shape[:-1], self.units))
-        return y
 
 
 class LinearGelu(Linear):
@@ -81,7 +76,7 @@ class LinearGelu(Linear):
             y = tf.nn.gelu(y, self._approximate)
         else:
             y = layers.approximate_gelu(y) if self._approximate else layers.exact_gelu(y)
-        return self.shaped(y, x)
+        return shaped(y, x)
 
 
 class LinearDropoutNorm(parts.LinearDropoutNorm):
@@ -94,7 +89,7 @@ class LinearDropoutNorm(parts.LinearDropoutNorm):
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
         total = tf.reshape(residual, (-1, self.dense.units)) + self.dense.rows(x)
-        return self.norm(self.dense.shaped(total, x))
+        return self.norm(shaped(total, x))
 
 
 class LayerNormalization(layers.LayerNormalization):
@@ -124,12 +119,7 @@ class Attention(parts.Attention):
     """softmax(Q·Kᵀ / √D + bias)·V."""
 
     def call(
-        self,
-        query: tf.Tensor,  # (B, A, S, D), as are key and value
-        key: tf.Tensor,
-        value: tf.Tensor,
-        bias: tf.Tensor,  # (B, 1, 1 or S, S)
-        training: Optional[bool] = None,
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, training: Optional[bool] = None
     ) -> tf.Tensor:
         scale = tf.constant(query.shape[-1] ** -0.5, query.dtype)
         return tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True) * scale + bias), value)

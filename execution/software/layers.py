@@ -87,6 +87,14 @@ def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> Differentiable:
     return tf.gather(table, ids), gradient
 
 
+def shaped(y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """Return rows ``y`` (tokens, outputs) in the shape of ``x`` (…, inputs), as (…, outputs)."""
+    outputs = y.shape[-1]
+    y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [outputs]], axis=0))
+    y.set_shape((*x.shape[:-1], outputs))
+    return y
+
+
 def serialized_matmul(x: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
     """Multiply ``x`` (…, H) by the transpose of ``table`` (V, H); returns (…, V).
 

@@ -59,3 +59,11 @@ def test_a_reader_that_exits_ends_the_command_without_a_word(command: list[str])
     done = subprocess.run([sys.executable, *command], cwd=ROOT, stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert not done.stderr and done.returncode == 128 + 13
+
+
+def test_another_pipe_that_breaks_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    def action(options: argparse.Namespace) -> None:
+        raise BrokenPipeError("a worker has ended")
+
+    assert run_main(make_parser("some.command", ""), action, []) == 2
+    assert capsys.readouterr().err == "error: a worker has ended\n"
