@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Callable, Optional
 
 from execution.interface import ExecutionOptions, Platform
@@ -61,7 +62,7 @@ def select_platform(options: ExecutionOptions, processes: Optional[Processes] = 
     fused_float32 = options.xla is None and is_plain_float32
     xla = (on_gpu() or not (numerics.is_mixed or fused_float32)) if options.xla is None else options.xla
     if options.only_predicts and not (xla or on_gpu() or options.fp_exceptions) and is_fused():
-        platform = InferencePlatform
+        platform = functools.partial(InferencePlatform, constant_weights=options.constant_weights)
     return platform(
         seed=options.seed,
         xla=xla,

@@ -10,7 +10,6 @@ add a row to the registry, and write a script like ``run_squad.py`` and a config
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import importlib
 import json
 import time
@@ -158,10 +157,11 @@ def restore_task(start: InitialWeights, name: str, config: TrainingConfig) -> Tu
     with waiting("reading the model"):
         from execution.select import select_platform
         from training.initial_weights import refuse_random_weights, resolved_architecture
-        from training.machine import execution_options
+        from training.machine import prediction_options
 
-        task = task_class(name)(config, resolved_architecture(config, start), start)
-        platform = select_platform(dataclasses.replace(execution_options(config), only_predicts=True))
+        architecture = resolved_architecture(config, start)
+        task = task_class(name)(config, architecture, start)
+        platform = select_platform(prediction_options(config, architecture))
         built = task.build(platform, lambda source: start.set_initial_weights(source, task.head_rows))
     refuse_random_weights(start, allowed=False)
     return task, built

@@ -31,16 +31,25 @@ def is_fused() -> bool:
 
 
 class InferencePlatform(SoftwarePlatform):
-    """A CPU whose TensorFlow fuses, for models that are never trained; without XLA."""
+    """A CPU whose TensorFlow fuses, for models that are never trained; without XLA.
+
+    Args:
+        constant_weights: whether graphs hold matrices as constants, so that their values when a graph is traced count.
+        options: those of :class:`SoftwarePlatform`.
+    """
+
+    def __init__(self, constant_weights: bool = False, **options: Any):
+        super().__init__(**options)
+        self._constant_weights = constant_weights
 
     def layer_normalization(self, epsilon: float, name: str) -> keras.layers.Layer:
         return LayerNormalization(epsilon, name=name)
 
     def dense(self, units: int, use_bias: bool, initializer: str, name: str) -> keras.layers.Layer:
-        return Linear(units, use_bias=use_bias, kernel_initializer=initializer, name=name)
+        return Linear(units, self._constant_weights, use_bias=use_bias, kernel_initializer=initializer, name=name)
 
     def linear_gelu(self, units: int, approximate: bool, initializer: str, name: str) -> keras.layers.Layer:
-        return LinearGelu(units, approximate, kernel_initializer=initializer, name=name)
+        return LinearGelu(units, self._constant_weights, approximate, kernel_initializer=initializer, name=name)
 
     def linear_before_norm(
         self, units: int, use_bias: bool, initializer: str
@@ -54,20 +63,31 @@ class InferencePlatform(SoftwarePlatform):
 class Linear(keras.layers.Dense):
     """x · W + bias."""
 
+    def __init__(self, units: int, constant_weights: bool, **options: Any):
+        super().__init__(units, **options)
+        self._constant_weights = constant_weights
+
     def call(self, x: tf.Tensor) -> tf.Tensor:
         return shaped(self.rows(x), x)
 
     def rows(self, x: tf.Tensor) -> tf.Tensor:
         """Return the outputs for ``x`` (…, I) as a matrix (T, O)."""
-        y = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self.kernel)
+        y = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self._matrix())
         return y if self.bias is None else tf.nn.bias_add(y, self.bias)
+
+    def _matrix(self) -> Any:
+        if not self._constant_weights or tf.executing_eagerly():
+            return self.kernel
+        with tf.init_scope():
+            values = self.kernel.numpy()
+        return tf.constant(values)
 
 
 class LinearGelu(Linear):
     """gelu(x · W + bias), of which the tanh approximation may be taken."""
 
-    def __init__(self, units: int, approximate: bool, **options: Any):
-        super().__init__(units, **options)
+    def __init__(self, units: int, constant_weights: bool, approximate: bool, **options: Any):
+        super().__init__(units, constant_weights, **options)
         self._approximate = approximate
 
     def call(self, x: tf.Tensor) -> tf.Tensor:

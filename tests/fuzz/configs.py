@@ -190,8 +190,8 @@ def check_rules(loaded: LoadedConfig) -> None:
             layers = sum(stage.count("hid") for stage in ipu.pipeline_stages)
             rules["all layers in the stages"] = layers == bert.num_hidden_layers
         rules["an IPU for each stage"] = len(ipu.pipeline_device_mapping or []) == len(ipu.pipeline_stages)
-        shares = ipu.matmul_available_memory_proportion_per_pipeline_stage
-        rules["a share for each IPU"] = shares is None or len(shares) == max(ipu.pipeline_device_mapping or [0]) + 1
+        shares, ipus = ipu.matmul_available_memory_proportion_per_pipeline_stage, ipu.pipeline_device_mapping or [0]
+        rules["a share for each IPU"] = shares is None or len(shares) == max(ipus) + 1  # room: graphcore
     broken = [rule for rule, kept in rules.items() if not kept]
     if broken:
         raise WrongError(f"accepted against the rule: {', '.join(broken)}")

@@ -16,7 +16,10 @@ from execution.software.inference import InferencePlatform, LayerNormalization, 
 from execution.software.platform import SoftwarePlatform
 from execution.software.precision import Numerics
 from keras_extensions.backend import keras, tf
+from model.architecture import Architecture
+from tasks import prediction_config
 from tests import ROOT
+from training.machine import prediction_options
 
 H, INPUTS, EPSILON = 48, 64, 1e-2
 ERROR = {"float32": 2e-6, "bfloat16": 2.0**-8}  # of a result that is rounded once
@@ -87,6 +90,33 @@ def test_products(use_bias: bool, precision: str) -> None:
     x = numbers(7, 3, 5, INPUTS, precision=precision)
     assert_close(in_graph(layer, x), exact(x) @ matrix + sum(bias), precision)
     assert [weight.name.rsplit("/")[-1] for weight in layer.weights] == ["kernel:0", "bias:0"][: 1 + use_bias]
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_constant_weights_are_those_of_the_tracing(constant: bool, precision: str) -> None:
+    on = InferencePlatform(constant, seed=0, xla=False, recompute=False, numerics=Numerics(precision))
+    with on.scope():
+        layer = on.linear_gelu(H, False, "zeros", "up")
+        layer.build((None, None, INPUTS))
+    matrix, bias = with_random_weights(layer, precision)
+    x = numbers(7, 3, 5, INPUTS, precision=precision)
+    compute = tf.function(layer, autograph=False)
+    for factor in (1, 1 if constant else 2):
+        assert_close(exact(compute(x)), gelu(exact(x) @ matrix * factor + bias, False), precision)
+        layer.kernel.assign(layer.kernel * 2)
+
+
+@pytest.mark.parametrize(
+    ("layers", "hidden", "precision", "constant"),
+    [(6, 384, "bfloat16", True), (6, 384, "float32", False), (12, 384, "bfloat16", False), (2, 768, "bfloat16", True)],
+)
+def test_only_small_models_in_bfloat16_have_constant_weights(
+    layers: int, hidden: int, precision: str, constant: bool
+) -> None:
+    """Each layer has 12·H² weights: 1.77 million of 384, 7.08 of 768; 16 million are the limit."""
+    architecture = Architecture(num_hidden_layers=layers, hidden_size=hidden, intermediate_size=4 * hidden)
+    options = prediction_options(prediction_config(precision), architecture)
+    assert options.only_predicts and options.constant_weights == constant
 
 
 @pytest.mark.parametrize("approximate", [False, True])

@@ -144,7 +144,7 @@ def test_lengths(lengths: list[int], positions: int, expected: tuple[int, str]) 
         ([30] * 50 + [10] * 50, 40, 32, (2, 16, 2.0)),
         ([39] * 70 + [1] * 30, 40, 32, None),  # 100 samples in 70 rows do not pay
         ([500] + [20] * 499, 512, 32, (18, 2, 500 / 29)),  # one outlier has a row of its own; 25 would fit in one
-        ([12] * 200 + [8] * 100 + [64], 64, 16, (5, 3, 301 / 61)),  # 3 full packs have 10.7 % too many
+        ([12] * 200 + [8] * 100 + [64], 64, 16, (5, 3, 301 / 61)),  # full ones: 10.7 % more  # room: planners
     ],
 )
 def test_packs(lengths: list[int], length: int, batch: int, expected: tuple[float, ...] | None) -> None:
