@@ -102,5 +102,4 @@ def serialized_matmul(x: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
     table for each sample. Unlike on IPUs, the product is computed at once.
     """
     rows = tf.reshape(x, (-1, x.shape[-1]))
-    product = tf.matmul(rows, tf.cast(table, x.dtype), transpose_b=True)
-    return tf.reshape(product, tf.concat([tf.shape(x)[:-1], [table.shape[0]]], axis=0))
+    return shaped(tf.matmul(rows, tf.cast(table, x.dtype), transpose_b=True), x)
