@@ -19,6 +19,7 @@ from settings.config_files import read_config
 from settings.fields import Leaf
 from settings.loading import LoadedConfig
 from settings.schema import leaves, sections
+from settings.sections import BertConfig, IpuConfig  # room: pipeline
 from tasks.cli import main
 from tests import ROOT
 from tests.fuzz.harness import ACCEPTED, REFUSED, WrongError, check_line
@@ -185,16 +186,27 @@ def check_rules(loaded: LoadedConfig) -> None:
     if task == "pretraining":
         rules["no more predictions than tokens"] = config.max_predictions_per_seq <= config.max_seq_length
         rules["data, or none wanted"] = config.dataset_dir is not None or config.generated_dataset
-    if ipu.pipeline_stages is not None:  # they are not known before the weights are, if these decide a size
-        if bert is not None:
-            layers = sum(stage.count("hid") for stage in ipu.pipeline_stages)
-            rules["all layers in the stages"] = layers == bert.num_hidden_layers
-        rules["an IPU for each stage"] = len(ipu.pipeline_device_mapping or []) == len(ipu.pipeline_stages)
-        shares, ipus = ipu.matmul_available_memory_proportion_per_pipeline_stage, ipu.pipeline_device_mapping or [0]
-        rules["a share for each IPU"] = shares is None or len(shares) == max(ipus) + 1  # room: graphcore
+    rules.update(rules_of_stages(ipu, bert))  # room: pipeline
     broken = [rule for rule, kept in rules.items() if not kept]
     if broken:
         raise WrongError(f"accepted against the rule: {', '.join(broken)}")
+
+
+def rules_of_stages(ipu: IpuConfig, bert: BertConfig | None) -> dict[str, bool]:  # room: pipeline
+    """Return the rules of a pipeline, if there is one, and whether they are kept."""
+    rules: dict[str, bool] = {}
+    if ipu.pipeline_stages is not None:
+        if bert is not None:  # sizes are not known before the weights are, if these decide one
+            layers = sum(stage.count("hid") for stage in ipu.pipeline_stages)
+            rules["all layers in the stages"] = layers == bert.num_hidden_layers
+        rules["an IPU for each stage"] = len(ipu.pipeline_device_mapping or []) == len(ipu.pipeline_stages)
+        rules["a share for each IPU"] = has_share_for_each_ipu(ipu)  # room: graphcore
+    return rules
+
+
+def has_share_for_each_ipu(ipu: IpuConfig) -> bool:  # room: graphcore
+    shares = ipu.matmul_available_memory_proportion_per_pipeline_stage
+    return shares is None or len(shares) == max(ipu.pipeline_device_mapping or [0]) + 1
 
 
 def check_plan(loaded: LoadedConfig, plan: str) -> None:
