@@ -79,8 +79,8 @@ class Linear(keras.layers.Dense):
         if not self._constant_weights or tf.executing_eagerly():
             return self.kernel
         with tf.init_scope():
-            values = self.kernel.numpy()
-        return tf.constant(values)
+            values = tf.bitcast(self.kernel, tf.int16).numpy()  # of bfloat16, a graph would hold four bytes
+        return tf.bitcast(tf.constant(values), self.kernel.dtype)
 
 
 class LinearGelu(Linear):
