@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing.pool import ThreadPool
 from typing import Any, Callable, Dict, Iterator, List, Optional, Union
 
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 EVALUATION_BATCH_SIZE = 32
 CUT = (*PER_TOKEN, TOKEN_POSITIONS)  # kinds of features that have at most a number for each token
+CALLS_BEFORE_TRACING = 20  # of one batch each: tracing takes as long as 20 to 50 of them without a graph
 BATCH_TOKENS = 1024  # of a batch of one length; on CPUs, larger batches are not faster
 SECONDS_BETWEEN_LINES = 10.0
 SHOWN_AFTER = 1.0  # seconds, of a bar
@@ -75,6 +76,7 @@ class PredictorByLength:
         self._options = options
         self._graph: Optional[Callable[..., Tensors]] = None
         self._tracing = threading.Lock()
+        self._calls = 0
 
     @contextmanager
     def call(self, total: Optional[int], label: str, unit: str) -> Iterator[PredictorCall]:
@@ -97,7 +99,8 @@ class PredictorByLength:
         """
         order = np.argsort(-lengths, kind="stable")
         batches = batches_by_length(lengths[order])
-        if len(batches) > 1:  # tracing a graph takes longer than one batch
+        self._calls += 1
+        if len(batches) > 1 or self._calls > CALLS_BEFORE_TRACING:
             self._trace(reader.spec)
         given = [tf.constant(options[name], spec.dtype) for name, spec in self._options.items()]
         outputs: Dict[str, np.ndarray] = {}
@@ -106,8 +109,9 @@ class PredictorByLength:
         def compute(rows: np.ndarray) -> Dict[str, np.ndarray]:
             return self._outputs(reader, rows, lengths, given)
 
-        with ThreadPool(min(usable_cores(), len(chosen) or 1)) as pool:  # one batch alone does not keep two cores busy
-            for rows, results in zip(chosen, pool.imap(compute, chosen)):
+        threads = min(usable_cores(), len(chosen))  # one batch alone does not keep two cores busy
+        with ThreadPool(threads) if threads > 1 else nullcontext() as pool:
+            for rows, results in zip(chosen, pool.imap(compute, chosen) if pool else map(compute, chosen)):
                 for name, values in results.items():
                     if name not in outputs:  # the first batch is the widest
                         outputs[name] = np.zeros((len(order), *values.shape[1:]), values.dtype)
