@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from pathlib import Path
 from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple
@@ -175,7 +176,7 @@ class FineTuning:
         assert self.tokenizer_settings is not None, "data that is not generated has a vocabulary"
         return self.tokenizer_settings
 
-    @property
+    @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of data that is not generated."""
         return make_tokenizer(*self.required_tokenizer_settings, special_tokens=True)
