@@ -33,7 +33,7 @@ class ExecutionOptions:
         has_fused_parts: whether the layers are those of this interface and dense, so that a machine may fuse parts of
             them.
         only_predicts: whether the model is never trained, and predicts batches of any shape in a graph.
-        constant_weights: whether that graph may hold matrices a second time, as constants, which oneDNN arranges once.
+        constant_weights: whether that graph may hold matrices a second time, as constants, which oneDNN reorders once.
     """
 
     platform: str = "software"

@@ -19,7 +19,7 @@ from training.chief import shared_settings
 from training.rooms import EXECUTION
 from utilities.errors import UserError
 
-# Weights of the encoder's matrices up to which predictions in bfloat16 hold them as constants, too. oneDNN arranges
+# Weights of the encoder's matrices up to which predictions in bfloat16 hold them as constants, too. oneDNN reorders
 # constants once, not for each batch: 6 × 384, with 10.6 million, predicts 1.4 to 1.75 times as fast, for 420 MiB and a
 # second of tracing more. BERT-base, with 85 million, would be twice as fast, for 4,000 MiB and 8 s more.
 CONSTANT_WEIGHTS = 16_000_000

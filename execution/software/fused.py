@@ -20,7 +20,6 @@ from execution.software import dropout as dropouts
 from execution.software import layers
 from execution.software.devices import on_gpu
 from execution.software.dropout import fold_in, keep_mask
-from execution.software.layers import shaped
 from execution.software.precision import WeightCopies, as_float32
 from keras_extensions.backend import keras, tf
 
@@ -62,7 +61,7 @@ class Product(keras.layers.Dense):
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return shaped(self.product(x), x)
+        return layers.shaped(self.product(x), x)
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """Return the product (T, O) of two matrices, which TensorFlow fuses with a bias that follows."""
@@ -82,7 +81,7 @@ class Linear(Product):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         y = self.product(x)
-        return shaped(y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, x.dtype)), x)
+        return layers.shaped(y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, x.dtype)), x)
 
 
 def joined(layers: Sequence[Linear], x: tf.Tensor) -> tf.Tensor:

@@ -13,7 +13,6 @@ from typing import Any, Optional, Tuple, Type
 
 from execution import parts
 from execution.software import layers
-from execution.software.layers import shaped
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import keras, tf
 
@@ -68,7 +67,7 @@ class Linear(keras.layers.Dense):
         self._constant_weights = constant_weights
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return shaped(self.rows(x), x)
+        return layers.shaped(self.rows(x), x)
 
     def rows(self, x: tf.Tensor) -> tf.Tensor:
         """Return the outputs for ``x`` (…, I) as a matrix (T, O)."""
@@ -96,7 +95,7 @@ class LinearGelu(Linear):
             y = tf.nn.gelu(y, self._approximate)
         else:
             y = layers.approximate_gelu(y) if self._approximate else layers.exact_gelu(y)
-        return shaped(y, x)
+        return layers.shaped(y, x)
 
 
 class LinearDropoutNorm(parts.LinearDropoutNorm):
@@ -109,7 +108,7 @@ class LinearDropoutNorm(parts.LinearDropoutNorm):
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
         total = tf.reshape(residual, (-1, self.dense.units)) + self.dense.rows(x)
-        return self.norm(shaped(total, x))
+        return self.norm(layers.shaped(total, x))
 
 
 class LayerNormalization(layers.LayerNormalization):
