@@ -1,8 +1,8 @@
 """Time to classify short texts, compared with PyTorch and ONNX Runtime: ``python -m benchmarks.prediction``.
 
-Whole commands, from a CSV file of texts to one of probabilities, in alternation: ``tasks.classify --file``, and two
-scripts as their users write them, which sort the texts by length and compute batches of 64. Models have random weights.
-The start is a command with five texts; what a command takes beyond it is the time after the start.
+A model of random weights is called as a program would call it: ``tasks.load``, and peers as their users write them,
+which sort the texts by length and compute batches of 64. Each competitor has a process of its own in each round. Its
+start is the import of its libraries, the model's loading and a first answer.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ import csv
 import functools
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from benchmarks import measuring
-from benchmarks.measuring import FRAMEWORKS, NOTHING, Measured, Values, only
+from benchmarks.measuring import FRAMEWORKS, Column, Measured, Values, only
 from benchmarks.samples import WORDS
 from data_utils.command_line import positive
-from utilities.files import PROJECT
 
 TEXTS = "glue/SST-2/train.tsv"  # in the folder of real data
-TEXT, BATCH, FEW = "sentence", 64, 5
+BATCH = 64
 SIZES = {"2 × 192": (2, 192), "6 × 384": (6, 384)}  # layers, hidden size
 OURS, PYTORCH, ONNX = "this project", "PyTorch", "ONNX Runtime"
 FORMATS = ("float32", "bfloat16")
-WALL, PROCESSOR = "wall", "processor"
+START, MANY, ONE, FIRST, MEMORY = "start", "many", "one", "first", "memory"
+CALLS, SINGLE_CALLS, FIRST_CALLS = 3, 300, 10  # the first calls are those after the start
+
+Answer = Callable[[list[str]], np.ndarray]  # the probabilities (N, 2) of N texts
 
 
 def write_model(folder: str, layers: int, hidden: int, onnx: bool) -> None:
@@ -56,8 +58,19 @@ def write_model(folder: str, layers: int, hidden: int, onnx: bool) -> None:
         )
 
 
-def by_length(folder: str, source: str, output: str, run: Callable[[dict[str, Any]], np.ndarray], tensors: str) -> None:
-    """Write the probabilities of a file's texts, computed in batches of about equal length.
+def this_project(folder: str, number_format: str) -> Answer:
+    from tasks import load
+
+    model = load(folder, precision=number_format)
+
+    def answer(texts: list[str]) -> np.ndarray:
+        return np.array([model(texts[0])] if len(texts) == 1 else model(texts))
+
+    return answer
+
+
+def by_length(folder: str, run: Callable[[dict[str, Any]], np.ndarray], tensors: str) -> Answer:
+    """Return a function that computes batches of about equal length, or a single text as it is.
 
     Args:
         run: returns the logits of a batch of the tokenizer.
@@ -66,24 +79,30 @@ def by_length(folder: str, source: str, output: str, run: Callable[[dict[str, An
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    with open(source, encoding="utf-8", newline="") as file:
-        texts = [row[TEXT] for row in csv.DictReader(file)]
-    ids = tokenizer(texts, truncation=True, max_length=128)["input_ids"]
-    order = sorted(range(len(texts)), key=lambda number: -len(ids[number]))
-    probabilities = np.zeros((len(texts), 2), np.float32)
-    for begin in range(0, len(order), BATCH):
-        rows = order[begin : begin + BATCH]
-        batch = tokenizer.pad({"input_ids": [ids[row] for row in rows]}, return_tensors=tensors)
-        batch["token_type_ids"] = batch["input_ids"] * 0
-        logits = run(dict(batch))
+
+    def probabilities_of(batch: dict[str, Any]) -> np.ndarray:
+        logits = run(batch)
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probabilities[rows] = shares / shares.sum(axis=1, keepdims=True)
-    with open(output, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([text, *row] for text, row in zip(texts, probabilities.tolist()))
+        probabilities: np.ndarray = shares / shares.sum(axis=1, keepdims=True)
+        return probabilities
+
+    def answer(texts: list[str]) -> np.ndarray:
+        if len(texts) == 1:
+            return probabilities_of(dict(tokenizer(texts, truncation=True, max_length=128, return_tensors=tensors)))
+        ids = tokenizer(texts, truncation=True, max_length=128)["input_ids"]
+        order = sorted(range(len(texts)), key=lambda number: -len(ids[number]))
+        probabilities = np.zeros((len(texts), 2), np.float32)
+        for begin in range(0, len(order), BATCH):
+            rows = order[begin : begin + BATCH]
+            batch = tokenizer.pad({"input_ids": [ids[row] for row in rows]}, return_tensors=tensors)
+            batch["token_type_ids"] = batch["input_ids"] * 0
+            probabilities[rows] = probabilities_of(dict(batch))
+        return probabilities
+
+    return answer
 
 
-def pytorch(folder: str, source: str, output: str, number_format: str) -> None:
-    """Classify with PyTorch."""
+def pytorch(folder: str, number_format: str) -> Answer:
     import torch
     from transformers import AutoModelForSequenceClassification
 
@@ -95,57 +114,44 @@ def pytorch(folder: str, source: str, output: str, number_format: str) -> None:
             logits: np.ndarray = model(**batch).logits.float().numpy()
         return logits
 
-    by_length(folder, source, output, run, "pt")
+    return by_length(folder, run, "pt")
 
 
-def onnx_runtime(folder: str, source: str, output: str, number_format: str) -> None:
-    """Classify with ONNX Runtime, in float32."""
+def onnx_runtime(folder: str, number_format: str) -> Answer:
     import onnxruntime
 
     assert number_format == FORMATS[0]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     session = onnxruntime.InferenceSession(f"{folder}/model.onnx", options, providers=["CPUExecutionProvider"])
-    by_length(folder, source, output, lambda batch: session.run(["logits"], batch)[0], "np")
+    return by_length(folder, lambda batch: session.run(["logits"], batch)[0], "np")
 
 
-def line(competitor: str, folder: Path, source: Path, output: Path, number_format: str) -> list[str]:
-    """Return the command line of a competitor."""
-    if competitor == OURS:
-        given = ["--checkpoint", folder, "--file", source, "--text", TEXT, "--output", output]
-        return [sys.executable, "-m", "tasks.classify", *map(str, given), "--precision", number_format]
-    function = {PYTORCH: "pytorch", ONNX: "onnx_runtime"}[competitor]
-    given = [folder, source, output, number_format]
-    call = f"from benchmarks.prediction import {function} as run; run(*{list(map(str, given))})"
-    return [sys.executable, "-c", call]
+def measure(competitor: str, folder: str, texts: list[str], cores: int, number_format: str) -> Values:
+    """Return the seconds of the start and of calls, and the peak memory in MiB, of this process."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    load = {OURS: this_project, PYTORCH: pytorch, ONNX: onnx_runtime}[competitor]
+
+    def seconds(given: list[str]) -> float:
+        begin = time.perf_counter()
+        answer(given)
+        return time.perf_counter() - begin
+
+    begin = time.perf_counter()
+    answer = load(folder, number_format)
+    answer(texts[:1])
+    values = {START: time.perf_counter() - begin}
+    one_by_one = [seconds([text]) for text in texts[:SINGLE_CALLS]]
+    values[FIRST], values[ONE] = median(one_by_one[:FIRST_CALLS]), median(one_by_one[len(one_by_one) // 2 :])
+    seconds(texts)
+    values[MANY] = median(seconds(texts) for _ in range(CALLS))
+    return {**values, MEMORY: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
 
 
-def timed(words: list[str], cores: int, environment: dict[str, str]) -> Values:
-    """Run a command on some cores, and return its seconds."""
-    chosen = set(sorted(os.sched_getaffinity(0))[:cores])
-    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(
-        words, cwd=PROJECT, env={**os.environ, **environment}, check=True, capture_output=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, chosen),
-    )  # fmt: skip
-    wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-    return {WALL: wall, PROCESSOR: after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
-
-
-def measure(competitor: str, folder: Path, source: Path, cores: int, number_format: str) -> Values:
-    """Return the wall and processor seconds of a whole command."""
-    environment = only(FRAMEWORKS[competitor != OURS])
-    with tempfile.TemporaryDirectory() as place:
-        return timed(line(competitor, folder, source, Path(place) / "out.csv", number_format), cores, environment)
-
-
-def write_texts(path: Path, count: int) -> Path:
+def read_texts(count: int) -> list[str]:
     with open(measuring.real_data_root() / TEXTS, encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    texts = [row["sentence"].strip() for row in rows[:: max(1, len(rows) // count)][:count]]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([[TEXT], *([text] for text in texts)])
-    return path
+    return [row["sentence"].strip() for row in rows[:: max(1, len(rows) // count)][:count]]
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -161,59 +167,52 @@ def main(options: argparse.Namespace) -> list[str]:
     root = measuring.real_data_root()
     measuring.require(["torch", "onnx", "onnxruntime"], [root / TEXTS, root / WORDS])
     competitors = {each: (OURS, PYTORCH, ONNX) if each == FORMATS[0] else (OURS, PYTORCH) for each in options.formats}
+    texts = read_texts(options.texts)
     with tempfile.TemporaryDirectory() as place:
-        files = {count: write_texts(Path(place) / f"{count}.csv", count) for count in (FEW, options.texts)}
         for size in options.sizes:
             layers, hidden = SIZES[size]
             onnx, folder = FORMATS[0] in competitors, f"{place}/{size}"
             measuring.in_process(write_model, only("TORCH"), folder=folder, layers=layers, hidden=hidden, onnx=onnx)
         variants = {
-            (size, f"{cores} cores", number_format, competitor, count): functools.partial(
-                measure, competitor, Path(place) / size, file, cores, number_format
+            (size, f"{cores} cores", number_format, competitor): functools.partial(
+                measuring.in_process, measure, only(FRAMEWORKS[competitor != OURS]),
+                competitor=competitor, folder=f"{place}/{size}", texts=texts, cores=cores, number_format=number_format,
             )
             for size in options.sizes
             for cores in options.cores
             for number_format, names in competitors.items()
             for competitor in names
-            for count, file in files.items()
-        }
+        }  # fmt: skip
         measured = measuring.alternate(variants, options.rounds)
-    return [about(options), table(measured, options.texts)]
+    return [about(options), table(measured)]
 
 
 def about(options: argparse.Namespace) -> str:
     return (
-        f"{options.texts:,} texts of SST-2, seconds; whole commands, and after the start (without that of {FEW} texts);"
-        f" median (min–max) of {options.rounds} rounds. Peers: sorted by length, batches of {BATCH}, inference_mode."
+        f"{options.texts:,} texts of SST-2, median (min–max) of {options.rounds} rounds: seconds of the start and of a"
+        f" call with all texts (median of {CALLS}, the first one left out); milliseconds for one text after the other,"
+        f" at first ({FIRST_CALLS} calls) and then. Peers: sorted by length, batches of {BATCH}, inference_mode."
     )
 
 
-def table(measured: Measured, texts: int) -> str:
-    rows = [["model, cores, format", "competitor", "wall", "start", "after the start", "processor", "as fast, after"]]
-    variants: list[Any] = [variant for variant in measured.rounds if variant[-1] == texts]  # type: ignore[index]
-    for variant in variants:
-        *where, competitor, _ = variant
-        after = after_start(measured, variant)
-        own = after_start(measured, (*where, OURS, texts))
-        ratios = [theirs / ours for theirs, ours in zip(after, own)]
-        few = (*where, competitor, FEW)
-        rows.append(
-            [
-                ", ".join(map(str, where)),
-                competitor,
-                measuring.spread(measured.values(variant, WALL)),
-                measuring.spread(measured.values(few, WALL)),
-                measuring.spread(after),
-                measuring.spread(measured.values(variant, PROCESSOR)),
-                NOTHING if competitor == OURS else measuring.spread(ratios, "{:.2f} ×"),
-            ]
-        )
-    return measuring.markdown(rows)
+def table(measured: Measured) -> str:
+    def as_fast(name: str) -> Callable[[Any], list[float]]:
+        return lambda variant: [] if variant[-1] == OURS else measured.ratios(variant, (*variant[:-1], OURS), name)
 
-
-def after_start(measured: Measured, variant: Any) -> list[float]:
-    few = (*variant[:-1], FEW)
-    return [whole - start for whole, start in zip(measured.values(variant, WALL), measured.values(few, WALL))]
+    columns = [
+        measured.column("start", START),
+        measured.column("all texts", MANY),
+        Column("we are as fast", as_fast(MANY), "{:.2f} ×"),
+        measured.column("one, at first", FIRST, "{:.1f}", 1000),
+        measured.column("one", ONE, "{:.2f}", 1000),
+        Column("we are as fast, one", as_fast(ONE), "{:.2f} ×"),
+        measured.column("MiB", MEMORY, "{:,.0f}"),
+    ]
+    return measuring.table(
+        "model, cores, format, program",
+        {each: ", ".join(each) for each in measured.rounds},
+        columns,  # type: ignore
+    )
 
 
 if __name__ == "__main__":

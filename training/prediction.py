@@ -67,14 +67,14 @@ class Predictor:
 class PredictorByLength:
     """Computes outputs for all samples of a reader, the longest first, each batch as wide as its longest one.
 
-    One graph serves batches of any shape, and several threads. From the features of a batch and the options of a call,
-    ``compute`` returns outputs by name, ``(N, …)``.
+    One graph serves batches of any shape, and several threads; another one serves samples that come one by one. From
+    the features of a batch and the options of a call, ``compute`` returns outputs by name, ``(N, …)``.
     """
 
     def __init__(self, compute: Callable[..., Tensors], **options: tf.TensorSpec) -> None:
         self._compute = tf.autograph.experimental.do_not_convert(compute)
         self._options = options
-        self._graph: Optional[Callable[..., Tensors]] = None
+        self._graphs: Dict[Optional[int], Callable[..., Tensors]] = {}  # by the rows of a batch; None: any number
         self._tracing = threading.Lock()
         self._calls = 0
 
@@ -100,14 +100,14 @@ class PredictorByLength:
         order = np.argsort(-lengths, kind="stable")
         batches = batches_by_length(lengths[order])
         self._calls += 1
-        if len(batches) > 1 or self._calls > CALLS_BEFORE_TRACING:
-            self._trace(reader.spec)
+        function = self._function(reader.spec, len(order), trace=len(batches) > 1 or self._calls > CALLS_BEFORE_TRACING)
         given = [tf.constant(options[name], spec.dtype) for name, spec in self._options.items()]
         outputs: Dict[str, np.ndarray] = {}
         chosen = [order[batch] for batch in batches]
 
         def compute(rows: np.ndarray) -> Dict[str, np.ndarray]:
-            return self._outputs(reader, rows, lengths, given)
+            outputs = function(inputs_of(reader, rows, int(lengths[rows[0]])), *given)
+            return {name: (tf.cast(x, tf.float32) if x.dtype.is_floating else x).numpy() for name, x in outputs.items()}
 
         threads = min(usable_cores(), len(chosen))  # one batch alone does not keep two cores busy
         with ThreadPool(threads) if threads > 1 else nullcontext() as pool:
@@ -120,23 +120,15 @@ class PredictorByLength:
                     progress.update(len(rows))
         return outputs
 
-    def _trace(self, spec: FeatureSpec) -> None:
+    def _function(self, spec: FeatureSpec, samples: int, trace: bool) -> Callable[..., Tensors]:
+        """Return what computes a batch of a call: a graph, if there is one or it shall be traced."""
+        rows = 1 if samples == 1 else None
         with self._tracing:
-            if self._graph is None:
-                features = {feature.name: tf.TensorSpec((None, None), feature.dtype) for feature in spec.features}
-                self._graph = tf.function(self._compute, input_signature=[features, *self._options.values()])
-
-    def _outputs(
-        self, reader: SampleReader, rows: np.ndarray, lengths: np.ndarray, options: List[tf.Tensor]
-    ) -> Dict[str, np.ndarray]:
-        """Return the outputs for some rows, the longest first."""
-        arrays, width = reader.read(rows), int(lengths[rows[0]])
-        inputs = {
-            feature.name: tf.constant(arrays[feature.name][:, : width if feature.kind in CUT else None])
-            for feature in reader.spec.features
-        }
-        outputs = (self._graph or self._compute)(inputs, *options)
-        return {name: (tf.cast(x, tf.float32) if x.dtype.is_floating else x).numpy() for name, x in outputs.items()}
+            if trace and rows not in self._graphs:
+                features = {feature.name: tf.TensorSpec((rows, None), feature.dtype) for feature in spec.features}
+                graph = tf.function(self._compute, input_signature=[features, *self._options.values()])
+                self._graphs[rows] = graph.get_concrete_function()  # is called without a look at its inputs' types
+            return self._graphs.get(rows) or self._graphs.get(None) or self._compute
 
 
 class PredictorCall:
@@ -152,6 +144,15 @@ class PredictorCall:
 
     def count(self, samples: int, cut: int, lost_words: int = 0) -> None:
         self.samples, self.cut, self.lost_words = self.samples + samples, self.cut + cut, self.lost_words + lost_words
+
+
+def inputs_of(reader: SampleReader, rows: np.ndarray, width: int) -> Tensors:
+    """Return the features of some rows, those of tokens cut to ``width`` tokens."""
+    arrays = reader.read(rows)
+    return {
+        feature.name: tf.constant(arrays[feature.name][:, : width if feature.kind in CUT else None])
+        for feature in reader.spec.features
+    }
 
 
 def batches_by_length(lengths: np.ndarray) -> List[slice]:

@@ -34,15 +34,16 @@ def test_ratios_are_to_each_competitor_and_to_the_best_within_a_round() -> None:
     assert re.search(r"the best of PyTorch's +\| +2\.00 × \(1\.00–3\.00\) \| +– \|\n", text)
 
 
-def test_the_time_after_the_start_is_without_the_start() -> None:
-    measured = Measured()
-    seconds = {"this project": [(10, 6), (11, 6)], "PyTorch": [(14, 6), (16, 6)]}
-    for name, rounds in seconds.items():
-        for whole, start in rounds:
-            for count, value in ((5000, whole), (prediction.FEW, start)):
-                measured.add(("2 × 192", "1 cores", "float32", name, count), {"wall": value, "processor": value})
-    table = prediction.table(measured, 5000)
-    assert re.search(r"PyTorch .* 9\.00 \(8\.00–10\.00\) .* 2\.00 × \(2\.00–2\.00\) \|", table)
+def test_predictions_are_as_fast_as_a_peer_within_a_round() -> None:
+    measured, where = Measured(), ("2 × 192", "1 cores", "float32")
+    for ours, theirs in ((4.0, 8.0), (5.0, 20.0)):
+        for name, seconds in ((prediction.OURS, ours), (prediction.PYTORCH, theirs)):
+            values = dict.fromkeys((prediction.START, prediction.FIRST, prediction.MEMORY), 1.0)
+            measured.add((*where, name), {**values, prediction.MANY: seconds, prediction.ONE: seconds / 500})
+    rows = prediction.table(measured).splitlines()
+    assert re.search(r"PyTorch +\|.* 14\.00 \(8\.00–20\.00\) \| +3\.00 × \(2\.00–4\.00\) \|", rows[-1])
+    assert re.search(r" 28\.00 \(16\.00–40\.00\) \| +3\.00 × \(2\.00–4\.00\) \|", rows[-1])
+    assert re.search(r"this project +\|.* – \|", rows[-2])
 
 
 def test_all_competitors_predict_the_same_words() -> None:

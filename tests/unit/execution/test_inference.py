@@ -147,13 +147,14 @@ def test_norm_of_a_sum(precision: str) -> None:
     assert_close(in_graph(layer, x, residual), expected, precision, roundings=3)
 
 
-def test_norm_in_a_graph_and_without_one(precision: str) -> None:
+@pytest.mark.parametrize("sequences", [1, 3])
+def test_norm_in_a_graph_and_without_one(sequences: int, precision: str) -> None:
     with platform(precision).scope():
         layer = LayerNormalization(EPSILON)
         layer.build((None, None, H))
     gamma, beta = with_random_weights(layer, precision)
-    x = numbers(5, 3, 5, H, precision=precision) * 3 + 1
-    for computed in (in_graph(layer, x), exact(layer(x))):
+    x = numbers(5, sequences, 5, H, precision=precision) * 3 + 1
+    for computed in (in_graph(layer, x), exact(tf.function(layer, autograph=False)(x)), exact(layer(x))):
         assert_close(computed, norm(exact(x), gamma, beta), precision, roundings=2)
 
 
