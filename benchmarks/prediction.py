@@ -127,9 +127,10 @@ def onnx_runtime(folder: str, number_format: str) -> Answer:
     return by_length(folder, lambda batch: session.run(["logits"], batch)[0], "np")
 
 
-def measure(competitor: str, folder: str, texts: list[str], cores: int, number_format: str) -> Values:
+def measure(competitor: str, folder: str, count: int, cores: int, number_format: str) -> Values:
     """Return the seconds of the start and of calls, and the peak memory in MiB, of this process."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    texts = read_texts(count)
     load = {OURS: this_project, PYTORCH: pytorch, ONNX: onnx_runtime}[competitor]
 
     def seconds(given: list[str]) -> float:
@@ -167,7 +168,6 @@ def main(options: argparse.Namespace) -> list[str]:
     root = measuring.real_data_root()
     measuring.require(["torch", "onnx", "onnxruntime"], [root / TEXTS, root / WORDS])
     competitors = {each: (OURS, PYTORCH, ONNX) if each == FORMATS[0] else (OURS, PYTORCH) for each in options.formats}
-    texts = read_texts(options.texts)
     with tempfile.TemporaryDirectory() as place:
         for size in options.sizes:
             layers, hidden = SIZES[size]
@@ -176,7 +176,7 @@ def main(options: argparse.Namespace) -> list[str]:
         variants = {
             (size, f"{cores} cores", number_format, competitor): functools.partial(
                 measuring.in_process, measure, only(FRAMEWORKS[competitor != OURS]),
-                competitor=competitor, folder=f"{place}/{size}", texts=texts, cores=cores, number_format=number_format,
+                competitor=competitor, folder=f"{place}/{size}", count=options.texts, cores=cores, number_format=number_format,
             )
             for size in options.sizes
             for cores in options.cores
