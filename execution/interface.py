@@ -265,6 +265,10 @@ class Platform(abc.ABC):
         The result is (…, V). To save memory, ``serialization_factor`` slices of V are computed one after the other.
         """
 
+    def swap_tokens_and_heads(self, x: tf.Tensor) -> tf.Tensor:
+        """Return ``x`` (B, S, A, D) as (B, A, S, D), or the other way round."""
+        return tf.transpose(x, (0, 2, 1, 3))
+
     def softmax(self, scores: tf.Tensor) -> tf.Tensor:
         return tf.nn.softmax(scores)
 

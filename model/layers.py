@@ -168,7 +168,7 @@ class SelfAttention(keras.layers.Layer):
         else:
             parts = tf.split(self.qkv(hidden), 3, axis=-1)  # 3 × (B, S, H)
         shape = (batch, sequence, self._heads, self._head_size)
-        return [tf.transpose(tf.reshape(part, shape), (0, 2, 1, 3)) for part in parts]
+        return [self._platform.swap_tokens_and_heads(tf.reshape(part, shape)) for part in parts]
 
     def call(
         self,
@@ -178,7 +178,7 @@ class SelfAttention(keras.layers.Layer):
     ) -> tf.Tensor:
         query, key, value = self._queries_keys_values(hidden)
         context = self.attention(query, key, value, bias, training=training)  # (B, A, S, D)
-        return tf.reshape(tf.transpose(context, (0, 2, 1, 3)), tf.shape(hidden))  # (B, S, H)
+        return tf.reshape(self._platform.swap_tokens_and_heads(context), tf.shape(hidden))  # (B, S, H)
 
 
 def residual_output(architecture: Architecture, platform: Platform, use_bias: bool, name: str) -> keras.layers.Layer:

@@ -4,6 +4,9 @@ Its graph optimizer makes one operation of oneDNN of a product, its bias and the
 LayerNorm, and one of a product with its scale and mask. Each computes in float32 and rounds once. A layer that is
 called without a graph is the plain one, because nothing is fused there, and a GeLU in bfloat16 would lose digits.
 
+oneDNN's LayerNorm and transposition take some 100 µs to begin with. In a graph that is known to have one sequence, the
+ten operations of a plain LayerNorm are quicker, and so is a transposition of integers, which oneDNN does not compute.
+
 B batch · S sequence · T = B·S tokens · A heads · D head size · I inputs of a layer · O its outputs · H hidden
 """
 
@@ -57,6 +60,12 @@ class InferencePlatform(SoftwarePlatform):
 
     def attention(self, rate: float, name: str) -> parts.Attention:
         return Attention(self.dropout(rate, name="dropout"), self.softmax, name=name)
+
+    def swap_tokens_and_heads(self, x: tf.Tensor) -> tf.Tensor:
+        if x.shape[0] != 1 or tf.executing_eagerly():
+            return super().swap_tokens_and_heads(x)
+        integers = tf.int32 if x.dtype == tf.float32 else tf.int16
+        return tf.bitcast(super().swap_tokens_and_heads(tf.bitcast(x, integers)), x.dtype)
 
 
 class Linear(keras.layers.Dense):
@@ -112,10 +121,7 @@ class LinearDropoutNorm(parts.LinearDropoutNorm):
 
 
 class LayerNormalization(layers.LayerNormalization):
-    """LayerNorm, in a graph as the normalisation of a batch that has a channel for each token.
-
-    oneDNN's takes 120 µs to begin with, so that ten plain operations are faster for one sequence.
-    """
+    """LayerNorm, in a graph as the normalisation of a batch that has a channel for each token."""
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         if tf.executing_eagerly() or x.shape[0] == 1:

@@ -158,6 +158,14 @@ def test_norm_in_a_graph_and_without_one(sequences: int, precision: str) -> None
         assert_close(computed, norm(exact(x), gamma, beta), precision, roundings=2)
 
 
+@pytest.mark.parametrize("sequences", [1, 3])
+def test_tokens_and_heads_are_swapped_to_the_bit(sequences: int, precision: str) -> None:
+    on, x = platform(precision), numbers(5, sequences, 5, 4, H, precision=precision)
+    swapped = tf.function(on.swap_tokens_and_heads, autograph=False)(x)
+    assert swapped.dtype == x.dtype
+    np.testing.assert_array_equal(exact(swapped), exact(x).swapaxes(1, 2))
+
+
 def test_attention(precision: str) -> None:
     on = platform(precision)
     with on.scope():
