@@ -176,7 +176,8 @@ def main(options: argparse.Namespace) -> list[str]:
         variants = {
             (size, f"{cores} cores", number_format, competitor): functools.partial(
                 measuring.in_process, measure, only(FRAMEWORKS[competitor != OURS]),
-                competitor=competitor, folder=f"{place}/{size}", count=options.texts, cores=cores, number_format=number_format,
+                competitor=competitor, folder=f"{place}/{size}", count=options.texts, cores=cores,
+                number_format=number_format,
             )
             for size in options.sizes
             for cores in options.cores
