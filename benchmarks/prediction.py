@@ -209,11 +209,9 @@ def table(measured: Measured) -> str:
         Column("we are as fast, one", as_fast(ONE), "{:.2f} ×"),
         measured.column("MiB", MEMORY, "{:,.0f}"),
     ]
-    return measuring.table(
-        "model, cores, format, program",
-        {each: ", ".join(each) for each in measured.rounds},
-        columns,  # type: ignore
-    )
+    variants: list[Any] = list(measured.rounds)
+    titles = {variant: ", ".join(variant) for variant in variants}
+    return measuring.table("model, cores, format, program", titles, columns)
 
 
 if __name__ == "__main__":
