@@ -153,6 +153,7 @@ class Platform(abc.ABC):
     Attributes:
         precision: number format of weights and computation, ``float32``, ``float16`` or ``bfloat16``; or
             ``mixed_bfloat16``: bfloat16 computation with float32 weights.
+        only_predicts: whether its models are blocks that are called, and joined in no Keras model.
         activation: Hugging Face's name of the GeLU of new models if the config does not specify one.
         batch_size: number of rows of a batch that its models accept; None: any.
         all_processes_predict: whether all processes must take part in predictions.
@@ -163,6 +164,7 @@ class Platform(abc.ABC):
     precision: str = "float32"
     pipelined: bool = False
     on_gpu: bool = False
+    only_predicts: bool = False
     activation: str = "gelu"
     batch_size: Optional[int] = None
     all_processes_predict: bool = False

@@ -20,6 +20,7 @@ from model.heads import gather_positions
 from model.layers import Embeddings, SelfAttention, attention_bias
 
 CLS_POSITIONS = ("cls_positions", "next_sentence_positions")  # the latter in the records of pre-training
+EXAMPLE_SIZE = 8  # tokens of a row, and masked positions, of which weights are created without a Keras model
 
 
 class Block(keras.layers.Layer):
@@ -245,6 +246,15 @@ def hidden_matrices(blocks: Sequence[Block]) -> List[HiddenMatrix]:
         for layer in layers
         if isinstance(layer, keras.layers.Dense)
     ]
+
+
+def build_weights(blocks: List[Block], shapes: Mapping[str, Tuple[int, ...]], platform: Platform) -> None:
+    """Create the weights of ``blocks`` by calling them with an example; for ``shapes``, see :func:`assemble`."""
+    for block in blocks:
+        block.fit_rows(shapes)
+    sizes = {name: (1, *(min(size, EXAMPLE_SIZE) for size in shapes[name])) for name in block_inputs(blocks)}
+    with platform.scope():
+        run_blocks(blocks, {name: tf.zeros(size, tf.int32) for name, size in sizes.items()})
 
 
 def assemble(

@@ -7,7 +7,7 @@ from typing import Mapping, Sequence, Tuple
 
 from execution.interface import Platform
 from model.architecture import Architecture
-from model.blocks import assemble
+from model.blocks import assemble, build_weights
 from model.conversion import convert
 from model.huggingface import build_hf_model
 from model.tasks import expected_blocks
@@ -40,9 +40,13 @@ def build_model(
         tail = head_layout(given or [expected_blocks(task, 1, architecture.use_next_sentence)])
         blocks, conversion = convert(task, source, architecture, platform, tail, config.replace_layers)
     stages = given if given and fits_stages(given, architecture) else [[block.name for block in blocks]]
-    model = assemble(blocks, shapes, outputs, stages, platform)
+    if platform.only_predicts:
+        model = None
+        build_weights(blocks, shapes, platform)
+    else:
+        model = assemble(blocks, shapes, outputs, stages, platform)
     if conversion is not None:
         for prepare in NEW_MODEL:
             prepare(config, blocks)
         conversion.transfer_weights(source)
-    return BuiltModel(model, blocks, conversion)
+    return BuiltModel(blocks, conversion, model)

@@ -98,17 +98,17 @@ class TrainingLoop:
 
     def _compile(self) -> TrainingState:
         """Compile the model, and return the state that training changes."""
-        context, plan, (model, blocks, _) = self._context, self._data.plan, self._built
+        context, plan, built = self._context, self._data.plan, self._built
         config, platform = context.config, context.platform
         factor = plan.packing_factor
-        settings = optimizer_settings(config, plan.updates, factor, hidden_matrices(blocks))
+        settings = optimizer_settings(config, plan.updates, factor, hidden_matrices(built.blocks))
         if config.packing.is_on:
             logger.info("%.3f sequences in a pack; betas %.4g and %.4g", factor, settings.beta_1, settings.beta_2)
         optimizer = self._optimizer = platform.optimizer(settings)
         update = update_settings(config.global_batch, config.optimizer_opts, context.processes)
-        platform.compile(model, optimizer, context.task.objective, update, plan.updates_per_period)
+        platform.compile(built.model, optimizer, context.task.objective, update, plan.updates_per_period)
         state, others, shards = platform.state(optimizer), platform.other_state(), platform.shards(optimizer)
-        return TrainingState(blocks, state, model.trainable_variables, others, shards)
+        return TrainingState(built.blocks, state, built.model.trainable_variables, others, shards)
 
     def _dataset(self, position: Position) -> Any:
         """Return the data from a position to the end of the run as a ``tf.data`` data set."""

@@ -20,11 +20,19 @@ SetInitialWeights = Callable[[keras.Model], None]
 
 
 class BuiltModel(NamedTuple):
-    """A model with its weights, its blocks in order, and its conversion (None: not converted)."""
+    """A model's blocks in order with their weights, its conversion (None: not converted), and the blocks joined.
 
-    model: keras.Model
+    On a platform that only predicts, they are not joined.
+    """
+
     blocks: List[Block]
     conversion: Optional[Conversion]
+    joined: Optional[keras.Model]
+
+    @property
+    def model(self) -> keras.Model:
+        assert self.joined is not None, "only models that are trained or evaluated are joined"
+        return self.joined
 
 
 class Task(Protocol):

@@ -40,6 +40,8 @@ class InferencePlatform(SoftwarePlatform):
         options: those of :class:`SoftwarePlatform`.
     """
 
+    only_predicts = True
+
     def __init__(self, constant_weights: bool = False, **options: Any):
         super().__init__(**options)
         self._constant_weights = constant_weights

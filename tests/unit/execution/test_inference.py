@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from execution.software.platform import SoftwarePlatform
 from execution.software.precision import Numerics
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
-from tasks import prediction_config
+from model.tasks import TASKS, TOKEN_CLASSIFICATION
+from tasks import prediction_config, task_class
 from tests import ROOT
 from training.machine import prediction_options
 
@@ -104,6 +106,24 @@ def test_constant_weights_are_those_of_the_tracing(constant: bool, precision: st
     for factor in (1, 1 if constant else 2):
         assert_close(exact(compute(x)), gelu(exact(x) @ matrix * factor + bias, False), precision)
         layer.kernel.assign(layer.kernel * 2)
+
+
+@pytest.mark.parametrize("name", sorted({*TASKS} - {TOKEN_CLASSIFICATION}))  # its tags would come from a checkpoint
+def test_blocks_that_are_not_joined_have_the_same_weights(name: str, tmp_path: Path) -> None:
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcde"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    given = {"max_seq_length": 16, "max_predictions_per_seq": 2, "vocab_file": str(tmp_path / "vocab.txt")}
+    config = prediction_config(**given, glue_task="mrpc")
+    architecture = Architecture(num_hidden_layers=1, hidden_size=H, num_attention_heads=2, vocab_size=len(words))
+    weights = []
+    for kind in (InferencePlatform, SoftwarePlatform):
+        task = task_class(name)(config, architecture, None)
+        built = task.build(platform("float32", kind), lambda source: None)
+        assert (built.joined is None) == (kind is InferencePlatform)
+        weights.append([weight.numpy() for block in built.blocks for weight in block.weights])
+    assert len(weights[0]) == len(weights[1]) >= 15
+    for own, expected in zip(*weights):
+        np.testing.assert_array_equal(own, expected)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_processes_beside_the_chief_predict_with_the_weights_of_a_resumed_run(tm
 
     config = TrainingConfig.model_validate({"do_training": False, "report": False})
     task = SimpleNamespace(
-        build=lambda platform, set_initial_weights: BuiltModel(model, blocks, None), evaluate=evaluate,
+        build=lambda platform, set_initial_weights: BuiltModel(blocks, None, model), evaluate=evaluate,
         objective=ClassificationObjective(),
     )  # fmt: skip
     context: Any = SimpleNamespace(
