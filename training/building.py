@@ -33,7 +33,8 @@ def build_model(
     """
     # Hugging Face's own layers are created on the machine if they are trained.
     with contextlib.nullcontext() if config.replace_layers else platform.scope():
-        source = build_hf_model(task, architecture, config.seed, labels)
+        seed = None if platform.only_predicts else config.seed
+        source = build_hf_model(task, architecture, seed, labels)
     set_initial_weights(source)
     with platform.scope():
         given = config.ipu_config.pipeline_stages

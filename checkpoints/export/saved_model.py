@@ -88,7 +88,7 @@ def _blocks(written: Pretrained, head: Head, architecture: Mapping[str, Any]) ->
     """Return the converted model in float32."""
     task, classifier = _task(head), written.weights.get(f"{CLASSIFIER}.weight")
     a = Architecture(**architecture, use_next_sentence=head.model != MASKED_LM)
-    source = build_hf_model(task, a, seed=0, labels=2 if classifier is None else classifier.shape[0])
+    source = build_hf_model(task, a, seed=None, labels=2 if classifier is None else classifier.shape[0])
     written.set_initial_weights(source)
     if written.report.missing:
         raise UserError(

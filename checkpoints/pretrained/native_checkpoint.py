@@ -39,9 +39,8 @@ from checkpoints.pretrained.weights import (
 from checkpoints.state import by_name, variable_names
 from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
-from keras_extensions.backend import tf
 from model.architecture import EMB, HID, Architecture
-from model.blocks import block_inputs, run_blocks
+from model.blocks import build_weights
 from model.conversion import convert
 from model.huggingface import build_hf_model
 from model.layers import AS_DENSE
@@ -185,7 +184,7 @@ def _map_saved_names(task: str, variant: Optional[Architecture]) -> Mapping[str,
     source = build_hf_model(task, a, seed=0)
     blocks, conversion = convert(task, source, a, platform, replace_layers=variant is not None)
     shapes = pretraining_features(max_seq_length=4, max_predictions_per_seq=2, vocab_size=8).shapes
-    run_blocks(blocks, {name: tf.zeros((1, *shapes[name]), tf.int32) for name in block_inputs(blocks)})
+    build_weights(blocks, shapes, platform)
     origins = {id(variable): [variable] for variable in source.weights}
     if conversion is not None:
         origins.update({id(mapping.target): mapping.sources for mapping in conversion.resolved_mappings()})
