@@ -35,7 +35,7 @@ FORMATS = ("float32", "bfloat16")
 START, MANY, ONE, FIRST, MEMORY = "start", "many", "one", "first", "memory"
 CALLS, SINGLE_CALLS, FIRST_CALLS = 3, 300, 10  # the first calls are those after the start
 
-Answer = Callable[[list[str]], np.ndarray]  # the probabilities (N, 2) of N texts
+Answer = Callable[[list[str]], Any]  # from texts to the probabilities of their classes
 
 
 def write_model(folder: str, layers: int, hidden: int, onnx: bool) -> None:
@@ -61,16 +61,11 @@ def write_model(folder: str, layers: int, hidden: int, onnx: bool) -> None:
 def this_project(folder: str, number_format: str) -> Answer:
     from tasks import load
 
-    model = load(folder, precision=number_format)
-
-    def answer(texts: list[str]) -> np.ndarray:
-        return np.array([model(texts[0])] if len(texts) == 1 else model(texts))
-
-    return answer
+    return load(folder, precision=number_format)
 
 
 def by_length(folder: str, run: Callable[[dict[str, Any]], np.ndarray], tensors: str) -> Answer:
-    """Return a function that computes batches of about equal length, or a single text as it is.
+    """Return a function that sorts texts by length and computes them in batches; it computes a single text as it is.
 
     Args:
         run: returns the logits of a batch of the tokenizer.

@@ -20,7 +20,6 @@ from model.heads import gather_positions
 from model.layers import Embeddings, SelfAttention, attention_bias
 
 CLS_POSITIONS = ("cls_positions", "next_sentence_positions")  # the latter in the records of pre-training
-EXAMPLE_SIZE = 8  # tokens of a row, and masked positions, of which weights are created without a Keras model
 
 
 class Block(keras.layers.Layer):
@@ -248,13 +247,12 @@ def hidden_matrices(blocks: Sequence[Block]) -> List[HiddenMatrix]:
     ]
 
 
-def build_weights(blocks: List[Block], shapes: Mapping[str, Tuple[int, ...]], platform: Platform) -> None:
-    """Create the weights of ``blocks`` by calling them with an example; for ``shapes``, see :func:`assemble`."""
+def build_weights(blocks: List[Block], features: Collection[str], platform: Platform) -> None:
+    """Create the weights of ``blocks`` by calling them with one token; for ``features``, see :meth:`Block.fit_rows`."""
     for block in blocks:
-        block.fit_rows(shapes)
-    sizes = {name: (1, *(min(size, EXAMPLE_SIZE) for size in shapes[name])) for name in block_inputs(blocks)}
+        block.fit_rows(features)
     with platform.scope():
-        run_blocks(blocks, {name: tf.zeros(size, tf.int32) for name, size in sizes.items()})
+        run_blocks(blocks, dict.fromkeys(block_inputs(blocks), tf.zeros((1, 1), tf.int32)))
 
 
 def assemble(

@@ -17,7 +17,7 @@ from execution.interface import Tensors
 from execution.software.platform import SoftwarePlatform
 from keras_extensions.backend import tf
 from model.architecture import LAYER_OPTIONS, Architecture
-from model.blocks import Block, run_blocks
+from model.blocks import Block, build_weights, run_blocks
 from model.conversion import convert
 from model.huggingface import build_hf_model
 from model.tasks import MASKED_LM, TASK_OF_CLASS
@@ -97,8 +97,7 @@ def _blocks(written: Pretrained, head: Head, architecture: Mapping[str, Any]) ->
         )
     platform = SoftwarePlatform(seed=0, xla=False, recompute=False)
     blocks, conversion = convert(task, source, a, platform, () if head is ENCODER else None)
-    token = tf.zeros((1, 1), tf.int32)
-    run_blocks(blocks, _features(token, token, token))  # builds the weights
+    build_weights(blocks, (), platform)
     assert conversion is not None, "all layers are replaced"
     conversion.transfer_weights(source)
     return blocks

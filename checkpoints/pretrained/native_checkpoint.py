@@ -37,7 +37,6 @@ from checkpoints.pretrained.weights import (
     number_of_layers,
 )
 from checkpoints.state import by_name, variable_names
-from data_utils.records.features import pretraining_features
 from execution.software.platform import SoftwarePlatform
 from model.architecture import EMB, HID, Architecture
 from model.blocks import build_weights
@@ -183,8 +182,7 @@ def _map_saved_names(task: str, variant: Optional[Architecture]) -> Mapping[str,
     platform = SoftwarePlatform(seed=0, xla=False, recompute=False)
     source = build_hf_model(task, a, seed=0)
     blocks, conversion = convert(task, source, a, platform, replace_layers=variant is not None)
-    shapes = pretraining_features(max_seq_length=4, max_predictions_per_seq=2, vocab_size=8).shapes
-    build_weights(blocks, shapes, platform)
+    build_weights(blocks, (), platform)
     origins = {id(variable): [variable] for variable in source.weights}
     if conversion is not None:
         origins.update({id(mapping.target): mapping.sources for mapping in conversion.resolved_mappings()})
