@@ -9,8 +9,8 @@ ipu-emulation: $(DEV)  ## runs on Graphcore's own Python code with emulated IPUs
 	@$(if $(SOURCES),$(PY) tests/emulation/make_environment.py --sources $(SOURCES))
 	@IPU_EMULATION_ENV=$${IPU_EMULATION_ENV:-$$HOME/.cache/ipu_emulation} $(PYTEST) tests/emulation $(PYTEST_ARGS)
 
-published-program: $(DEV)  ## Graphcore's own BERT beside this one on emulated IPUs, update by update (an hour; tests/emulation/published_program): SOURCES=folder of the clone of graphcore/examples; BENCHMARK_ARGS="--only lamb adamw"
-	@test -n "$(SOURCES)" || { echo "error: name the folder of the clone of graphcore/examples: make published-program SOURCES=/path" >&2; exit 1; }
+published-program: $(DEV)  ## Graphcore's own BERT beside this one on emulated IPUs, update by update (an hour; tests/emulation/published_program): SOURCES=folder that holds the clone of graphcore/examples; BENCHMARK_ARGS="--only lamb adamw"
+	@test -n "$(SOURCES)" || { echo "error: name the folder that holds the clone of graphcore/examples: make published-program SOURCES=/path" >&2; exit 1; }
 	@status=0; $(PY) -m tests.emulation.published_program --sources $(SOURCES) $(BENCHMARK_ARGS) || status=1; \
 		$(if $(BENCHMARK_ARGS),,$(PY) -m tests.emulation.published_program.their_tests --sources $(SOURCES) || status=1;) exit $$status
 
