@@ -189,7 +189,8 @@ class TokenizerFiles(NamedTuple):
 
     def check_pieces(self, pieces: Sequence[str]) -> None:
         """Check that ``tokenizer.json`` has the pieces of the ``vocab.txt``."""
-        if self.path.name == TOKENIZER_NAME or not self.path.with_name(TOKENIZER_NAME).is_file():
+        is_read = self.tokenizer is not None and self.path.name != TOKENIZER_NAME
+        if not (is_read and self.path.with_name(TOKENIZER_NAME).is_file()):
             return
         theirs = self.pieces()
         if theirs != list(pieces):
