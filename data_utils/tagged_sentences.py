@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from data_utils.tagged_columns import ENTITY_TAG, FIX, OUTSIDE, column_sentences
+from data_utils.tagged_columns import ENTITY_TAG, FIX, OUTSIDE, column_sentences, words_of_columns
 from data_utils.tagged_spans import SPAN_FIELDS, Place, has_spans, marked_text, tagged
 from utilities.errors import UserError
 from utilities.tables import Line, json_values, listed, read_table, short
@@ -97,7 +97,7 @@ def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_col
     sentences = list(filter(None, sentences))
     least = max(2, word_column or 1, tag_column or 1)
     notes: List[str] = []
-    words = [[line.columns[(word_column or 1) - 1] for line in sentence] for sentence in sentences]
+    words = [words_of_columns(sentence, word_column) for sentence in sentences]
     tags: Optional[List[List[str]]] = None
     if not is_test or any(len(line.columns) >= least for line in chain.from_iterable(sentences)):
         broken = next((line for line in chain.from_iterable(sentences) if len(line.columns) < least), None)
@@ -179,6 +179,9 @@ def _from_table(path: Path) -> Sentences:
         words[-1].append(row[word])
         tags[-1].append(row[tag].strip() if tag is not None else OUTSIDE)
         lines.append(number)
+    empty = [line for line, each in zip(lines, chain.from_iterable(tags)) if not each]
+    if 0 < len(empty) < len(lines):
+        raise UserError(f"{path}: line {empty[0]}: {tag} is empty; {FIX}")
     tags, notes = _told_as_usual(path, tags, lines)
     return Sentences(words, tags if tag is not None else None, list(range(len(words))), str(path), notes, TOKENS)
 
@@ -273,14 +276,14 @@ def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
                 found = f"positions {first} to {last}, both included, are {short(text[first : last + 1])}"
                 raise UserError(f"{path}: line {number}: {found}, not {short(entity)}; {FIX}")
         unlabelled += "label" not in row
-        tagged = [OUTSIDE] * len(text)
+        of_characters = [OUTSIDE] * len(text)
         for kind, first, last in sorted(spans, key=lambda span: (span[1], -span[2])):
-            if any(tag != OUTSIDE for tag in tagged[first : last + 1]):
+            if any(tag != OUTSIDE for tag in of_characters[first : last + 1]):
                 overlapping += 1
                 continue
-            tagged[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
+            of_characters[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
         words.append(list(text))
-        tags.append(tagged)
+        tags.append(of_characters)
         ids.append(row.get("id", len(ids)))
     notes = [f"{overlapping:,} entities overlap an earlier one and are left out"] if overlapping else []
     return Sentences(words, tags if not unlabelled else None, ids, str(path), notes, CLUENER)
