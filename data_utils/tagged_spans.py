@@ -11,6 +11,7 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from tokenizers import PreTokenizedString
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from data_utils.tagged_columns import OUTSIDE
 from data_utils.tokenizer import bert_normalizer
 from utilities.errors import UserError
 from utilities.tables import short
@@ -115,10 +116,10 @@ def bert_words(text: str) -> List[Place]:
 
 def tagged(marked: Marked) -> Tagged:
     places = bert_words(marked.text)
-    tags, overlapping, widened = ["O"] * len(places), 0, 0
+    tags, overlapping, widened = [OUTSIDE] * len(places), 0, 0
     for begin, end, kind, _ in sorted(marked.spans or (), key=lambda span: (span.begin, -span.end)):
         words = [number for number, (first, last) in enumerate(places) if first < end and last > begin]
-        if not words or any(tags[number] != "O" for number in words):
+        if not words or any(tags[number] != OUTSIDE for number in words):
             overlapping += 1
             continue
         widened += begin > places[words[0]][0] or end < places[words[-1]][1]

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_utils.doctor.records import ANY_VOCABULARY, PROBLEMS_SHOWN, Checker, FileFindings, find_features
-from data_utils.records.features import FeatureSpec
+from data_utils.doctor.records import PROBLEMS_SHOWN, Checker, FileFindings, find_features
+from data_utils.records.features import ANY_VOCABULARY, FeatureSpec
 from data_utils.records.files import list_record_files
 from data_utils.records.manifest import Manifest, check_files, load_manifest
 from data_utils.shards import Shard, Step, Workers, run_shards
