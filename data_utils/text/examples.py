@@ -104,8 +104,8 @@ def write_examples(
     for name, content in vocabulary.files(settings.lower_case).items():
         write_atomically(output / name, content)
     vocabulary_size, pieces = len(vocabulary.pieces), np.zeros(len(vocabulary.pieces), np.int64)
-    shard_bytes = unit_bytes or shard_bytes_of(corpus.files)
     text_bytes = sum(path.stat().st_size for path in corpus.files)
+    shard_bytes = unit_bytes or shard_bytes_of(text_bytes)
     digits = max(3, len(str(text_bytes // shard_bytes)))  # of the numbers in the names of files, which are sorted
     make = functools.partial(_write_shard, output, settings, digits, held_out)
     _warn_of_full_disk(output, text_bytes * settings.duplicate_factor)

@@ -31,7 +31,7 @@ def select_documents(shard: Shard) -> list[list[str]]:
 
 
 def shards_of(files: list[Path], shard_bytes: int | None) -> list[Shard]:
-    return list(corpus_shards(files, shard_bytes or shard_bytes_of(files)))
+    return list(corpus_shards(files, shard_bytes or shard_bytes_of(sum(path.stat().st_size for path in files))))
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 100, 1000, 10**6, None])
