@@ -22,7 +22,7 @@ from data_utils.classification.tasks import (
     typed_field,
 )
 from utilities.errors import UserError
-from utilities.tables import Row, short
+from utilities.tables import Row, read_text, short
 
 GLUE_HUB = "nyu-mll/glue"
 COLA_COLUMNS = ("source", "label", "mark", "sentence")
@@ -45,14 +45,12 @@ def held_out(selected: bool) -> Callable[[Path], Callable[[Row], bool]]:
 
     def keep(path: Path) -> Callable[[Row], bool]:
         listed = path.with_name(MRPC_HELD_OUT)
-        try:
-            lines = listed.read_text(encoding="utf-8-sig").splitlines()
-        except OSError as error:
+        if not listed.is_file():
             raise UserError(
-                f"{listed}: cannot be read ({error.strerror}); it lists the pairs of the training file that GLUE holds"
-                " out for validation: copy it there, or use GLUE's train.tsv and dev.tsv"
-            ) from error
-        ids = {tuple(line.split("\t")) for line in lines if line}
+                f"{listed}: cannot be read (no such file); it lists the pairs of the training file that GLUE holds out"
+                " for validation: copy it there, or use GLUE's train.tsv and dev.tsv"
+            )
+        ids = {tuple(line.split("\t")) for line in read_text(listed).splitlines() if line}
         return lambda row: (tuple(row.get(name) for name in MRPC_IDS) in ids) is selected
 
     return keep
