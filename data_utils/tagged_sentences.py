@@ -11,10 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from data_utils.tagged_columns import ENTITY_TAG, FIX, OUTSIDE, column_sentences, words_of_columns
+from data_utils.tagged_columns import ENTITY_TAG, OUTSIDE, column_sentences, words_of_columns
 from data_utils.tagged_spans import SPAN_FIELDS, Place, has_spans, marked_text, tagged
 from utilities.errors import UserError
-from utilities.tables import Line, json_values, listed, read_table, short
+from utilities.tables import REPAIR, Line, json_values, listed, read_table, short
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 FILES: Mapping[str, Tuple[str, ...]] = {  # the first that exists is read
@@ -105,7 +105,7 @@ def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_col
             lacking = "does not end with a tag such as O or B-PER"
             if tag_column is not None:
                 lacking = f"has {len(broken.columns)} columns, not the tag_column {tag_column}"
-            raise UserError(f"{path}: line {broken.number}: {lacking}; {FIX}")
+            raise UserError(f"{path}: line {broken.number}: {lacking}; {REPAIR}")
         tags = [[line.columns[(tag_column or 0) - 1] for line in sentence] for sentence in sentences]
         tags, notes = _told_as_usual(path, tags, (line.number for line in chain.from_iterable(sentences)))
     other = [sentence[0] for sentence in sentences if len(sentence[0].columns) != len(sentences[0][0].columns)]
@@ -151,7 +151,7 @@ def _told_as_usual(path: Path, tags: List[List[str]], lines: Iterable[int]) -> T
         for line, tag in zip(lines, chain.from_iterable(tags)):
             if not ENTITY_TAG.fullmatch(tag):
                 what = f"{short(tag)} is not a tag such as O or B-PER, as the others are"
-                raise UserError(f"{path}: line {line}: {what}; {FIX}")
+                raise UserError(f"{path}: line {line}: {what}; {REPAIR}")
     return tags, []
 
 
@@ -181,7 +181,7 @@ def _from_table(path: Path) -> Sentences:
         lines.append(number)
     empty = [line for line, each in zip(lines, chain.from_iterable(tags)) if not each]
     if 0 < len(empty) < len(lines):
-        raise UserError(f"{path}: line {empty[0]}: {tag} is empty; {FIX}")
+        raise UserError(f"{path}: line {empty[0]}: {tag} is empty; {REPAIR}")
     tags, notes = _told_as_usual(path, tags, lines)
     return Sentences(words, tags if tag is not None else None, list(range(len(words))), str(path), notes, TOKENS)
 
@@ -207,7 +207,7 @@ def _as_object(path: Path, number: int, value: Any) -> Mapping[str, Any]:
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
         return {"text": value[0], **value[1]}
     if not isinstance(value, dict):
-        raise UserError(f"{path}: line {number}: is {short(value)}, not an object {{…}}; {FIX}")
+        raise UserError(f"{path}: line {number}: is {short(value)}, not an object {{…}}; {REPAIR}")
     return value
 
 
@@ -250,7 +250,7 @@ def _from_tokens(path: Path, rows: Sequence[Line], field: str) -> Sentences:
             texts.append(values)
         if tag_field is not None and len(words[-1]) != len(tags[-1]):
             counts = f"has {len(words[-1])} {field} and {len(tags[-1])} {tag_field}"
-            raise UserError(f"{path}: line {number}: {counts}; {FIX}")
+            raise UserError(f"{path}: line {number}: {counts}; {REPAIR}")
     tags, notes = _told_as_usual(path, tags, (line.number for line, each in zip(rows, tags) for _ in each))
     ids = [row.get("id", position) for position, (_, row) in enumerate(rows)]
     return Sentences(words, tags if tag_field is not None else None, ids, str(path), notes, TOKENS)
@@ -270,11 +270,11 @@ def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             form = '{"text": …, "label": {type: {entity: [[first, last]]}}} with positions in the text'
-            raise UserError(f"{path}: line {number}: is not {form}; {FIX}") from error
+            raise UserError(f"{path}: line {number}: is not {form}; {REPAIR}") from error
         for entity, (_, first, last) in named:
             if text[first : last + 1] != entity:
                 found = f"positions {first} to {last}, both included, are {short(text[first : last + 1])}"
-                raise UserError(f"{path}: line {number}: {found}, not {short(entity)}; {FIX}")
+                raise UserError(f"{path}: line {number}: {found}, not {short(entity)}; {REPAIR}")
         unlabelled += "label" not in row
         of_characters = [OUTSIDE] * len(text)
         for kind, first, last in sorted(spans, key=lambda span: (span[1], -span[2])):

@@ -14,7 +14,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from data_utils.tagged_columns import OUTSIDE
 from data_utils.tokenizer import bert_normalizer
 from utilities.errors import UserError
-from utilities.tables import short
+from utilities.tables import REPAIR, short
 
 SPAN_FIELDS = ("labels", "label", "entities", "spans", "ents")
 _BEGINS, _ENDS, _KINDS = ("start", "start_offset", "begin"), ("end", "end_offset"), ("label", "labels", "type")
@@ -58,7 +58,7 @@ def marked_text(path: Path, number: int, row: Mapping[str, Any]) -> Marked:
         if not isinstance(marked.text, str) or not marked.text.strip():
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration, IndexError) as error:
-        raise UserError(f"{path}: line {number}: is not {_FORM}; correct it there") from error
+        raise UserError(f"{path}: line {number}: is not {_FORM}; {REPAIR}") from error
     for begin, end, kind, words in marked.spans or ():
         found = marked.text[max(0, begin) : end]
         if not 0 <= begin < end <= len(marked.text) or words not in (None, found):
