@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from data_utils.tagged_columns import ENTITY_TAG, OUTSIDE, column_sentences, words_of_columns
-from data_utils.tagged_spans import SPAN_FIELDS, Place, has_spans, marked_text, tagged
+from data_utils.tagged_spans import SPAN_FIELDS, Place, Span, Tagged, bert_words, has_spans, marked_text, tagged
 from utilities.errors import UserError
 from utilities.tables import REPAIR, Line, json_values, listed, read_table, short
 
@@ -34,8 +34,6 @@ SENTENCE_COLUMNS = ("sentence #", "sentence", "sentence_id", "sentence_idx", "se
 _BRACKET_TAG = re.compile(r"\([\w-]+\*?\)?|\*\)")  # (DATE* and *) around an entity of several words
 _MARK_AT_END = re.compile(r"(.{2,})[-_]([BIESMLU])")  # PER-B; B-I may be either
 _IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
-
-Entity = Tuple[str, int, int]  # type, first word, last word
 
 
 class Sentences(NamedTuple):
@@ -216,7 +214,7 @@ def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
     unmarked = sum(each.spans is None for each in marked)
     has_tags = unmarked < len(marked)
     kept = [number for number, each in enumerate(marked) if each.spans is not None or not has_tags]
-    found = [tagged(marked[number]) for number in kept]
+    found = [tagged(marked[number].spans or (), bert_words(marked[number].text)) for number in kept]
     counts = (
         (unmarked if has_tags else 0, "texts that nobody has marked are left out"),
         (sum(each.others for each in marked), "annotations of texts that have another one before are left out"),
@@ -258,41 +256,32 @@ def _from_tokens(path: Path, rows: Sequence[Line], field: str) -> Sentences:
 
 def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
     """Read a text and its entities from each line, as tags ``B-…`` and ``I-…`` of the characters."""
-    words: List[List[str]] = []
-    tags: List[List[str]] = []
-    ids: List[Any] = []
-    overlapping = unlabelled = 0
+    found: List[Tagged] = []
     for number, row in rows:
         try:
-            text, named = row["text"], list(_spans(row.get("label") or {}))
-            spans = [span for _, span in named]
-            if not (isinstance(text, str) and text and all(0 <= first <= last < len(text) for _, first, last in spans)):
+            text, spans = row["text"], list(_spans(row.get("label") or {}))
+            if not (isinstance(text, str) and text and all(0 <= span.begin < span.end <= len(text) for span in spans)):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             form = '{"text": …, "label": {type: {entity: [[first, last]]}}} with positions in the text'
             raise UserError(f"{path}: line {number}: is not {form}; {REPAIR}") from error
-        for entity, (_, first, last) in named:
-            if text[first : last + 1] != entity:
-                found = f"positions {first} to {last}, both included, are {short(text[first : last + 1])}"
-                raise UserError(f"{path}: line {number}: {found}, not {short(entity)}; {REPAIR}")
-        unlabelled += "label" not in row
-        of_characters = [OUTSIDE] * len(text)
-        for kind, first, last in sorted(spans, key=lambda span: (span[1], -span[2])):
-            if any(tag != OUTSIDE for tag in of_characters[first : last + 1]):
-                overlapping += 1
-                continue
-            of_characters[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
-        words.append(list(text))
-        tags.append(of_characters)
-        ids.append(row.get("id", len(ids)))
+        for begin, end, _, entity in spans:
+            if text[begin:end] != entity:
+                what = f"positions {begin} to {end - 1}, both included, are {short(text[begin:end])}"
+                raise UserError(f"{path}: line {number}: {what}, not {short(entity)}; {REPAIR}")
+        found.append(tagged(spans, [(place, place + 1) for place in range(len(text))]))
+    words = [list(row["text"]) for _, row in rows]
+    tags = [each.tags for each in found] if all("label" in row for _, row in rows) else None
+    ids = [row.get("id", position) for position, (_, row) in enumerate(rows)]
+    overlapping = sum(each.overlapping for each in found)
     notes = [f"{overlapping:,} entities overlap an earlier one and are left out"] if overlapping else []
-    return Sentences(words, tags if not unlabelled else None, ids, str(path), notes, CLUENER)
+    return Sentences(words, tags, ids, str(path), notes, CLUENER)
 
 
-def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Tuple[str, Entity]]:
+def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Span]:
     for kind, entities in label.items():
         for entity, positions in entities.items():
             for first, last in positions:
                 if not kind or type(first) is not int or type(last) is not int:
                     raise ValueError
-                yield entity, (kind, first, last)
+                yield Span(first, last + 1, kind, entity)

@@ -114,10 +114,10 @@ def bert_words(text: str) -> List[Place]:
     return [place for _, place, _ in parts.get_splits("original", "char")]
 
 
-def tagged(marked: Marked) -> Tagged:
-    places = bert_words(marked.text)
+def tagged(spans: Sequence[Span], places: List[Place]) -> Tagged:
+    """Return the words at these places with the tags of the entities, of which an earlier one excludes others."""
     tags, overlapping, widened = [OUTSIDE] * len(places), 0, 0
-    for begin, end, kind, _ in sorted(marked.spans or (), key=lambda span: (span.begin, -span.end)):
+    for begin, end, kind, _ in sorted(spans, key=lambda span: (span.begin, -span.end)):
         words = [number for number, (first, last) in enumerate(places) if first < end and last > begin]
         if not words or any(tags[number] != OUTSIDE for number in words):
             overlapping += 1
