@@ -214,14 +214,14 @@ def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
     unmarked = sum(each.spans is None for each in marked)
     has_tags = unmarked < len(marked)
     kept = [number for number, each in enumerate(marked) if each.spans is not None or not has_tags]
-    found = [tagged(marked[number].spans or (), bert_words(marked[number].text)) for number in kept]
+    texts = [(marked[number].text, bert_words(marked[number].text)) for number in kept]
+    found = [tagged(marked[number].spans or (), places) for number, (_, places) in zip(kept, texts)]
     counts = (
         (unmarked if has_tags else 0, "texts that nobody has marked are left out"),
         (sum(each.others for each in marked), "annotations of texts that have another one before are left out"),
         (sum(each.overlapping for each in found), "entities overlap an earlier one and are left out"),
         (sum(each.widened for each in found), "entities begin or end within a word, and are taken to its end"),
     )
-    texts = [(marked[number].text, each.places) for number, each in zip(kept, found)]
     return Sentences(
         [[text[begin:end] for begin, end in places] for text, places in texts],
         [each.tags for each in found] if has_tags else None,

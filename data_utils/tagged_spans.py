@@ -41,8 +41,7 @@ class Marked(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    places: List[Place]  # begin and end of each word
-    tags: List[str]
+    tags: List[str]  # of each word
     overlapping: int  # entities that are left out because they overlap an earlier one, or contain no word
     widened: int  # entities that begin or end within a word, which is taken as a whole
 
@@ -114,8 +113,8 @@ def bert_words(text: str) -> List[Place]:
     return [place for _, place, _ in parts.get_splits("original", "char")]
 
 
-def tagged(spans: Sequence[Span], places: List[Place]) -> Tagged:
-    """Return the words at these places with the tags of the entities, of which an earlier one excludes others."""
+def tagged(spans: Sequence[Span], places: Sequence[Place]) -> Tagged:
+    """Return the tags of the words at these places; an entity that overlaps an earlier one is left out."""
     tags, overlapping, widened = [OUTSIDE] * len(places), 0, 0
     for begin, end, kind, _ in sorted(spans, key=lambda span: (span.begin, -span.end)):
         words = [number for number, (first, last) in enumerate(places) if first < end and last > begin]
@@ -125,4 +124,4 @@ def tagged(spans: Sequence[Span], places: List[Place]) -> Tagged:
         widened += begin > places[words[0]][0] or end < places[words[-1]][1]
         for number in words:
             tags[number] = f"{'B' if number == words[0] else 'I'}-{kind}"
-    return Tagged(places, tags, overlapping, widened)
+    return Tagged(tags, overlapping, widened)
