@@ -168,14 +168,13 @@ def _write_shard(
 ) -> tuple[list[str], dict[str, Any]]:
     """Write the records of what is not held out of a shard, and how often each piece occurs in its text."""
     use_one_tokenizer_thread()
-    documents: dict[str, int] = {}
     if held_out is not None:
         rests = (select(each, held_out, is_held_out=False) for each in split_documents([shard.content]))
         kept = [rest for rest in rests if rest]
         shard = shard._replace(content=b"".join(kept))
-        if held_out.parts_of:  # a document that is cut is one nevertheless
-            documents["documents"] = len(kept)
     records, counts, pieces = make_shard(shard, output / VOCABULARY_NAME, settings)
+    if held_out is not None and held_out.parts_of:  # a document that is cut is one nevertheless
+        counts["documents"] = len(kept)
     names, entry = [_pieces_file(shard.number)], None
     (output / WORK_FOLDER).mkdir(exist_ok=True)
     write_atomically(output / names[0], pieces.tobytes())
@@ -183,7 +182,7 @@ def _write_shard(
         path = output / f"{FILE_PREFIX}_{shard.number:0{digits}d}.tfrecord"
         names += [path.name, index_path(path).name]
         entry = write_record_file(path, records)
-    return names, {"records": len(records), "entry": entry, **counts, **documents}
+    return names, {"records": len(records), "entry": entry, **counts}
 
 
 def _pieces_file(shard: int) -> str:
