@@ -23,17 +23,22 @@ def hub_split(path: str, configuration: Optional[str], split: str, instead: str)
 
     In error messages, ``instead`` is suggested as ``dataset_dir``.
     """
-    missing = f"dataset_dir is not set, and the datasets library, which could fetch {path}, is not installed"
-    with _needed(f"{missing}; set dataset_dir to {instead}, or"):
-        from datasets import load_dataset
+    try:
+        from datasets import load_dataset  # its name, because any folder ``datasets`` would be a module, too
+    except ImportError as error:
+        missing = f"dataset_dir is not set, and the datasets library, which could fetch {path}, is not installed"
+        raise UserError(f"{missing}; set dataset_dir to {instead}, or: {INSTALL}") from error
     with reading_errors(_name(path, configuration), f"; set dataset_dir to {instead}"):
         return load_dataset(path, configuration, split=split)
 
 
 def hub_stream(path: str, configuration: Optional[str], split: str) -> HubStream:
     """Return a split of a data set that is read while it is downloaded, if its format allows that."""
-    with _needed(f"--hub-dataset {path}: needs the datasets library, which is not installed"):
+    try:
         from datasets import load_dataset_builder
+    except ImportError as error:
+        missing = "needs the datasets library, which is not installed"
+        raise UserError(f"--hub-dataset {path}: {missing}: {INSTALL}") from error
     name = _name(path, configuration)
     with reading_errors(name):
         builder = load_dataset_builder(path, configuration)
@@ -55,15 +60,6 @@ def reading_errors(name: str, fix: str = "") -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"the datasets library cannot get {name} ({type(error).__name__}: {reason}){fix}") from error
-
-
-@contextlib.contextmanager
-def _needed(missing: str) -> Iterator[None]:
-    """Within the block, import from the library; without it, a folder ``datasets`` would be a module, too."""
-    try:
-        yield
-    except ImportError as error:
-        raise UserError(f"{missing}: {INSTALL}") from error
 
 
 def _name(path: str, configuration: Optional[str]) -> str:

@@ -18,7 +18,7 @@ from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, WORK_FOLDER
 from data_utils.records.writer import TEMPORARY_FILES
 from utilities.errors import UserError
-from utilities.files import write_atomically
+from utilities.files import read_json_object, write_atomically
 
 RECIPE_NAME = "recipe.json"
 RECIPE_VERSION = 4  # must be raised whenever the same input and settings would give other bytes
@@ -111,10 +111,9 @@ def identify_files(files: Sequence[Path], ends_only: bool = False) -> Dict[str, 
 
 def _read_recipe(folder: Path) -> Optional[Dict[str, Any]]:
     try:
-        recipe = json.loads((folder / RECIPE_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_json_object(folder / RECIPE_NAME)
+    except UserError:
         return None
-    return recipe if isinstance(recipe, dict) else None
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> List[str]:

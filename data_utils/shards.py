@@ -8,7 +8,6 @@ of workers never changes the bytes.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -103,24 +102,25 @@ def run_shards(
     waiting = iter(shards)
     running: Dict[Future[Dict[str, Any]], Shard] = {}
     try:
-        with _lost_workers():
-            while True:
-                for shard in waiting:
-                    result = step.done(shard.number)
-                    if result is not None:
-                        progress.initial += shard.size  # which the rate ignores
-                        progress.update(shard.size)
-                        yield shard.number, result
-                        continue
-                    running[workers.executor.submit(_make, step, make, shard)] = shard._replace(content=None)
-                    if len(running) >= SHARDS_PER_WORKER * workers.at_once or workers.at_once == 1:
-                        break
-                if not running:
-                    return
-                for future in _completed(running, workers):
-                    shard, result = running.pop(future), future.result()
+        while True:
+            for shard in waiting:
+                result = step.done(shard.number)
+                if result is not None:
+                    progress.initial += shard.size  # which the rate ignores
                     progress.update(shard.size)
                     yield shard.number, result
+                    continue
+                running[workers.executor.submit(_make, step, make, shard)] = shard._replace(content=None)
+                if len(running) >= SHARDS_PER_WORKER * workers.at_once or workers.at_once == 1:
+                    break
+            if not running:
+                return
+            for future in _completed(running, workers):
+                shard, result = running.pop(future), future.result()
+                progress.update(shard.size)
+                yield shard.number, result
+    except BrokenProcessPool as error:  # the user's error: a shard that takes too much memory would take it again
+        raise UserError(f"a worker process ended (out of memory?); use fewer --workers, and {RUN_AGAIN}") from error
     finally:
         for future in running:
             future.cancel()
@@ -140,12 +140,3 @@ def _completed(running: Iterable[Future[Any]], workers: Workers) -> Iterable[Fut
 def _make(step: Step, make: MakeShard, shard: Shard) -> Dict[str, Any]:
     names, result = make(shard)
     return step.finish(shard.number, names, result)
-
-
-@contextlib.contextmanager
-def _lost_workers() -> Iterator[None]:
-    """Report the end of a worker as the user's error: a shard that takes too much memory would take it again."""
-    try:
-        yield
-    except BrokenProcessPool as error:
-        raise UserError(f"a worker process ended (out of memory?); use fewer --workers, and {RUN_AGAIN}") from error

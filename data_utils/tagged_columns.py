@@ -12,7 +12,6 @@ from utilities.tables import read_lines
 
 OUTSIDE = "O"
 ABSENT = "_"  # instead of a tag, of words that were cut if tags are not those of entities
-FIX = "correct it there"
 ENTITY_TAG = re.compile(r"O|[BIESMLU](?:[-_].+)?")
 _DOCUMENT = "-DOCSTART-"
 _AROUND_DOCUMENT = re.compile(r"#(?:begin|end) document\b")  # lines of CoNLL-2012

@@ -11,10 +11,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from data_utils.tagged_columns import ENTITY_TAG, FIX, OUTSIDE, column_sentences
-from data_utils.tagged_spans import SPAN_FIELDS, Place, has_spans, marked_text, tagged
+from data_utils.tagged_columns import ENTITY_TAG, OUTSIDE, column_sentences, words_of_columns
+from data_utils.tagged_spans import SPAN_FIELDS, Place, Span, Tagged, bert_words, has_spans, marked_text, tagged
 from utilities.errors import UserError
-from utilities.tables import Line, json_values, listed, read_table, short
+from utilities.tables import REPAIR, Line, json_values, listed, read_table, short
 
 TRAIN, VALIDATION, TEST = "train", "validation", "test"
 FILES: Mapping[str, Tuple[str, ...]] = {  # the first that exists is read
@@ -34,8 +34,6 @@ SENTENCE_COLUMNS = ("sentence #", "sentence", "sentence_id", "sentence_idx", "se
 _BRACKET_TAG = re.compile(r"\([\w-]+\*?\)?|\*\)")  # (DATE* and *) around an entity of several words
 _MARK_AT_END = re.compile(r"(.{2,})[-_]([BIESMLU])")  # PER-B; B-I may be either
 _IDEOGRAPH = re.compile("[\u3400-\u9fff\uf900-\ufaff]")
-
-Entity = Tuple[str, int, int]  # type, first word, last word
 
 
 class Sentences(NamedTuple):
@@ -97,7 +95,7 @@ def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_col
     sentences = list(filter(None, sentences))
     least = max(2, word_column or 1, tag_column or 1)
     notes: List[str] = []
-    words = [[line.columns[(word_column or 1) - 1] for line in sentence] for sentence in sentences]
+    words = [words_of_columns(sentence, word_column) for sentence in sentences]
     tags: Optional[List[List[str]]] = None
     if not is_test or any(len(line.columns) >= least for line in chain.from_iterable(sentences)):
         broken = next((line for line in chain.from_iterable(sentences) if len(line.columns) < least), None)
@@ -105,7 +103,7 @@ def _from_columns(path: Path, is_test: bool, word_column: Optional[int], tag_col
             lacking = "does not end with a tag such as O or B-PER"
             if tag_column is not None:
                 lacking = f"has {len(broken.columns)} columns, not the tag_column {tag_column}"
-            raise UserError(f"{path}: line {broken.number}: {lacking}; {FIX}")
+            raise UserError(f"{path}: line {broken.number}: {lacking}; {REPAIR}")
         tags = [[line.columns[(tag_column or 0) - 1] for line in sentence] for sentence in sentences]
         tags, notes = _told_as_usual(path, tags, (line.number for line in chain.from_iterable(sentences)))
     other = [sentence[0] for sentence in sentences if len(sentence[0].columns) != len(sentences[0][0].columns)]
@@ -151,7 +149,7 @@ def _told_as_usual(path: Path, tags: List[List[str]], lines: Iterable[int]) -> T
         for line, tag in zip(lines, chain.from_iterable(tags)):
             if not ENTITY_TAG.fullmatch(tag):
                 what = f"{short(tag)} is not a tag such as O or B-PER, as the others are"
-                raise UserError(f"{path}: line {line}: {what}; {FIX}")
+                raise UserError(f"{path}: line {line}: {what}; {REPAIR}")
     return tags, []
 
 
@@ -179,6 +177,9 @@ def _from_table(path: Path) -> Sentences:
         words[-1].append(row[word])
         tags[-1].append(row[tag].strip() if tag is not None else OUTSIDE)
         lines.append(number)
+    empty = [line for line, each in zip(lines, chain.from_iterable(tags)) if not each]
+    if 0 < len(empty) < len(lines):
+        raise UserError(f"{path}: line {empty[0]}: {tag} is empty; {REPAIR}")
     tags, notes = _told_as_usual(path, tags, lines)
     return Sentences(words, tags if tag is not None else None, list(range(len(words))), str(path), notes, TOKENS)
 
@@ -204,7 +205,7 @@ def _as_object(path: Path, number: int, value: Any) -> Mapping[str, Any]:
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
         return {"text": value[0], **value[1]}
     if not isinstance(value, dict):
-        raise UserError(f"{path}: line {number}: is {short(value)}, not an object {{…}}; {FIX}")
+        raise UserError(f"{path}: line {number}: is {short(value)}, not an object {{…}}; {REPAIR}")
     return value
 
 
@@ -213,14 +214,14 @@ def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
     unmarked = sum(each.spans is None for each in marked)
     has_tags = unmarked < len(marked)
     kept = [number for number, each in enumerate(marked) if each.spans is not None or not has_tags]
-    found = [tagged(marked[number]) for number in kept]
+    texts = [(marked[number].text, bert_words(marked[number].text)) for number in kept]
+    found = [tagged(marked[number].spans or (), places) for number, (_, places) in zip(kept, texts)]
     counts = (
         (unmarked if has_tags else 0, "texts that nobody has marked are left out"),
         (sum(each.others for each in marked), "annotations of texts that have another one before are left out"),
         (sum(each.overlapping for each in found), "entities overlap an earlier one and are left out"),
         (sum(each.widened for each in found), "entities begin or end within a word, and are taken to its end"),
     )
-    texts = [(marked[number].text, each.places) for number, each in zip(kept, found)]
     return Sentences(
         [[text[begin:end] for begin, end in places] for text, places in texts],
         [each.tags for each in found] if has_tags else None,
@@ -247,7 +248,7 @@ def _from_tokens(path: Path, rows: Sequence[Line], field: str) -> Sentences:
             texts.append(values)
         if tag_field is not None and len(words[-1]) != len(tags[-1]):
             counts = f"has {len(words[-1])} {field} and {len(tags[-1])} {tag_field}"
-            raise UserError(f"{path}: line {number}: {counts}; {FIX}")
+            raise UserError(f"{path}: line {number}: {counts}; {REPAIR}")
     tags, notes = _told_as_usual(path, tags, (line.number for line, each in zip(rows, tags) for _ in each))
     ids = [row.get("id", position) for position, (_, row) in enumerate(rows)]
     return Sentences(words, tags if tag_field is not None else None, ids, str(path), notes, TOKENS)
@@ -255,41 +256,32 @@ def _from_tokens(path: Path, rows: Sequence[Line], field: str) -> Sentences:
 
 def _from_spans(path: Path, rows: Sequence[Line]) -> Sentences:
     """Read a text and its entities from each line, as tags ``B-…`` and ``I-…`` of the characters."""
-    words: List[List[str]] = []
-    tags: List[List[str]] = []
-    ids: List[Any] = []
-    overlapping = unlabelled = 0
+    found: List[Tagged] = []
     for number, row in rows:
         try:
-            text, named = row["text"], list(_spans(row.get("label") or {}))
-            spans = [span for _, span in named]
-            if not (isinstance(text, str) and text and all(0 <= first <= last < len(text) for _, first, last in spans)):
+            text, spans = row["text"], list(_spans(row.get("label") or {}))
+            if not (isinstance(text, str) and text and all(0 <= span.begin < span.end <= len(text) for span in spans)):
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             form = '{"text": …, "label": {type: {entity: [[first, last]]}}} with positions in the text'
-            raise UserError(f"{path}: line {number}: is not {form}; {FIX}") from error
-        for entity, (_, first, last) in named:
-            if text[first : last + 1] != entity:
-                found = f"positions {first} to {last}, both included, are {short(text[first : last + 1])}"
-                raise UserError(f"{path}: line {number}: {found}, not {short(entity)}; {FIX}")
-        unlabelled += "label" not in row
-        tagged = [OUTSIDE] * len(text)
-        for kind, first, last in sorted(spans, key=lambda span: (span[1], -span[2])):
-            if any(tag != OUTSIDE for tag in tagged[first : last + 1]):
-                overlapping += 1
-                continue
-            tagged[first : last + 1] = [f"B-{kind}", *[f"I-{kind}"] * (last - first)]
-        words.append(list(text))
-        tags.append(tagged)
-        ids.append(row.get("id", len(ids)))
+            raise UserError(f"{path}: line {number}: is not {form}; {REPAIR}") from error
+        for begin, end, _, entity in spans:
+            if text[begin:end] != entity:
+                what = f"positions {begin} to {end - 1}, both included, are {short(text[begin:end])}"
+                raise UserError(f"{path}: line {number}: {what}, not {short(entity)}; {REPAIR}")
+        found.append(tagged(spans, [(place, place + 1) for place in range(len(text))]))
+    words = [list(row["text"]) for _, row in rows]
+    tags = [each.tags for each in found] if all("label" in row for _, row in rows) else None
+    ids = [row.get("id", position) for position, (_, row) in enumerate(rows)]
+    overlapping = sum(each.overlapping for each in found)
     notes = [f"{overlapping:,} entities overlap an earlier one and are left out"] if overlapping else []
-    return Sentences(words, tags if not unlabelled else None, ids, str(path), notes, CLUENER)
+    return Sentences(words, tags, ids, str(path), notes, CLUENER)
 
 
-def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Tuple[str, Entity]]:
+def _spans(label: Mapping[str, Mapping[str, Sequence[Sequence[int]]]]) -> Iterator[Span]:
     for kind, entities in label.items():
         for entity, positions in entities.items():
             for first, last in positions:
                 if not kind or type(first) is not int or type(last) is not int:
                     raise ValueError
-                yield entity, (kind, first, last)
+                yield Span(first, last + 1, kind, entity)

@@ -11,9 +11,10 @@ from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from tokenizers import PreTokenizedString
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
+from data_utils.tagged_columns import OUTSIDE
 from data_utils.tokenizer import bert_normalizer
 from utilities.errors import UserError
-from utilities.tables import short
+from utilities.tables import REPAIR, short
 
 SPAN_FIELDS = ("labels", "label", "entities", "spans", "ents")
 _BEGINS, _ENDS, _KINDS = ("start", "start_offset", "begin"), ("end", "end_offset"), ("label", "labels", "type")
@@ -40,8 +41,7 @@ class Marked(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    places: List[Place]  # begin and end of each word
-    tags: List[str]
+    tags: List[str]  # of each word
     overlapping: int  # entities that are left out because they overlap an earlier one, or contain no word
     widened: int  # entities that begin or end within a word, which is taken as a whole
 
@@ -57,7 +57,7 @@ def marked_text(path: Path, number: int, row: Mapping[str, Any]) -> Marked:
         if not isinstance(marked.text, str) or not marked.text.strip():
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration, IndexError) as error:
-        raise UserError(f"{path}: line {number}: is not {_FORM}; correct it there") from error
+        raise UserError(f"{path}: line {number}: is not {_FORM}; {REPAIR}") from error
     for begin, end, kind, words in marked.spans or ():
         found = marked.text[max(0, begin) : end]
         if not 0 <= begin < end <= len(marked.text) or words not in (None, found):
@@ -113,15 +113,15 @@ def bert_words(text: str) -> List[Place]:
     return [place for _, place, _ in parts.get_splits("original", "char")]
 
 
-def tagged(marked: Marked) -> Tagged:
-    places = bert_words(marked.text)
-    tags, overlapping, widened = ["O"] * len(places), 0, 0
-    for begin, end, kind, _ in sorted(marked.spans or (), key=lambda span: (span.begin, -span.end)):
+def tagged(spans: Sequence[Span], places: Sequence[Place]) -> Tagged:
+    """Return the tags of the words at these places; an entity that overlaps an earlier one is left out."""
+    tags, overlapping, widened = [OUTSIDE] * len(places), 0, 0
+    for begin, end, kind, _ in sorted(spans, key=lambda span: (span.begin, -span.end)):
         words = [number for number, (first, last) in enumerate(places) if first < end and last > begin]
-        if not words or any(tags[number] != "O" for number in words):
+        if not words or any(tags[number] != OUTSIDE for number in words):
             overlapping += 1
             continue
         widened += begin > places[words[0]][0] or end < places[words[-1]][1]
         for number in words:
             tags[number] = f"{'B' if number == words[0] else 'I'}-{kind}"
-    return Tagged(places, tags, overlapping, widened)
+    return Tagged(tags, overlapping, widened)

@@ -18,10 +18,12 @@ from tokenizers import Tokenizer
 from data_utils.classification.scoring import accuracy, f1
 from data_utils.records.features import TAGS, Feature, FeatureSpec, fine_tuning_features
 from data_utils.tagged_columns import ABSENT, OUTSIDE
-from data_utils.tagged_sentences import CLUENER, COLUMNS, Entity, Sentences, are_entity_tags
+from data_utils.tagged_sentences import CLUENER, COLUMNS, Sentences, are_entity_tags
 from data_utils.tokenizer import with_marks
 from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR, UNKNOWN
 from utilities.metric_names import MACRO_F1
+
+Entity = Tuple[str, int, int]  # type, first word, last word
 
 _SAME_AS = {"M": "I", "L": "E", "U": "S"}  # BMES and BILOU in letters of BIOES
 

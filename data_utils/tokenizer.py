@@ -32,6 +32,7 @@ from data_utils.tokenizer_files import (
     read_tokenizer_files,
 )
 from utilities.errors import UserError
+from utilities.tables import read_text
 
 MANY_MARKED = 0.01  # of the pieces
 
@@ -156,10 +157,7 @@ def vocabulary_file(path: Path) -> Path:
 
 def extended(vocabulary: Vocabulary, tokens: Path, lower_case: bool) -> Vocabulary:
     """Return a vocabulary with the tokens of a file, one on each line, after its own; those it has are left out."""
-    try:
-        lines = [line.strip() for line in tokens.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--extra-tokens: {tokens} cannot be read ({error}); correct the path") from error
+    lines = map(str.strip, read_text(tokens).splitlines())
     if vocabulary.rules.appended:
         raise UserError(
             f"--extra-tokens: {vocabulary.path} is followed by {vocabulary.rules.appended} added tokens, whose ids"

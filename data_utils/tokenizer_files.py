@@ -99,24 +99,24 @@ class _PreTokenizer(Strict):
     type: Literal["BertPreTokenizer"]
 
 
-def _template(*parts: Tuple[str, str, int]) -> List[Dict[str, Any]]:
-    return [{kind: {"id": name, "type_id": segment}} for kind, name, segment in parts]
-
-
-_BEGIN, _FIRST, _END = ("SpecialToken", CLASSIFIER, 0), ("Sequence", "A", 0), ("SpecialToken", SEPARATOR, 0)
-_SINGLE = [_BEGIN, _FIRST, _END]
-_PAIR = [*_SINGLE, ("Sequence", "B", 1), ("SpecialToken", SEPARATOR, 1)]
+_Template = List[Dict[str, Any]]
+_SINGLE: _Template = [
+    {"SpecialToken": {"id": CLASSIFIER, "type_id": 0}},
+    {"Sequence": {"id": "A", "type_id": 0}},
+    {"SpecialToken": {"id": SEPARATOR, "type_id": 0}},
+]
+_PAIR = [*_SINGLE, {"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": SEPARATOR, "type_id": 1}}]
 
 
 class _PostProcessor(Strict):
     type: Literal["BertProcessing", "TemplateProcessing"]
-    single: List[Dict[str, Any]] = _template(*_SINGLE)
-    pair: List[Dict[str, Any]] = _template(*_PAIR)
+    single: _Template = _SINGLE
+    pair: _Template = _PAIR
 
     @field_validator("single", "pair")
     @classmethod
-    def _is_berts(cls, parts: List[Dict[str, Any]], info: Any) -> List[Dict[str, Any]]:
-        if parts != _template(*(_SINGLE if info.field_name == "single" else _PAIR)):
+    def _is_berts(cls, parts: _Template, info: Any) -> _Template:
+        if parts != (_SINGLE if info.field_name == "single" else _PAIR):
             raise ValueError("input should have [CLS] first and [SEP] after each text")
         return parts
 
@@ -189,7 +189,8 @@ class TokenizerFiles(NamedTuple):
 
     def check_pieces(self, pieces: Sequence[str]) -> None:
         """Check that ``tokenizer.json`` has the pieces of the ``vocab.txt``."""
-        if self.path.name == TOKENIZER_NAME or not self.path.with_name(TOKENIZER_NAME).is_file():
+        is_read = self.tokenizer is not None and self.path.name != TOKENIZER_NAME
+        if not (is_read and self.path.with_name(TOKENIZER_NAME).is_file()):
             return
         theirs = self.pieces()
         if theirs != list(pieces):

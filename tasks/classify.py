@@ -84,7 +84,7 @@ def predict_file(options: argparse.Namespace, model: Model) -> str:
         if field is None:
             task.check_texts(len(columns))
             check_columns(source, columns)
-        read, added = (filled(*columns), task.predicted_columns) if field is None else (words_in(field), [TAGS])
+        read, added = (partial(filled, columns), task.predicted_columns) if field is None else (words_in(field), [TAGS])
 
         rows = check_rows(source, read, output, added)
         with model.call(rows.total - len(rows.empty), str(source)) as call:

@@ -23,7 +23,7 @@ from data_utils.squad.examples import (
     questions_about,
 )
 from data_utils.squad.metric import EXACT_MATCH, F1, Scores, score, score_with_no_answers
-from data_utils.squad.windows import SPECIAL_TOKENS, Geometry, WindowReader, Windows, make_windows, squad_features
+from data_utils.squad.windows import SPECIAL_IN_WINDOW, Geometry, WindowReader, Windows, make_windows, squad_features
 from data_utils.tokenizer_files import UNKNOWN
 from model.architecture import Architecture
 from model.losses import SpanObjective
@@ -198,7 +198,7 @@ class Squad(FineTuning):
     @property
     def _geometry(self) -> Geometry:
         config = self._config
-        longest = config.max_seq_length - SPECIAL_TOKENS - 1  # predictions may have shorter windows than the training
+        longest = config.max_seq_length - SPECIAL_IN_WINDOW - 1  # predictions may have shorter windows than training
         return Geometry(config.max_seq_length, min(config.squad.max_query_length, longest), config.squad.doc_stride)
 
     def _describe(self, squad: SquadSet, windows: Windows) -> Dict[str, Any]:

@@ -6,6 +6,7 @@ and CSL's keywords become text as in CLUE's published baselines, so that scores 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -22,7 +23,7 @@ from data_utils.classification.tasks import (
     typed_field,
 )
 from utilities.errors import UserError
-from utilities.tables import Row, short
+from utilities.tables import Row, read_text, short
 
 GLUE_HUB = "nyu-mll/glue"
 COLA_COLUMNS = ("source", "label", "mark", "sentence")
@@ -40,22 +41,19 @@ def classes_named(*names: Any) -> Tuple[Label, ...]:
     return tuple(Label(str(name), str(name)) for name in names)
 
 
-def held_out(selected: bool) -> Callable[[Path], Callable[[Row], bool]]:
+def held_out(selected: bool, path: Path) -> Callable[[Row], bool]:
     """Return a filter of MRPC's training pairs: those that GLUE holds out for validation, or the others."""
+    listed = path.with_name(MRPC_HELD_OUT)
+    if not listed.is_file():
+        raise UserError(
+            f"{listed}: cannot be read (no such file); it lists the pairs of the training file that GLUE holds out for"
+            " validation: copy it there, or use GLUE's train.tsv and dev.tsv"
+        )
+    ids = {tuple(line.split("\t")) for line in read_text(listed).splitlines() if line}
+    return lambda row: (tuple(row.get(name) for name in MRPC_IDS) in ids) is selected
 
-    def keep(path: Path) -> Callable[[Row], bool]:
-        listed = path.with_name(MRPC_HELD_OUT)
-        try:
-            lines = listed.read_text(encoding="utf-8-sig").splitlines()
-        except OSError as error:
-            raise UserError(
-                f"{listed}: cannot be read ({error.strerror}); it lists the pairs of the training file that GLUE holds"
-                " out for validation: copy it there, or use GLUE's train.tsv and dev.tsv"
-            ) from error
-        ids = {tuple(line.split("\t")) for line in lines if line}
-        return lambda row: (tuple(row.get(name) for name in MRPC_IDS) in ids) is selected
 
-    return keep
+HELD_OUT, NOT_HELD_OUT = partial(held_out, True), partial(held_out, False)
 
 
 def glue_task(name: str, folder: str, fields: Tuple[str, ...], metrics: Tuple[str, ...], **more: Any) -> BenchmarkTask:
@@ -65,7 +63,8 @@ def glue_task(name: str, folder: str, fields: Tuple[str, ...], metrics: Tuple[st
         "test": (Split((SourceFile("test.tsv"),), "test", submission=f"{folder}.tsv"),),
         **more,
     }
-    return BenchmarkTask(name, GLUE, (folder,), plain(*fields), len(fields) == 2, metrics, (GLUE_HUB, name), **settings)
+    texts, is_pair = partial(plain, fields), len(fields) == 2
+    return BenchmarkTask(name, GLUE, (folder,), texts, is_pair, metrics, (GLUE_HUB, name), **settings)
 
 
 PAIR = ("sentence1", "sentence2")
@@ -86,10 +85,10 @@ _GLUE: Tuple[BenchmarkTask, ...] = (
         hub_fields={"#1 String": "sentence1", "#2 String": "sentence2", "Quality": "label"},
         # GLUE's script makes train.tsv, dev.tsv and test.tsv from Microsoft's files; either will do.
         train=Split(
-            (SourceFile("train.tsv"), SourceFile("msr_paraphrase_train.txt", keep=held_out(False))), "train"
+            (SourceFile("train.tsv"), SourceFile("msr_paraphrase_train.txt", keep=NOT_HELD_OUT)), "train"
         ),
         validation=(
-            Split((SourceFile("dev.tsv"), SourceFile("msr_paraphrase_train.txt", keep=held_out(True))), "validation"),
+            Split((SourceFile("dev.tsv"), SourceFile("msr_paraphrase_train.txt", keep=HELD_OUT)), "validation"),
         ),
         test=(Split((SourceFile("test.tsv"), SourceFile("msr_paraphrase_test.txt")), "test", submission="MRPC.tsv"),),
     ),
@@ -167,7 +166,7 @@ def replaced_test(name: str) -> Tuple[Split, ...]:
 
 def clue_task(name: str, folder: str, fields: Tuple[str, ...], labels: Tuple[Label, ...], **more: Any) -> BenchmarkTask:
     settings = {
-        "texts": plain(*fields),
+        "texts": partial(plain, fields),
         "is_pair": len(fields) == 2,
         "hub": (CLUE_HUB, name),
         "test": (Split((SourceFile("test.json"),), "test", submission=f"{name}_predict.json"),),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, FrozenSet, Mapping, Optional, Tuple
+from typing import Any, Callable, FrozenSet, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -103,11 +103,8 @@ class BenchmarkTask:
         return self.separator is not None
 
 
-def plain(*fields: str) -> Texts:
-    def texts(row: Row) -> Tuple[str, ...]:
-        return tuple(text_field(row, name) for name in fields)
-
-    return texts
+def plain(fields: Sequence[str], row: Row) -> Tuple[str, ...]:
+    return tuple(text_field(row, name) for name in fields)
 
 
 def text_field(row: Row, name: str) -> str:

@@ -6,6 +6,7 @@ N rows · C labels.
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Optional, Sequence, Tuple, Union
 
@@ -19,7 +20,6 @@ from data_utils.classification.tasks import (
     EmptyFieldError,
     SourceFile,
     Split,
-    Texts,
     text_field,
 )
 from utilities.tables import Row
@@ -43,7 +43,8 @@ def user_task(
 ) -> BenchmarkTask:
     """Return the task of a user's own files; the arguments are the fields of ``classification_data``."""
     is_split = validation_file is None and validation_fraction > 0
-    part, rest = (held_out(validation_fraction, validation_seed, each) if is_split else None for each in (True, False))
+    choose = partial(held_out, validation_fraction, validation_seed)
+    part, rest = (partial(choose, selected) if is_split else None for selected in (True, False))
     metrics: Tuple[str, ...] = METRICS_OF_TWO if len(classes or ()) == 2 else METRICS_OF_MORE
     if label_separator is not None:
         metrics = METRICS_OF_SETS
@@ -52,7 +53,7 @@ def user_task(
         name=Path(train_file or validation_file or test_file or USER).stem,
         benchmark=USER,
         folders=(),
-        texts=filled(*text),
+        texts=partial(filled, text),
         is_pair=len(text) == 2,
         metrics=METRICS_OF_NUMBERS if regression else metrics,
         hub=("", ""),
@@ -72,37 +73,29 @@ def _split(file: Optional[str], rows: Optional[ChooseRows] = None, submission: s
     return Split((SourceFile(file or ""),), None, submission=submission, rows=rows)
 
 
-def filled(*columns: str) -> Texts:
-    """Return a function that reads texts from these columns, and raises ``EmptyFieldError`` for an empty one."""
-
-    def texts(row: Row) -> Tuple[str, ...]:
-        for column in columns:
-            if row.get(column) is None:
-                raise EmptyFieldError(column, "is missing")
-            if not text_field(row, column).strip():
-                raise EmptyFieldError(column, "is empty")
-        return tuple(row[column] for column in columns)
-
-    return texts
+def filled(columns: Sequence[str], row: Row) -> Tuple[str, ...]:
+    """Return the texts in these columns; raise ``EmptyFieldError`` for an empty one."""
+    for column in columns:
+        if row.get(column) is None:
+            raise EmptyFieldError(column, "is missing")
+        if not text_field(row, column).strip():
+            raise EmptyFieldError(column, "is empty")
+    return tuple(row[column] for column in columns)
 
 
-def held_out(fraction: float, seed: int, selected: bool) -> ChooseRows:
-    """Return a function that chooses the rows that are held out of training, or the others.
+def held_out(fraction: float, seed: int, selected: bool, labels: np.ndarray) -> np.ndarray:
+    """Return which rows are held out of training, or the others, by their labels.
 
     The same fraction of each class is held out, rounded down, so that each has rows to train on. Scores have no
     classes; of several labels, the rarest is the class of a row.
     """
-
-    def rows(labels: np.ndarray) -> np.ndarray:
-        order = np.random.RandomState(seed).permutation(len(labels))
-        classes = labels if np.issubdtype(labels.dtype, np.integer) else np.zeros(len(labels), np.int32)
-        if labels.ndim == 2:
-            counts = np.where(labels, labels.sum(axis=0), len(labels) + 1)
-            classes = np.where(labels.any(axis=1), counts.argmin(axis=1), labels.shape[1])
-        chosen = np.full(len(labels), not selected)
-        for number in np.unique(classes):
-            rows = order[classes[order] == number]
-            chosen[rows[: int(len(rows) * fraction)]] = selected
-        return chosen
-
-    return rows
+    order = np.random.RandomState(seed).permutation(len(labels))
+    classes = labels if np.issubdtype(labels.dtype, np.integer) else np.zeros(len(labels), np.int32)
+    if labels.ndim == 2:
+        counts = np.where(labels, labels.sum(axis=0), len(labels) + 1)
+        classes = np.where(labels.any(axis=1), counts.argmin(axis=1), labels.shape[1])
+    chosen = np.full(len(labels), not selected)
+    for number in np.unique(classes):
+        rows = order[classes[order] == number]
+        chosen[rows[: int(len(rows) * fraction)]] = selected
+    return chosen

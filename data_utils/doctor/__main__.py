@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import sys
 import tempfile
@@ -13,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_utils.doctor.records import ANY_VOCABULARY, PROBLEMS_SHOWN, Checker, FileFindings, find_features
-from data_utils.records.features import FeatureSpec
+from data_utils.doctor.records import PROBLEMS_SHOWN, Checker, FileFindings, find_features
+from data_utils.records.features import ANY_VOCABULARY, FeatureSpec
 from data_utils.records.files import list_record_files
 from data_utils.records.manifest import Manifest, check_files, load_manifest
 from data_utils.shards import Shard, Step, Workers, run_shards
@@ -85,10 +84,9 @@ def examine(data: DataSet, workers: Workers) -> list[FileFindings]:
     whole_words = data.manifest is not None and data.manifest.settings.get("whole_word_masking") is True
     checker = Checker(data.spec, special, whole_words)
     shards = [Shard(number, path, path.stat().st_size) for number, path in enumerate(data.files)]
-    with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        progress = stack.enter_context(progress_bar(sum(shard.size for shard in shards), "records"))
-        done = dict(run_shards(workers, Step(folder, "examine"), checker.examine, shards, progress))
+    size = sum(shard.size for shard in shards)
+    with tempfile.TemporaryDirectory() as folder, progress_bar(size, "records") as progress:
+        done = dict(run_shards(workers, Step(Path(folder), "examine"), checker.examine, shards, progress))
     return [FileFindings(**done[shard.number]) for shard in shards]
 
 

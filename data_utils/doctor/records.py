@@ -25,7 +25,6 @@ from data_utils.shards import Shard
 from utilities.errors import UserError
 
 PROBLEMS_SHOWN = 10
-ANY_VOCABULARY = 1 << 31  # upper limit of ids if the vocabulary is not known
 _RECORDS_AT_ONCE = 512
 
 

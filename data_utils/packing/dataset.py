@@ -18,7 +18,7 @@ from data_utils.packing.assignment import Packs, fill_packs, histogram
 from data_utils.packing.merge import pack_arrays
 from data_utils.packing.plan import DEFAULT_ALGORITHM, UNLIMITED, PackingPlan, plan_packing, write_plan
 from data_utils.packing.unpacked import Shape, UnpackedRecords
-from data_utils.recipe import clear_work, identify_files, prepare_folder
+from data_utils.recipe import clear_work, prepare_folder
 from data_utils.records.features import MAX_SEQ_LENGTH, PACKS_FORMAT, SHORTEST_SAMPLE
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, VALIDATION_FOLDER, WORK_FOLDER, load_manifest, write_manifest
@@ -120,8 +120,7 @@ def _pack(
     planned: Optional[_Planned] = None,
 ) -> Optional[_Planned]:
     """Plan the packs of one folder and write them, up to the manifest, unless that is done."""
-    identity = identify_files(source.reader.paths, ends_only=True)
-    if prepare_folder(output, {"input": identity, "packs": choices}, overwrite):
+    if prepare_folder(output, {"input": dict(source.identity), "packs": choices}, overwrite):
         print(f"packing: {output} is complete already", file=sys.stderr)
         return None
     if overwrite:  # held-out packs of another data set, whose documents this one may train on

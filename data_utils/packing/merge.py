@@ -14,6 +14,7 @@ from typing import Dict, Mapping, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from data_utils.records.features import (
+    ANY_VOCABULARY,
     PER_TOKEN,
     POSITION_IDS,
     SEQUENCE_IDS,
@@ -27,7 +28,6 @@ from data_utils.records.features import (
 from data_utils.records.validation import is_one_sequence
 
 _MASKED = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-_ANY_VOCABULARY = 1 << 31
 
 
 class PackLayout(NamedTuple):
@@ -171,7 +171,7 @@ def pack_arrays(
     _check_limit("sequences", np.bincount(layout.packs, minlength=layout.count), max_sequences_per_pack)
     _check_limit("masked positions", np.bincount(layout.packs, masked, layout.count), max_predictions_per_pack)
     sizes = max_seq_length, max_predictions_per_pack, max_sequences_per_pack
-    return merge(packed_pretraining_features(*sizes, _ANY_VOCABULARY), samples, layout)
+    return merge(packed_pretraining_features(*sizes, ANY_VOCABULARY), samples, layout)
 
 
 def _check_limit(what: str, amounts: np.ndarray, limit: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from data_utils.packing.plan import PackingPlan
+from utilities.tables import aligned
 
 
 def before_and_after(plan: PackingPlan, unpacked_max_seq_length: int) -> str:
@@ -11,31 +12,29 @@ def before_and_after(plan: PackingPlan, unpacked_max_seq_length: int) -> str:
     Example:
         >>> from data_utils.packing.plan import plan_packing
         >>> print(before_and_after(plan_packing([0, 4, 2, 0, 0], 5, 2), 5))
-                              before     after
-        rows of 5 tokens           6         3
-        sequences in a row      1.00      2.00
-        real tokens               14        14
-        padding tokens            16         1
-        efficiency           46.67 %   93.33 %
+                             before    after
+        rows                      6        3
+        tokens of a row           5        5
+        sequences in a row     1.00     2.00
+        real tokens              14       14
+        padding tokens           16        1
+        efficiency          46.67 %  93.33 %
         padding removed: 15 tokens, 93.8 %; packing factor 2.000
         No plan with at most 2 sequences in a pack has fewer packs.
     """
     packs, sequences, tokens = plan.number_of_packs, plan.number_of_sequences, plan.number_of_tokens
     capacity = sequences * unpacked_max_seq_length, packs * plan.max_sequence_length
     padding = capacity[0] - tokens, capacity[1] - tokens
-    sizes = unpacked_max_seq_length, plan.max_sequence_length
-    same = sizes[0] == sizes[1]
     rows = [
         ("", "before", "after"),
-        (f"rows of {sizes[0]} tokens" if same else "rows", f"{sequences:,}", f"{packs:,}"),
-        *([] if same else [("tokens of a row", f"{sizes[0]}", f"{sizes[1]}")]),
+        ("rows", f"{sequences:,}", f"{packs:,}"),
+        ("tokens of a row", f"{unpacked_max_seq_length}", f"{plan.max_sequence_length}"),
         ("sequences in a row", "1.00", f"{plan.packing_factor:.2f}"),
         ("real tokens", f"{tokens:,}", f"{tokens:,}"),
         ("padding tokens", f"{padding[0]:,}", f"{padding[1]:,}"),
         ("efficiency", _percent(tokens, capacity[0], 2), _percent(tokens, capacity[1], 2)),
     ]
-    widths = [max(len(row[column]) for row in rows) + 3 * (column > 0) for column in range(3)]
-    lines = [f"{label:<{widths[0]}}{old:>{widths[1]}}{new:>{widths[2]}}".rstrip() for label, old, new in rows]
+    lines = list(aligned(rows, "<>"))
     removed = padding[0] - padding[1]
     lines.append(
         f"padding removed: {removed:,} tokens, {_percent(removed, padding[0], 1)};"

@@ -8,21 +8,19 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 import numpy as np
 
 from data_utils.recipe import identify_files
 from data_utils.records.decoding import ExampleError, record_sizes
-from data_utils.records.features import PACKS_FORMAT, SEQUENCES_FORMAT, pretraining_features
+from data_utils.records.features import ANY_VOCABULARY, PACKS_FORMAT, SEQUENCES_FORMAT, pretraining_features
 from data_utils.records.files import RecordFiles
 from data_utils.records.framing import RecordError
 from data_utils.records.reader import RecordReader
 from data_utils.records.validation import find_sequence_problem
 from utilities.errors import UserError
-from utilities.files import json_digest
 
-_ANY_VOCABULARY = 1 << 31
 _RECORDS_AT_ONCE = 4096
 _MEASURED = ("input_mask", "masked_lm_positions", "masked_lm_weights")
 
@@ -39,7 +37,7 @@ class UnpackedRecords(NamedTuple):
 
     folder: Path
     shape: Shape  # of the first record, which all others must have
-    identity: str  # changes with the content of the files
+    identity: Tuple[Tuple[str, Any], ...]  # the items of ``identify_files``
 
     @classmethod
     def open(cls, folder: Path) -> UnpackedRecords:
@@ -56,9 +54,8 @@ class UnpackedRecords(NamedTuple):
             length, predictions, *_ = record_sizes(first)
         except ExampleError as error:
             raise RecordError(*files.locate(0), error.reason, "make the data set again") from None
-        return cls(
-            folder.absolute(), Shape(length, predictions), json_digest(identify_files(files.paths, ends_only=True))
-        )
+        identity = identify_files(files.paths, ends_only=True)
+        return cls(folder.absolute(), Shape(length, predictions), tuple(identity.items()))
 
     @property
     def reader(self) -> RecordReader:
@@ -79,7 +76,7 @@ class UnpackedRecords(NamedTuple):
 
 @functools.lru_cache(maxsize=2)
 def _reader(source: UnpackedRecords, names: Optional[Tuple[str, ...]] = None) -> RecordReader:
-    spec = pretraining_features(*source.shape, _ANY_VOCABULARY, _ANY_VOCABULARY)
+    spec = pretraining_features(*source.shape, ANY_VOCABULARY, ANY_VOCABULARY)
     chosen = (feature for feature in spec.features if names is None or feature.name in names)
     features = tuple(replace(feature, length_setting=None, range_setting=None) for feature in chosen)
     return RecordReader(source.folder, replace(spec, features=features, manifest_settings={}))

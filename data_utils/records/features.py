@@ -31,6 +31,7 @@ PACKING_COMMAND = "python -m data_utils.packing"
 
 SHORTEST_SAMPLE = 3  # tokens: [CLS] a [SEP]
 MAX_SEQ_LENGTH = 1 << 15  # tokens of a row that data preparation and packing make
+ANY_VOCABULARY = 1 << 31  # limit of the ids of a vocabulary that is not known
 
 
 @dataclass(frozen=True)

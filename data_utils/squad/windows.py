@@ -20,7 +20,7 @@ from data_utils.squad.examples import SquadSet, answer_position
 from data_utils.tokenizer import Vocabulary
 from data_utils.tokenizer_files import CLASSIFIER, PADDING, SEPARATOR
 
-SPECIAL_TOKENS = 3  # [CLS] and two [SEP]
+SPECIAL_IN_WINDOW = 3  # [CLS] and two [SEP]
 _BATCH = 1024  # texts tokenised at a time
 
 
@@ -95,7 +95,7 @@ def make_windows(
         first, last = _answer_tokens(squad, number, context) if is_located else (0, 0)
         if first > last:
             continue
-        capacity = geometry.max_seq_length - SPECIAL_TOKENS - len(ids)
+        capacity = geometry.max_seq_length - SPECIAL_IN_WINDOW - len(ids)
         assert capacity > 0, "a rule keeps questions shorter than windows"
         stride = min(geometry.doc_stride, capacity)  # a larger one would skip tokens between windows
         for begin in range(0, max(0, len(context.ids) - capacity) + stride, stride):

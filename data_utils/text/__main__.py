@@ -31,7 +31,7 @@ from data_utils.text.examples import (
     vocabulary_from_options,
     write_examples,
 )
-from data_utils.text.first_look import look_at_beginning
+from data_utils.text.first_look import look_at_beginning, look_at_sentences
 from data_utils.text.instances import use_one_tokenizer_thread
 from data_utils.text.sentences import SENTENCE_OPTIONS, add_sentence_options, sentences_from_options
 from data_utils.text.sources import (
@@ -86,6 +86,11 @@ def _run(options: argparse.Namespace) -> None:
         _run_steps(options)
 
 
+def _print_notes(notes: list[str]) -> None:
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
 def _run_steps(options: argparse.Namespace) -> None:
     vocabulary = vocabulary_from_options(options)
     settings = settings_from_options(options)
@@ -102,10 +107,9 @@ def _run_steps(options: argparse.Namespace) -> None:
         given: Corpus | Source = read_corpus(options.sentences)
     else:
         given = share_of(source_from_options(options, folder), options.documents_share)
-    if isinstance(given, Source) and given.files:
-        strips_marks = vocabulary is None and not (options.cased or options.keep_accents)
-        for note in look_at_beginning(given, strips_marks, options.whole_word_masking):
-            print(f"note: {note}", file=sys.stderr)
+    look = vocabulary is None and not (options.cased or options.keep_accents), options.whole_word_masking
+    if isinstance(given, Source) and given.files and not options.dump:
+        _print_notes(look_at_beginning(given, *look))
     output, overwrite, unit_bytes = options.output, options.overwrite, unit_bytes_from_options(options)
     identity = _vocabulary_recipe(options, vocabulary)
     with workers_from_options(options) as workers:
@@ -113,6 +117,8 @@ def _run_steps(options: argparse.Namespace) -> None:
         check_folder(output, make_recipe(settings, unit_bytes, identity), overwrite)
         if isinstance(given, Source):
             given = sentences_from_options(options, given, folder, workers)
+            if options.dump:  # to look at its beginning before, WikiExtractor would have to read all of it
+                _print_notes(look_at_sentences(given, *look))
         pieces = vocabulary or functools.partial(_trained, options, given)
         write_examples(given, pieces, output, settings, workers, overwrite, unit_bytes, identity)
     print(describe(output))

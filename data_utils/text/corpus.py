@@ -89,10 +89,9 @@ def _checked(path: Path, document: bytes) -> bytes:
     return document
 
 
-def shard_bytes_of(files: Sequence[Path]) -> int:
+def shard_bytes_of(text_bytes: int) -> int:
     """Return the approximate size of a shard: 4 MB, or less for a corpus under 32 MB."""
-    total = sum(path.stat().st_size for path in files)
-    return min(DEFAULT_SHARD_BYTES, max(SMALLEST_SHARD, total // FEWEST_SHARDS + 1))
+    return min(DEFAULT_SHARD_BYTES, max(SMALLEST_SHARD, text_bytes // FEWEST_SHARDS + 1))
 
 
 def corpus_shards(files: Sequence[Path], shard_bytes: int) -> Iterator[Shard]:

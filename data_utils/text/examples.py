@@ -104,8 +104,8 @@ def write_examples(
     for name, content in vocabulary.files(settings.lower_case).items():
         write_atomically(output / name, content)
     vocabulary_size, pieces = len(vocabulary.pieces), np.zeros(len(vocabulary.pieces), np.int64)
-    shard_bytes = unit_bytes or shard_bytes_of(corpus.files)
     text_bytes = sum(path.stat().st_size for path in corpus.files)
+    shard_bytes = unit_bytes or shard_bytes_of(text_bytes)
     digits = max(3, len(str(text_bytes // shard_bytes)))  # of the numbers in the names of files, which are sorted
     make = functools.partial(_write_shard, output, settings, digits, held_out)
     _warn_of_full_disk(output, text_bytes * settings.duplicate_factor)
@@ -168,14 +168,13 @@ def _write_shard(
 ) -> tuple[list[str], dict[str, Any]]:
     """Write the records of what is not held out of a shard, and how often each piece occurs in its text."""
     use_one_tokenizer_thread()
-    documents: dict[str, int] = {}
     if held_out is not None:
         rests = (select(each, held_out, is_held_out=False) for each in split_documents([shard.content]))
         kept = [rest for rest in rests if rest]
         shard = shard._replace(content=b"".join(kept))
-        if held_out.parts_of:  # a document that is cut is one nevertheless
-            documents["documents"] = len(kept)
     records, counts, pieces = make_shard(shard, output / VOCABULARY_NAME, settings)
+    if held_out is not None and held_out.parts_of:  # a document that is cut is one nevertheless
+        counts["documents"] = len(kept)
     names, entry = [_pieces_file(shard.number)], None
     (output / WORK_FOLDER).mkdir(exist_ok=True)
     write_atomically(output / names[0], pieces.tobytes())
@@ -183,7 +182,7 @@ def _write_shard(
         path = output / f"{FILE_PREFIX}_{shard.number:0{digits}d}.tfrecord"
         names += [path.name, index_path(path).name]
         entry = write_record_file(path, records)
-    return names, {"records": len(records), "entry": entry, **counts, **documents}
+    return names, {"records": len(records), "entry": entry, **counts}
 
 
 def _pieces_file(shard: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from data_utils.tokenizer import Vocabulary, make_tokenizer
 from data_utils.tokenizer_files import UNKNOWN
 from utilities.errors import UserError
 
-LONGEST_LOOK = 200_000  # characters that are looked at
+LONGEST_LOOK, MOST_DOCUMENTS = 200_000, 1_000  # characters and documents that are looked at
 MANY_TAGS = 1 / 300  # tags for each character; a page of HTML has one for some fifty
 WRAPPED_SHARE, WRAPPED_LENGTHS = 0.8, range(50, 100)  # of the lines that another one of the paragraph follows
 WRAPPED_FILL = 0.75  # of the length of the longest but one in twenty, which a wrapped line has at least
@@ -52,6 +53,12 @@ def look_at_beginning(source: Source, strips_marks: bool = False, whole_words: b
     return look(texts, source.kind, len(source.files), strips_marks, whole_words)
 
 
+def look_at_sentences(corpus: Corpus, strips_marks: bool, whole_words: bool) -> list[str]:
+    """Return what :func:`look` says of the first documents of a corpus that was made from a dump."""
+    documents = itertools.islice(read_documents(corpus.files), MOST_DOCUMENTS)
+    return look([document.decode() for document in documents], {"kind": "dump"}, 1, strips_marks, whole_words)
+
+
 def look(
     texts: Sequence[str], kind: Mapping[str, Any], files: int, strips_marks: bool = False, whole_words: bool = False
 ) -> list[str]:
@@ -63,7 +70,7 @@ def look(
         strips_marks: Whether accents will be stripped, and with them all marks that Unicode does not count as letters.
         whole_words: Whether whole words will be masked.
     """
-    beginning = "\n\n".join(text[:LONGEST_LOOK] for text in texts[:1_000])[:LONGEST_LOOK]
+    beginning = "\n\n".join(text[:LONGEST_LOOK] for text in texts[:MOST_DOCUMENTS])[:LONGEST_LOOK]
     is_text = kind["kind"] == "text"
     if is_text and _WIKIEXTRACTOR.search(beginning):
         raise UserError("--text: the files are WikiExtractor's output (<doc id=…>); give them to --wikiextractor")
@@ -146,7 +153,7 @@ def _unknown_share(text: str, vocabulary: Vocabulary, lower_case: bool) -> float
 
 def _is_wrapped(texts: Sequence[str]) -> bool:
     """Return whether most lines that do not end a paragraph fill the width of a page and end within a sentence."""
-    inner = [line.rstrip() for text in texts[:1_000] for line in text.split("\n")[:-1]]
+    inner = [line.rstrip() for text in texts[:MOST_DOCUMENTS] for line in text.split("\n")[:-1]]
     if len(inner) < FEWEST_LINES:
         return False
     shortest = WRAPPED_FILL * sorted(map(len, inner))[int(0.95 * len(inner))]

@@ -107,8 +107,7 @@ def prediction_counts(
     The share refers to the whole length, including the ``special`` tokens [CLS] and [SEP], as in the published data.
     """
     lengths = maskable.sum(1) + special
-    counts = np.clip(np.round(lengths * masked_lm_prob).astype(np.int64), 1, max_predictions)
-    return np.minimum(counts, maskable.sum(1))
+    return np.clip(np.round(lengths * masked_lm_prob).astype(np.int64), 1, max_predictions)
 
 
 def hide(

@@ -22,7 +22,7 @@ from data_utils.recipe import identify_files
 from data_utils.records.manifest import WORK_FOLDER
 from data_utils.shards import Shard
 from data_utils.text.compressed import SUFFIXES
-from data_utils.text.dump import check_dump, read_dump
+from data_utils.text.dump import COPY_BYTES, check_dump, read_dump
 from data_utils.text.readers import (
     Document,
     Documents,
@@ -45,7 +45,6 @@ SMALLEST_SHARD = 1 << 20
 SHARDS = 64  # minimum number of shards of a large input
 STANDARD_INPUT = Path("-")
 DEFAULT_MIN_CHARACTERS = 100
-COPY_BYTES = 1 << 20
 NO_TEXT = re.compile(r"\.(?:jsonl|ndjson|json|parquet|csv|tsv)(?:\.\w+)?$")  # names of files that --text would misread
 JSON_LINES = ("*.jsonl", "*.ndjson", "*.json", "wiki_*", "part-*")  # the last two are WikiExtractor's and Spark's
 

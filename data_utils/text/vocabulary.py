@@ -150,6 +150,8 @@ def train_vocabulary(
     # number. An alphabet given as "special" tokens has fixed numbers; `limit_alphabet=0` keeps the trainer from adding
     # to it.
     alphabet = _alphabet(tokenizer, trainable(), size)
+    if not alphabet:
+        raise UserError("the corpus is empty: no word, so no vocabulary")
     trainer = WordPieceTrainer(
         vocab_size=size,
         min_frequency=MIN_FREQUENCY,

@@ -131,3 +131,15 @@ def test_an_extraction_that_is_killed_is_done_again_and_one_that_ended_is_not(
     assert prepare(path, tmp_path / "out") == 0
     assert len(calls) == 1
     assert content(tmp_path / "out") == content(tmp_path / "whole")
+
+
+def test_a_dump_is_extracted_once_and_still_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its articles were extracted a second time to look at their beginning, and again for each resume."""
+    path = tmp_path / "dump"
+    prose = "Мой город {} стоит у реки. Край, в котором он стоит, большой и тихий."
+    path.write_text(HEAD + "".join(page(f"Город {n}", prose.format(n)) for n in range(40)) + TAIL, encoding="utf-8")
+    for _ in range(2):
+        assert prepare(path, tmp_path / "out") == 0
+    said = capsys.readouterr().err
+    assert said.count("WikiExtractor reads") == 1
+    assert said.count("--keep-accents keeps them") == 2

@@ -241,6 +241,9 @@ def test_kaggle_s_table_of_entities(repeats: bool, tmp_path: Path) -> None:
     sentences = read_sentences(str(tmp_path), TRAIN)
     assert sentences.words == [["New", "York", '"'], ["in", "1,5"]]
     assert sentences.tags == [["B-geo", "I-geo", "O"], ["O", "O"]]
+    (tmp_path / "train.csv").write_text("Sentence #,Word,Tag\n1,The,DET\n,cat,\n")
+    with pytest.raises(UserError, match="line 3: Tag is empty; correct it there"):
+        read_sentences(str(tmp_path), TRAIN)
     (tmp_path / "valid.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match="has the columns a, b; it needs one of sentence #"):
         read_sentences(str(tmp_path), VALIDATION)

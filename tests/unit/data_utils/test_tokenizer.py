@@ -111,7 +111,7 @@ def test_extra_tokens_follow_the_vocabulary(tmp_path: Path) -> None:
     tokens.write_text("covid\n\nthe\n##oma\ncovid\n天气\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"'天气' never occurs as a word.* becomes '天 气'"):
         extended(old, tokens, lower_case=True)
-    tokens.write_text("covid\n\nthe\n##oma\ncovid\n", encoding="utf-8")
+    tokens.write_text("covid\n\nthe\n##oma\ncovid\n", encoding="utf-8-sig")  # as Windows' editor writes it
     new = extended(old, tokens, lower_case=True)
     assert new.pieces == [*PIECES, "covid", "##oma"]
     assert new.content == old.content + b"covid\n##oma\n"
@@ -127,7 +127,7 @@ def test_extra_tokens_follow_the_vocabulary(tmp_path: Path) -> None:
 def test_a_token_that_cannot_occur_is_refused(token: str, tmp_path: Path) -> None:
     old = read_vocabulary(write_text(tmp_path))
     tokens = tmp_path / "tokens.txt"
-    with pytest.raises(UserError, match=r"tokens\.txt cannot be read"):
+    with pytest.raises(UserError, match=r"tokens\.txt: cannot be read"):
         extended(old, tokens, lower_case=True)
     tokens.write_text(token + "\n", encoding="utf-8")
     with pytest.raises(UserError, match=f"{token!r} never occurs"):

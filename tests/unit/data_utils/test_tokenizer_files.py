@@ -237,6 +237,12 @@ def test_a_vocabulary_and_a_tokenizer_that_differ_are_refused(tmp_path: Path) ->
         read_vocabulary(tmp_path)
 
 
+def test_a_vocabulary_of_another_name_has_no_tokenizer_beside_it(tmp_path: Path) -> None:
+    BertTokenizerFast(str(write_pieces(tmp_path))).save_pretrained(tmp_path)
+    path = (tmp_path / "vocab.txt").rename(tmp_path / "words.txt")
+    assert read_vocabulary(path).pieces == PIECES
+
+
 def test_a_token_that_is_nothing_once_text_is_cleaned_is_refused(tmp_path: Path) -> None:
     write_pieces(tmp_path)
     write_json(tmp_path / "added_tokens.json", {"\u200b": len(PIECES)})

@@ -100,6 +100,9 @@ def test_microsofts_layout_of_mrpc(tmp_path: Path) -> None:
     assert read("mrpc", task.validation[0], tmp_path).texts == [("First 4.", "Second 4."), ("First 8.", "Second 8.")]
     assert len(read("mrpc", task.train, tmp_path).texts) == 18
     assert read("mrpc", task.test[0], tmp_path, with_labels=False).ids == [0, 1, 2]
+    (folder / "dev_ids.tsv").write_bytes("Zoë\t5\n".encode("latin-1"))
+    with pytest.raises(UserError, match=r"dev_ids.tsv: line 1: is not UTF-8"):
+        read("mrpc", task.train, tmp_path)
     (folder / "dev_ids.tsv").unlink()
     with pytest.raises(UserError, match=r"dev_ids.tsv: cannot be read.*copy it there"):
         read("mrpc", task.train, tmp_path)

@@ -18,6 +18,7 @@ from data_utils.text.tokens import tokenize_lines, tokenize_text
 from data_utils.text.vocabulary import train_vocabulary
 from data_utils.tokenizer import SPECIAL_TOKENS, load_tokenizer
 from tests.support.real_data import real_data
+from utilities.errors import UserError
 
 
 def write(path: Path, documents: list[list[str]]) -> Path:
@@ -31,7 +32,7 @@ def select_documents(shard: Shard) -> list[list[str]]:
 
 
 def shards_of(files: list[Path], shard_bytes: int | None) -> list[Shard]:
-    return list(corpus_shards(files, shard_bytes or shard_bytes_of(files)))
+    return list(corpus_shards(files, shard_bytes or shard_bytes_of(sum(path.stat().st_size for path in files))))
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 100, 1000, 10**6, None])
@@ -130,6 +131,12 @@ def test_rare_ideographs_do_not_replace_words(tmp_path: Path) -> None:
     lines = [" ".join(letters)] * 20 + ["word " * 50] * 9000 + ["今天 今天"]
     pieces = train_vocabulary([write(tmp_path / "a.txt", [lines])], tmp_path / "v.txt", 3000).pieces
     assert "word" in pieces and "今" not in pieces
+
+
+def test_an_empty_corpus_has_no_vocabulary(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the corpus is empty"):
+        train_vocabulary([write(tmp_path / "a.txt", [["", "\u200b"]])], tmp_path / "v.txt", 300)
+    assert not (tmp_path / "v.txt").exists()
 
 
 def test_unknown_tokens_are_reported_at_the_end(tmp_path: Path) -> None:
