@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import math
 import operator
@@ -241,6 +240,6 @@ def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[
         training, evaluation = _curve(run, name), Curve("", *run.evaluation_series(name))
         beginning = f"{training.name}, " if with_name else ""
         if training.steps and evaluation.steps:
-            training = dataclasses.replace(training, name=f"{beginning}training")
-        curves += [training, dataclasses.replace(evaluation, name=f"{beginning}evaluation")]
+            training = training._replace(name=f"{beginning}training")
+        curves += [training, evaluation._replace(name=f"{beginning}evaluation")]
     return [curve for curve in curves if curve.steps]
