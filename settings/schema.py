@@ -346,6 +346,13 @@ class TrainingConfig(Section):
         return 1 if data.regression else len(data.classes or ()) or 2
 
     @property
+    def predictions_per_row(self) -> int:
+        """The most masked tokens in a row of the batch, in pre-training: in a sequence, or in a pack."""
+        most = self.packing.max_predictions_per_pack if self.packing.is_on else self.max_predictions_per_seq
+        assert most is not None, "derived for packs"
+        return most
+
+    @property
     def samples_per_update(self) -> int:
         """The global batch, in rows: samples, or packs if sequences are packed."""
         return self.global_batch.micro_batch_size * self.global_batch.micro_batches

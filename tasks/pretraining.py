@@ -43,7 +43,6 @@ class Pretraining:
         self._architecture = architecture
         self._vocabulary = architecture.vocab_size
         self.outputs = ("masked_lm", "next_sentence") if config.use_next_sentence else ("masked_lm",)
-        self.objective = PretrainingObjective(config.show_accuracy, next_sentence=config.use_next_sentence)
         self._held_out = self._open_held_out()
 
     @staticmethod
@@ -142,20 +141,17 @@ class Pretraining:
         return RecordReader(folder, self._features(), data.verify_checksums, data.on_corrupt, data.max_corrupt_records)
 
     def _features(self) -> FeatureSpec:
-        config, packing = self._config, self._config.packing
+        config, sequences = self._config, self._config.packing.max_sequences_per_pack
         tables = self._vocabulary, self._architecture.type_vocab_size
-        if packing.max_sequences_per_pack is None:
-            return pretraining_features(config.max_seq_length, config.max_predictions_per_seq, *tables)
-        assert packing.max_predictions_per_pack is not None, "derived where the config has none"
-        sizes = config.max_seq_length, packing.max_predictions_per_pack, packing.max_sequences_per_pack
-        return packed_pretraining_features(*sizes, *tables)
+        if sequences is None:
+            return pretraining_features(config.max_seq_length, config.predictions_per_row, *tables)
+        return packed_pretraining_features(config.max_seq_length, config.predictions_per_row, sequences, *tables)
 
     def _generated(self) -> SampleReader:
-        config, packing = self._config, self._config.packing
-        if packing.max_sequences_per_pack is None:
+        config, sequences = self._config, self._config.packing.max_sequences_per_pack
+        if sequences is None:
             return GeneratedReader(self._features(), config.seed)
-        assert packing.max_predictions_per_pack is not None, "derived where the config has none"
-        sizes = (config.max_seq_length, packing.max_predictions_per_pack, packing.max_sequences_per_pack)
+        sizes = config.max_seq_length, config.predictions_per_row, sequences
         return generated_packs(
             *sizes, self._vocabulary, config.seed, type_vocab_size=self._architecture.type_vocab_size
         )
