@@ -27,6 +27,13 @@ from utilities.secrets import mask
 OWN_STOP = 128 + signal.SIGTERM  # the status with which a training stops that is watched
 
 
+class Prepared(NamedTuple):
+    """What is known of a text when its rows are made: pieces of the vocabulary, and tokens that are trained on."""
+
+    pieces: int
+    tokens: int
+
+
 def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
     """Make rows of each length from the text that the options ``source`` name; what is there already is kept."""
     start_from = recipe.start_from
@@ -50,25 +57,13 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
             print(f"\n=== rows of {length} tokens\n$ {command}", flush=True)
             with folder.step(f"preparation, {length} tokens"):
                 prepare_rows(arguments)
-    return prepared(folder, recipe)
+    manifest = load_manifest(folder.path / "data" / str(recipe.lengths[-1]))  # whose text is counted once
+    assert manifest is not None, "the data is prepared"
+    return Prepared(manifest.vocabulary["size"], manifest.totals["tokens"])
 
 
 def is_prepared(folder: Folder, recipe: Recipe) -> bool:
     return any((folder.path / "data" / str(length) / MANIFEST_NAME).exists() for length in recipe.lengths)
-
-
-class Prepared(NamedTuple):
-    """What is known of a text when its rows are made: pieces of the vocabulary, and tokens that are trained on."""
-
-    pieces: int
-    tokens: int
-
-
-def prepared(folder: Folder, recipe: Recipe) -> Prepared:
-    """Return what is known of the data that is there, whose text is counted once."""
-    manifest = load_manifest(folder.path / "data" / str(recipe.lengths[-1]))
-    assert manifest is not None, "the data is prepared"
-    return Prepared(manifest.vocabulary["size"], manifest.totals["tokens"])
 
 
 def is_trained(run: Path, samples: int) -> bool:
