@@ -198,10 +198,12 @@ def _rows(value: Any) -> List[Dict[str, Any]]:
 
 
 def _is_mistakes(record: Dict[str, Any]) -> bool:
-    """Return whether a record has the tables that the report shows."""
-    tables = all(isinstance(record.get(name), list) for name in ("headings", "worst_headings", "points"))
-    rows = [record.get(name) for name in ("rows", "worst")]
-    return tables and all(isinstance(part, list) and all(isinstance(row, list) for row in part) for part in rows)
+    """Return whether a record has the texts and tables that the report shows."""
+    lists = dict.fromkeys(("headings", "rows", "worst_headings", "worst", "points"), list)
+    kinds: Dict[str, type] = {"title": str, "about": str, **lists}
+    if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+        return False
+    return all(isinstance(row, list) for row in (*record["rows"], *record["worst"]))
 
 
 def _read_object(path: Path, notes: List[str]) -> Dict[str, Any]:

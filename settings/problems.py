@@ -131,10 +131,9 @@ def _value_hint(leaf: Leaf, value: Any) -> str:
     if isinstance(value, str) and leaf.kind.name in ("int", "float", "bool"):
         try:
             inner = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             inner = None
-        expected = bool if leaf.kind.name == "bool" else (int, float)
-        if inner is not None and isinstance(inner, expected) and (expected is bool or not isinstance(inner, bool)):
+        if type(inner) in ((bool,) if leaf.kind.name == "bool" else (int, float)):
             return f"write {value} without quotes"
     if isinstance(value, str) and any(0xD800 <= ord(character) < 0xE000 for character in value):
         return "the text contains half a character (a lone surrogate), remove it"
