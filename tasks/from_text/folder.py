@@ -117,8 +117,8 @@ class Folder:
         fix = "delete it and repeat the command, or give another --name"
         return read_json_object(path, fix=fix) if path.exists() else None
 
-    def write(self, name: str, content: Mapping[str, Any]) -> None:
-        write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    def write(self, name: str, content: Mapping[str, Any]) -> Path:
+        return write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from model.tasks import PRETRAINING
 from settings.loading import resolve
 from tasks.from_text.folder import Folder
 from tasks.from_text.recipe import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
-from utilities.files import PROJECT, write_atomically
+from utilities.files import PROJECT
 
 if TYPE_CHECKING:
     from checkpoints.pretrained.pretrained import Pretrained
@@ -122,7 +122,3 @@ def merged(config: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any
             section = section.setdefault(each, {})
         section[key] = value
     return result
-
-
-def write_config(folder: Folder, name: str, config: Mapping[str, Any]) -> Path:
-    return write_atomically(folder.path / f"{name}.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")

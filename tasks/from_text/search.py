@@ -22,7 +22,7 @@ from tasks import train
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Text
 from tasks.from_text.pace import Pace
-from tasks.from_text.phases import Phase, merged, released, write_config
+from tasks.from_text.phases import Phase, merged, released
 from tasks.from_text.purpose import Purpose
 from tasks.from_text.recipe import REAL_TOKENS, TOKENS_PER_UPDATE, Choice, Recipe, most_passes
 from tasks.from_text.steps import Prepared, export_model, prepare
@@ -109,7 +109,7 @@ def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainin
     if not History(run).finished:
         shutil.rmtree(run, ignore_errors=True)
         print("\n=== judging the released model", flush=True)
-        path = write_config(folder, BEFORE, {**trainings[-1].config, "do_training": False})
+        path = folder.write(f"{BEFORE}.json", {**trainings[-1].config, "do_training": False})
         with folder.step("judgement before"):
             train(SENTENCE_EMBEDDING, path, name=BEFORE)
     passes_once = _lines(data / PAIRS) / PAIRS_OF_UPDATE  # updates

@@ -15,7 +15,7 @@ from model.tasks import TASKS
 from tasks import train
 from tasks.from_text.folder import MODEL, RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
-from tasks.from_text.phases import Phase, predictions, write_config
+from tasks.from_text.phases import Phase, predictions
 from tasks.from_text.recipe import Recipe
 from utilities.commands import shortened, start_command
 from utilities.errors import Stopped
@@ -83,7 +83,7 @@ def train_phase(folder: Folder, phase: Phase, pace: Pace) -> Path:
         updates = pace.updates[phase.name]
         period = {"global_batches_per_log": max(1, min(50, updates // 20))}
         config = {**period, **phase.config, "total_num_train_samples": updates * phase.rows}
-        path = write_config(folder, phase.name, config)
+        path = folder.write(f"{phase.name}.json", config)
         if run.exists() and not (run / RESOLVED).exists():
             shutil.rmtree(run)  # killed before anything was trained
         goes_on = {"resume": True, "new_length": True} if run.exists() else {}
