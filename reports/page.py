@@ -121,13 +121,11 @@ def _masked_words(run: RunData) -> Optional[Comparison]:
     held_out, baseline = run.last_scores().get(MLM_LOSS), run.context_free(held_out=True)
     if is_number(held_out) and baseline is not None:
         return Comparison("on held-out text", held_out, baseline, True)
-    training, baseline, entropy = final_mean(run, MLM_LOSS), run.context_free(held_out=False), run.unigram_entropy()
-    if training is None or (baseline is None and entropy is None):
+    training, baseline = final_mean(run, MLM_LOSS), run.context_free(held_out=False)
+    reference = run.unigram_entropy() if baseline is None else baseline
+    if training is None or reference is None:
         return None
-    if baseline is not None:
-        return Comparison("of training", training.value, baseline, True)
-    assert entropy is not None
-    return Comparison("of training", training.value, entropy, False)
+    return Comparison("of training", training.value, reference, exact=baseline is not None)
 
 
 def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:

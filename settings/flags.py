@@ -18,7 +18,7 @@ TRUE_WORDS = ("true", "yes", "on", "1")
 FALSE_WORDS = ("false", "no", "off", "0")
 NONE_WORDS = ("none", "null")
 
-_METAVARS = {"int": "INT", "float": "FLOAT", "bool": "BOOL", "str": "NAME", "path": "PATH", "stages": "STAGE"}
+_METAVARS = {"int": "INT", "float": "FLOAT", "str": "NAME", "path": "PATH", "stages": "STAGE"}
 
 _EPILOG = (
     "BOOL is one of true/false, yes/no, on/off, 1/0; a BOOL flag alone means true. "
@@ -174,7 +174,7 @@ def parse_flags(task: str, argv: Sequence[str], own: Sequence[str] = ()) -> Tupl
     return argparse.Namespace(**others), {**without, **given}
 
 
-def _unknown_flag(argument: str, own: Sequence[str] = ()) -> str:
+def _unknown_flag(argument: str, own: Sequence[str]) -> str:
     if not argument.startswith("-"):
         return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
     word = argument.split("=")[0]
