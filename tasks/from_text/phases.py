@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from data_utils.tokenizer import read_vocabulary
 from model.tasks import PRETRAINING
@@ -50,13 +50,12 @@ def released(weights: str) -> Pretrained:
     return open_pretrained(weights, "--start-from")
 
 
-def check_phases(trainings: Sequence[Phase], recipe: Recipe, given: Mapping[str, Any]) -> None:
+def check_phases(trainings: Sequence[Phase], start_from: Optional[str], given: Mapping[str, Any]) -> None:
     """Refuse what the trainings would refuse, before their data is made."""
-    if recipe.start_from is not None:
-        released(recipe.start_from)
-        read_vocabulary(Path(recipe.start_from))
+    if start_from is not None:
+        read_vocabulary(Path(start_from))
     for phase in trainings:  # the weights of an earlier phase are not there yet; their sizes are the config's
-        config = {**phase.config, "pretrained_ckpt_path": recipe.start_from, "total_num_train_samples": phase.rows}
+        config = {**phase.config, "pretrained_ckpt_path": start_from, "total_num_train_samples": phase.rows}
         resolve(phase.task, [config], given)
 
 
