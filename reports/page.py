@@ -39,8 +39,6 @@ _CENTURY = 100 * 365 * 86400  # seconds; a longer duration must be damaged data
 
 
 class Card(NamedTuple):
-    """A value, its name and a note."""
-
     name: str
     value: str
     note: str = ""
@@ -72,7 +70,7 @@ def render(run: RunData, live: bool = False) -> str:
         cards=_cards(run),
         charts=[*_charts(run), *(chart for charts, _ in of_rooms for chart in charts)],
         tables=[table for _, tables in of_rooms for table in tables],
-        mistakes=[{**each, "chart": _scatter(number, each)} for number, each in enumerate(run.mistakes)],
+        mistakes=[{**each, "chart": _scatter(index, each)} for index, each in enumerate(run.mistakes)],
         config=[(key, value, run.origin(key)) for key, value in run.config.items()],
     )
 
@@ -97,12 +95,11 @@ def _progress(run: RunData) -> str:
         duration = f" in {datetime.timedelta(seconds=round(seconds))}"
     if not is_number(total):
         return f"{step:,} steps{duration}."
-    ended = bool(run.history) and run.history[-1]["event"] == END
-    if step < total and ended:
+    last_event = run.history[-1]["event"] if run.history else None
+    if step < total and last_event == END:
         return f"Ended early: step {step:,} of {total:,}{duration}, because no later evaluation was better."
     if step < total:
-        interrupted = bool(run.history) and run.history[-1]["event"] == INTERRUPT
-        state = "Interrupted" if interrupted else "In progress or stopped"
+        state = "Interrupted" if last_event == INTERRUPT else "In progress or stopped"
         return f"{state}: step {step:,} of {total:,}{duration}."
     return f"Complete: {step:,} steps{duration}."
 
@@ -200,11 +197,11 @@ def _cards(run: RunData) -> List[Card]:
     return cards
 
 
-def _scatter(number: int, mistakes: Dict[str, Any]) -> Optional[Chart]:
+def _scatter(index: int, mistakes: Dict[str, Any]) -> Optional[Chart]:
     """Return predicted numbers against expected ones; None if the task predicts none."""
     pairs = [tuple(pair) for pair in mistakes["points"] if isinstance(pair, list) and len(pair) == 2]
     points = [(x, y) for x, y in pairs if is_number(x) and is_number(y)]
-    return scatter(f"numbers-{number}", "predicted numbers", points, "expected", "predicted") if points else None
+    return scatter(f"numbers-{index}", "predicted numbers", points, "expected", "predicted") if points else None
 
 
 def _charts(run: RunData) -> List[Chart]:
@@ -215,12 +212,12 @@ def _charts(run: RunData) -> List[Chart]:
     accuracies = [name for name in names if name.endswith("accuracy")]
     charts.append(("accuracy", "share", _curves(run, accuracies), []))
     others = [name for name in run.score_names() if name not in names]
-    charts.append(("scores", "evaluation", _curves(run, others)[:MOST_CURVES], []))
+    charts.append(("scores", "evaluation", _curves(run, others), []))
     charts.append(("learning rate", "learning rate", [_curve(run, LEARNING_RATE)], []))
     charts.append((THROUGHPUT, "samples/s", [Curve(THROUGHPUT, *steady_throughput(run))], []))
     drawings = []
     for index, (name, unit, curves, references) in enumerate(charts):
-        drawn = [curve for curve in curves if curve.steps]
+        drawn = [curve for curve in curves if curve.steps][:MOST_CURVES]
         if drawn:
             title = readable(name)
             drawings.append(draw(f"chart-{index}", title, unit, drawn, references, from_zero=name == THROUGHPUT))
@@ -232,12 +229,12 @@ def _curve(run: RunData, name: str) -> Curve:
 
 
 def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[Curve]:
-    """Return the curves of training and of evaluations while training, if there were any."""
-    curves = []
+    """Return the curves of training and of evaluations while training, some of which may have no steps."""
+    curves: List[Curve] = []
     for name in names:
         training, evaluation = _curve(run, name), Curve("", *run.evaluation_series(name))
         beginning = f"{training.name}, " if with_name else ""
         if training.steps and evaluation.steps:
             training = training._replace(name=f"{beginning}training")
         curves += [training, evaluation._replace(name=f"{beginning}evaluation")]
-    return [curve for curve in curves if curve.steps]
+    return curves

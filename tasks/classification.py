@@ -12,7 +12,7 @@ from scipy.special import expit, softmax
 
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import output_activation
-from data_utils.classification.benchmarks import TASKS
+from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.features import Features, classification_features, report_truncation
 from data_utils.classification.reading import Examples, read_split, report_copies
 from data_utils.classification.scoring import (
@@ -271,7 +271,7 @@ def select_benchmark(
 ) -> BenchmarkTask:
     """Return the benchmark task, or that of own files; if neither is known, one with the classes of the model."""
     if glue_task is not None:
-        return TASKS[glue_task]
+        return BENCHMARK_TASKS[glue_task]
     data = data or ClassificationData()
     if data.classes is None and not data.regression:
         classes, separator = ["0", "1"], data.label_separator  # of random data

@@ -112,7 +112,7 @@ class MaskedWords:
         """Return how many pieces are shown, and which, as :meth:`fillings` takes it."""
         if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
             raise UserError(f"top is {top!r}; set it to a whole number, 1 or more")
-        ids, competing = list(range(len(self.settings.vocabulary.pieces))), np.ones(self._rows, bool)
+        ids = list(range(len(self.settings.vocabulary.pieces)))
         if among is not None:
             are_words = not isinstance(among, str) and all(isinstance(word, str) and is_unicode(word) for word in among)
             if not among or not are_words:
@@ -128,7 +128,7 @@ class MaskedWords:
                 ids += encoding.ids
         candidates = np.zeros(self._rows, bool)
         candidates[ids] = True
-        competing = competing if among is None else candidates
+        competing = np.ones(self._rows, bool) if among is None else candidates
         return {"competing": competing, "candidates": candidates, "top": min(top, int(candidates.sum()))}
 
     def _answer(self, blanks: int, pieces: List[List[int]], shares: List[List[float]]) -> Answer:

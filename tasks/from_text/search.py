@@ -171,14 +171,14 @@ def export(folder: Folder, recipe: Recipe, run: Path) -> Path:
 
 def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
     """Return what came out, as JSON can represent it; see ``judgement.read_result``."""
-    name = str(recipe.lengths[-1])
-    run, before = read_run_folder(folder.path / name), read_run_folder(folder.path / BEFORE).scores
-    what = f"held-out passages of {_lines(folder.path / 'data' / name / HELD_OUT):,}"
+    length = str(recipe.lengths[-1])
+    run, before = read_run_folder(folder.path / length), read_run_folder(folder.path / BEFORE).scores
+    what = f"held-out passages of {_lines(folder.path / 'data' / length / HELD_OUT):,}"
     return {
         "recalls": [[f"{what}: {words}", before[name], run.scores[name]] for name, words in RECALLS.items()],
         **dict.fromkeys(("loss", "right", "bits_per_byte", "unknown", "training_loss", "expected")),
         **{key: [] for key in ("baselines", "forecasts", "blanks")},
-        "curves": {name: list(zip(*run.series(LOSS)))},
+        "curves": {length: list(zip(*run.series(LOSS)))},
         "curve_of": "loss of pairs",
     }
 
