@@ -92,8 +92,7 @@ class TrainingConfig(Section):
     pretrained_ckpt_path: Optional[PathText] = Field(
         None,
         description="Checkpoint to start from: a file, a Hugging Face folder, or a run or a folder of "
-        "checkpoints, of which the best is used if the run recorded it, otherwise the newest. $VAR and ~ are "
-        "expanded.",
+        "checkpoints, of which the best is used if the run recorded it, otherwise the newest. $VAR and ~ are expanded.",
     )
     continue_pretrained: bool = Field(
         False,

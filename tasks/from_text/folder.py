@@ -16,13 +16,12 @@ from reports.run_files import is_number
 from settings.fields import value_at
 from tasks.from_text.inputs import Measured
 from tasks.from_text.recipe import Recipe
-from utilities import text_folder
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_json_lines, read_json_object, write_atomically
+from utilities.text_folder import PLAN
 from utilities.validation import first_problem
 
-PLAN, UPDATES, TIMES, RESULT = text_folder.PLAN, "updates.json", "times.jsonl", "result.json"
-PAGE, MODEL = "index.html", text_folder.MODEL
+UPDATES, TIMES, RESULT, PAGE = "updates.json", "times.jsonl", "result.json", "index.html"
 LAP_SECONDS = 5.0  # between two notes of the time
 AGAIN = "repeat the command as it was, or give another --name"
 

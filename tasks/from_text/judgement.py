@@ -17,7 +17,7 @@ from reports.from_text_page import filled, write_from_text_page
 from reports.page import final_mean, steady_throughput
 from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
-from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, damage_in
+from tasks.from_text.folder import PAGE, RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
 from tasks.from_text.recipe import Recipe, most_passes
 from tasks.from_text.table import FITTED_MINUTES, FITTED_PASSES, expected_bits
@@ -25,6 +25,7 @@ from utilities.commands import start_command
 from utilities.errors import UserError
 from utilities.metric_names import MLM_LOSS
 from utilities.tables import aligned
+from utilities.text_folder import MODEL
 
 ACCURACY = "mlm_accuracy"
 FORECAST = "by the measured trainings, among which forecasts were up to 5 % too low or too high"

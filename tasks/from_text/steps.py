@@ -13,7 +13,7 @@ from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.__main__ import prepare as prepare_rows
 from model.tasks import TASKS
 from tasks import train
-from tasks.from_text.folder import MODEL, RESULT, Folder, damage_in
+from tasks.from_text.folder import RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
 from tasks.from_text.phases import Phase, predictions
 from tasks.from_text.recipe import Recipe
@@ -23,6 +23,7 @@ from utilities.files import read_json_object
 from utilities.history import History
 from utilities.run_names import RESOLVED
 from utilities.secrets import mask
+from utilities.text_folder import MODEL
 
 OWN_STOP = 128 + signal.SIGTERM  # the status with which a training stops that is watched
 
