@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from reports.charts import MOST_CURVES, Chart, Curve, Table, draw, scatter
-from reports.run_files import Points, RunData, is_number, read_run_folder
+from reports.run_files import RunData, is_number, read_run_folder
 from reports.templating import fill, number
 from sparsity.charts import show_patterns  # room: sparsity
 from utilities.commands import shortened
@@ -160,14 +160,6 @@ def final_mean(run: RunData, metric: str) -> Optional[Final]:
     return Final(mean, round(ends[0]) + 1, round(ends[-1]))
 
 
-def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Points:
-    """Return steps and samples per second, or another rate, without the periods that include compilation."""
-    steps, values = run.series(name)
-    compiling = {period["step"] for period in run.periods if period.get("compiling")}
-    kept = [(step, value) for step, value in zip(steps, values) if step not in compiling]
-    return [step for step, _ in kept], [value for _, value in kept]
-
-
 def _cards(run: RunData) -> List[Card]:
     """Return a card for each measure; of one that was evaluated and logged in training, the card has both values."""
     scores, names = run.last_scores(), [name for name in run.metric_names() if name not in (OVERFLOWS, LOSS_SCALE)]
@@ -184,12 +176,12 @@ def _cards(run: RunData) -> List[Card]:
             cards.append(Card(readable(name), number(scores[name]), ", ".join(notes)))
         elif training:
             cards.append(Card(readable(name), training[0], ", ".join([f"training, {updates}", *notes])))
-    throughput = steady_throughput(run)[1]
+    throughput = run.rates()[1]
     if throughput:
         median = f"{statistics.median(throughput):,.1f}"
         cards.append(Card("throughput", median, "samples/s, median, without compilation"))
     for unit in ("packs", "tokens"):
-        rates = steady_throughput(run, f"{unit}_per_second")[1]
+        rates = run.rates(f"{unit}_per_second")[1]
         if rates:
             cards.append(Card(f"{unit} per second", f"{statistics.median(rates):,.1f}", "median, without compilation"))
     if run.periods and is_number(run.periods[-1].get("samples")):
@@ -214,7 +206,7 @@ def _charts(run: RunData) -> List[Chart]:
     others = [name for name in run.score_names() if name not in names]
     charts.append(("scores", "evaluation", _curves(run, others), []))
     charts.append(("learning rate", "learning rate", [_curve(run, LEARNING_RATE)], []))
-    charts.append((THROUGHPUT, "samples/s", [Curve(THROUGHPUT, *steady_throughput(run))], []))
+    charts.append((THROUGHPUT, "samples/s", [Curve(THROUGHPUT, *run.rates())], []))
     drawings = []
     for index, (name, unit, curves, references) in enumerate(charts):
         drawn = [curve for curve in curves if curve.steps][:MOST_CURVES]

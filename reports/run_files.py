@@ -12,6 +12,7 @@ from utilities.environment import VARIABLES
 from utilities.errors import UserError
 from utilities.files import read_json_lines
 from utilities.history import HISTORY_NAME, History
+from utilities.metric_names import THROUGHPUT
 from utilities.run_names import DATASET, METRICS, RESOLVED, SCORES
 from utilities.secrets import mask_value
 from utilities.text_folder import run_folders  # room: from_text
@@ -60,6 +61,11 @@ class RunData:
     def series(self, name: str, axis: str = "step") -> Points:
         """Return positions (``step`` or ``samples``) and values of a metric or field of the periods that have it."""
         return _points((period.get(axis), period["metrics"].get(name, period.get(name))) for period in self.periods)
+
+    def rates(self, name: str = THROUGHPUT) -> Points:
+        """Return steps and samples per second, or another rate, without the periods that include compilation."""
+        steady = [period for period in self.periods if not period.get("compiling")]
+        return dataclasses.replace(self, periods=steady).series(name)
 
     def evaluation_series(self, name: str) -> Points:
         """Return steps and values of a score of the evaluations while training that have it."""

@@ -14,7 +14,7 @@ from data_utils.text.examples import UNKNOWN_TOKENS
 from data_utils.text.held_out import describe_held_out
 from data_utils.tokenizer_files import MASK, UNKNOWN
 from reports.from_text_page import filled, write_from_text_page
-from reports.page import final_mean, steady_throughput
+from reports.page import final_mean
 from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
 from tasks.from_text.folder import PAGE, RESULT, Folder, damage_in
@@ -61,7 +61,7 @@ def judge(
 def _done(folder: Folder, recipe: Recipe, pace: Pace, hours: float, inputs: Mapping[str, str]) -> Dict[str, Any]:
     """Return what was done, whatever the model is for."""
     made = {"passes": f"{recipe.passes:.1f}"}  # of the text that was prepared
-    rates = {name: steady_throughput(read_run_folder(folder.path / name))[1] for name in pace.updates}
+    rates = {name: read_run_folder(folder.path / name).rates()[1] for name in pace.updates}
     return {
         "name": folder.path.name,
         "inputs": dict(inputs),

@@ -73,7 +73,7 @@ def time_updates(folder: Folder, phase: Phase, recipe: Recipe) -> Timing:
     run = read_run_folder(output / phase.name)
     shutil.rmtree(output, ignore_errors=True)
     path.unlink()
-    rates = [period["throughput"] for period in run.periods if not period.get("compiling") and period.get("throughput")]
+    rates = [rate for rate in run.rates()[1] if rate]
     if not rates:
         raise UserError(f"{folder.path}: no update could be timed; give more --hours")
     update = SLOWER_MOMENTS * phase.rows / statistics.median(rates)
