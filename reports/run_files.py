@@ -95,8 +95,7 @@ class RunData:
     def vocabulary_size(self) -> Optional[int]:
         """Return the vocabulary size, from the config or else from the data set."""
         in_dataset = ("vocabulary.size", "settings.vocab_size", "vocab_size")
-        candidates = [self.config.get("bert_config.vocab_size")]
-        candidates += [self.dataset.get(key) for key in in_dataset]
+        candidates = [self.config.get("bert_config.vocab_size"), *map(self.dataset.get, in_dataset)]
         return next((int(value) for value in candidates if is_number(value) and value > 1), None)
 
     def unigram_entropy(self) -> Optional[float]:

@@ -22,7 +22,7 @@ from model.blocks import Block, run_blocks
 from model.tasks import PRETRAINING
 from tasks import prediction_config, restore_task
 from tasks.answers import Answer
-from tasks.file_predictions import FLOAT32
+from tasks.file_predictions import FILLINGS, FLOAT32
 from tasks.fine_tuning import TokenizerSettings, tokenizer_settings
 from tasks.named_models import MASKED_LM_FIX
 from training.initial_weights import resolved_architecture
@@ -31,7 +31,6 @@ from utilities.errors import UserError
 from utilities.files import is_unicode
 
 POSITIONS = "masked_lm_positions"
-SHOWN = 5  # pieces for a blank
 
 
 class Filling(NamedTuple):
@@ -83,7 +82,7 @@ class MaskedWords:
         self,
         predict: PredictorCall,
         texts: Sequence[Tuple[str, ...]],
-        top: int = SHOWN,
+        top: int = FILLINGS,
         among: Optional[Sequence[str]] = None,
     ) -> List[Answer]:
         """Return the fillings of each text, the likeliest first for each blank.

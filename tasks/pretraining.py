@@ -168,9 +168,10 @@ def baseline_line(baseline: Mapping[str, float]) -> str:
 
 def refuse_other_vocabulary(training: Optional[Manifest], held_out: Optional[Manifest]) -> None:
     """Refuse held-out text in word pieces that the model does not learn, if both manifests name a vocabulary."""
-    digests = [manifest.vocabulary.get("sha256") for manifest in (training, held_out) if manifest is not None]
-    if len(digests) == 2 and None not in digests and digests[0] != digests[1]:
-        assert training is not None and held_out is not None
+    if training is None or held_out is None:
+        return
+    ours, theirs = training.vocabulary.get("sha256"), held_out.vocabulary.get("sha256")
+    if None not in (ours, theirs) and ours != theirs:
         raise UserError(
             f"validation_dir: {held_out.path} names another vocabulary (SHA-256) than {training.path}; prepare the"
             f" held-out text with --vocab-file {training.path.parent}"
