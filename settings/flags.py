@@ -8,7 +8,7 @@ import re
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS, TOKEN_CLASSIFICATION
-from settings.fields import Leaf, OtherFlag
+from settings.fields import Leaf, OtherFlag, is_in
 from settings.problems import ABBREVIATED, nearest, show
 from settings.schema import leaves, sections
 from utilities.commands import ShowVersion, complete, completes
@@ -93,7 +93,7 @@ def build_parser(task: str, shows_all: bool = True) -> argparse.ArgumentParser:
     if shows_all:
         _add_sections(parser)
         return parser
-    own = [name for name in leaves() if _is_in(name, _OF_TASKS[task])]
+    own = [name for name in leaves() if is_in(name, _OF_TASKS[task])]
     own_fields = parser.add_argument_group(f"fields of {task}")
     most_used = parser.add_argument_group("fields used most")
     for name, leaf in leaves().items():
@@ -107,11 +107,6 @@ def build_parser(task: str, shows_all: bool = True) -> argparse.ArgumentParser:
         if section and info.optional:
             _add_unset(parser, section, argparse.SUPPRESS)
     return parser
-
-
-def _is_in(name: str, chosen: Sequence[str]) -> bool:
-    """Return whether a field is one of the chosen ones, or in a section that is."""
-    return any(name == each or name.startswith(f"{each}.") for each in chosen)
 
 
 def _add_sections(parser: argparse.ArgumentParser) -> None:
