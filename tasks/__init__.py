@@ -100,10 +100,9 @@ def train(
 
     free_models()  # of results that the caller has dropped
     try:
-        result = run_config(loaded, started, until)
+        return run_config(loaded, started, until)
     finally:
         free_models()
-    return result
 
 
 def run_config(loaded: LoadedConfig, started: float, until: Optional[Callable[[Period], bool]] = None) -> Result:

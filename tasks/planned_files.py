@@ -90,16 +90,16 @@ def read_samples(config: TrainingConfig, task: str, fetch: bool) -> Optional[Sam
         return None
     if folder is None and described.benchmark != USER and not fetch:
         return None
-    samples, separate = Samples([], []), task == SENTENCE_EMBEDDING
+    samples = Samples([], [])
+    has_labels = task != SENTENCE_EMBEDDING or config.embedding.label is not None
     parts = (
         (samples.trained, (described.train,), config.do_training),
         (samples.others, described.validation, config.do_validation),
-        (samples.others, described.test, config.do_test and not separate),
+        (samples.others, described.test, config.do_test),
     )
     for texts, splits, is_used in parts:
         for split in splits if is_used else ():
-            labelled = split not in described.test and not (separate and config.embedding.label is None)
-            examples = read_split(described, split, folder, labelled)
+            examples = read_split(described, split, folder, has_labels and split not in described.test)
             texts += examples.texts if examples is not None else []
     unlabelled = unlabelled_texts(config.distillation, described) if config.do_training else []  # room: teacher
     samples.trained.extend(unlabelled)  # room: teacher
