@@ -36,13 +36,7 @@ class Planned(NamedTuple):
     @property
     def masked_positions(self) -> int:
         """The number of positions of a row that the masked-LM head computes; 0 outside pre-training."""
-        packing = self.config.packing
-        if self.task != PRETRAINING:
-            return 0
-        if not packing.is_on:
-            return self.config.max_predictions_per_seq
-        assert packing.max_predictions_per_pack is not None, "set by derive"
-        return packing.max_predictions_per_pack
+        return self.config.predictions_per_row if self.task == PRETRAINING else 0
 
     @property
     def flops_per_row(self) -> int:

@@ -149,8 +149,7 @@ def _run_rows(loaded: LoadedConfig, run: Optional[Planned], processes: int, ever
     row = "packs" if config.packing.is_on else "samples"
     yield (
         "global batch",
-        f"{config.samples_per_update:,} {row} = {batch.micro_batch_size} micro batch × "
-        f"{batch.replicas} replicas"
+        f"{config.samples_per_update:,} {row} = {batch.micro_batch_size} micro batch × {batch.replicas} replicas"
         f" × {batch.grad_acc_steps_per_replica} accumulation steps",
     )
     if not config.runs_on_ipus:

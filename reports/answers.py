@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import groupby
 from statistics import fmean
-from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from reports.page import Card
 from reports.templating import fill
@@ -121,20 +121,21 @@ def _calibration(answered: Sequence[Answered]) -> List[List[str]]:
     for low, high in zip(_BANDS, _BANDS[1:]):
         band = [each for each in marked if low <= each.confidence < high or each.confidence == high == 1]
         if band:
-            exact, f1 = _mean(band, lambda each: each.exact_match), _mean(band, lambda each: each.f1)
+            exact, f1 = _means(band)
             rows.append([f"{low:.0%} to {high:.0%}", f"{len(band):,}", f"{exact:.1f}", f"{f1:.1f}"])
     return rows
 
 
-def _mean(answered: Sequence[Answered], mark: Callable[[Answered], Optional[float]]) -> float:
-    return 100 * fmean(mark(each) or 0.0 for each in answered)
+def _means(answered: Sequence[Answered]) -> Tuple[float, float]:
+    """Return exact match and F1 on average, in percent."""
+    return 100 * fmean(each.exact_match or 0.0 for each in answered), 100 * fmean(each.f1 or 0.0 for each in answered)
 
 
 def _article(name: str, answered: List[Answered]) -> Article:
     marked = [each for each in answered if each.verdict != UNMARKED]
     note = f"{len(answered)} question{'s' if len(answered) > 1 else ''}"
     if marked:
-        exact, f1 = _mean(marked, lambda each: each.exact_match), _mean(marked, lambda each: each.f1)
+        exact, f1 = _means(marked)
         note += f", exact match {exact:.1f}, F1 {f1:.1f}"
     return Article(f"{name.replace('_', ' ')} – ", note, answered)
 

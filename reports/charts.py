@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import logging
 import re
@@ -25,10 +24,7 @@ _LONG_NAME = 30  # characters, of which two do not stand side by side
 _SIZE = (4.4, 2.9)  # inches; the SVG scales with the page, and is as wide as a phone then
 
 
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """One line of a chart: its name, steps and values."""
-
+class Curve(NamedTuple):
     name: str
     steps: Sequence[float]
     values: Sequence[float]

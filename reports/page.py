@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import math
 import operator
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from reports.charts import MOST_CURVES, Chart, Curve, Table, draw, scatter
-from reports.run_files import Points, RunData, is_number, read_run_folder
+from reports.run_files import RunData, is_number, read_run_folder
 from reports.templating import fill, number
 from sparsity.charts import show_patterns  # room: sparsity
 from utilities.commands import shortened
@@ -40,8 +39,6 @@ _CENTURY = 100 * 365 * 86400  # seconds; a longer duration must be damaged data
 
 
 class Card(NamedTuple):
-    """A value, its name and a note."""
-
     name: str
     value: str
     note: str = ""
@@ -73,7 +70,7 @@ def render(run: RunData, live: bool = False) -> str:
         cards=_cards(run),
         charts=[*_charts(run), *(chart for charts, _ in of_rooms for chart in charts)],
         tables=[table for _, tables in of_rooms for table in tables],
-        mistakes=[{**each, "chart": _scatter(number, each)} for number, each in enumerate(run.mistakes)],
+        mistakes=[{**each, "chart": _scatter(index, each)} for index, each in enumerate(run.mistakes)],
         config=[(key, value, run.origin(key)) for key, value in run.config.items()],
     )
 
@@ -98,12 +95,11 @@ def _progress(run: RunData) -> str:
         duration = f" in {datetime.timedelta(seconds=round(seconds))}"
     if not is_number(total):
         return f"{step:,} steps{duration}."
-    ended = bool(run.history) and run.history[-1]["event"] == END
-    if step < total and ended:
+    last_event = run.history[-1]["event"] if run.history else None
+    if step < total and last_event == END:
         return f"Ended early: step {step:,} of {total:,}{duration}, because no later evaluation was better."
     if step < total:
-        interrupted = bool(run.history) and run.history[-1]["event"] == INTERRUPT
-        state = "Interrupted" if interrupted else "In progress or stopped"
+        state = "Interrupted" if last_event == INTERRUPT else "In progress or stopped"
         return f"{state}: step {step:,} of {total:,}{duration}."
     return f"Complete: {step:,} steps{duration}."
 
@@ -122,13 +118,11 @@ def _masked_words(run: RunData) -> Optional[Comparison]:
     held_out, baseline = run.last_scores().get(MLM_LOSS), run.context_free(held_out=True)
     if is_number(held_out) and baseline is not None:
         return Comparison("on held-out text", held_out, baseline, True)
-    training, baseline, entropy = final_mean(run, MLM_LOSS), run.context_free(held_out=False), run.unigram_entropy()
-    if training is None or (baseline is None and entropy is None):
+    training, baseline = final_mean(run, MLM_LOSS), run.context_free(held_out=False)
+    reference = run.unigram_entropy() if baseline is None else baseline
+    if training is None or reference is None:
         return None
-    if baseline is not None:
-        return Comparison("of training", training.value, baseline, True)
-    assert entropy is not None
-    return Comparison("of training", training.value, entropy, False)
+    return Comparison("of training", training.value, reference, exact=baseline is not None)
 
 
 def _references(run: RunData, metric: str) -> List[Tuple[str, float]]:
@@ -166,14 +160,6 @@ def final_mean(run: RunData, metric: str) -> Optional[Final]:
     return Final(mean, round(ends[0]) + 1, round(ends[-1]))
 
 
-def steady_throughput(run: RunData, name: str = THROUGHPUT) -> Points:
-    """Return steps and samples per second, or another rate, without the periods that include compilation."""
-    steps, values = run.series(name)
-    compiling = {period["step"] for period in run.periods if period.get("compiling")}
-    kept = [(step, value) for step, value in zip(steps, values) if step not in compiling]
-    return [step for step, _ in kept], [value for _, value in kept]
-
-
 def _cards(run: RunData) -> List[Card]:
     """Return a card for each measure; of one that was evaluated and logged in training, the card has both values."""
     scores, names = run.last_scores(), [name for name in run.metric_names() if name not in (OVERFLOWS, LOSS_SCALE)]
@@ -190,12 +176,12 @@ def _cards(run: RunData) -> List[Card]:
             cards.append(Card(readable(name), number(scores[name]), ", ".join(notes)))
         elif training:
             cards.append(Card(readable(name), training[0], ", ".join([f"training, {updates}", *notes])))
-    throughput = steady_throughput(run)[1]
+    throughput = run.rates()[1]
     if throughput:
         median = f"{statistics.median(throughput):,.1f}"
         cards.append(Card("throughput", median, "samples/s, median, without compilation"))
     for unit in ("packs", "tokens"):
-        rates = steady_throughput(run, f"{unit}_per_second")[1]
+        rates = run.rates(f"{unit}_per_second")[1]
         if rates:
             cards.append(Card(f"{unit} per second", f"{statistics.median(rates):,.1f}", "median, without compilation"))
     if run.periods and is_number(run.periods[-1].get("samples")):
@@ -203,11 +189,11 @@ def _cards(run: RunData) -> List[Card]:
     return cards
 
 
-def _scatter(number: int, mistakes: Dict[str, Any]) -> Optional[Chart]:
+def _scatter(index: int, mistakes: Dict[str, Any]) -> Optional[Chart]:
     """Return predicted numbers against expected ones; None if the task predicts none."""
     pairs = [tuple(pair) for pair in mistakes["points"] if isinstance(pair, list) and len(pair) == 2]
     points = [(x, y) for x, y in pairs if is_number(x) and is_number(y)]
-    return scatter(f"numbers-{number}", "predicted numbers", points, "expected", "predicted") if points else None
+    return scatter(f"numbers-{index}", "predicted numbers", points, "expected", "predicted") if points else None
 
 
 def _charts(run: RunData) -> List[Chart]:
@@ -218,12 +204,12 @@ def _charts(run: RunData) -> List[Chart]:
     accuracies = [name for name in names if name.endswith("accuracy")]
     charts.append(("accuracy", "share", _curves(run, accuracies), []))
     others = [name for name in run.score_names() if name not in names]
-    charts.append(("scores", "evaluation", _curves(run, others)[:MOST_CURVES], []))
+    charts.append(("scores", "evaluation", _curves(run, others), []))
     charts.append(("learning rate", "learning rate", [_curve(run, LEARNING_RATE)], []))
-    charts.append((THROUGHPUT, "samples/s", [Curve(THROUGHPUT, *steady_throughput(run))], []))
+    charts.append((THROUGHPUT, "samples/s", [Curve(THROUGHPUT, *run.rates())], []))
     drawings = []
     for index, (name, unit, curves, references) in enumerate(charts):
-        drawn = [curve for curve in curves if curve.steps]
+        drawn = [curve for curve in curves if curve.steps][:MOST_CURVES]
         if drawn:
             title = readable(name)
             drawings.append(draw(f"chart-{index}", title, unit, drawn, references, from_zero=name == THROUGHPUT))
@@ -235,12 +221,12 @@ def _curve(run: RunData, name: str) -> Curve:
 
 
 def _curves(run: RunData, names: Sequence[str], with_name: bool = True) -> List[Curve]:
-    """Return the curves of training and of evaluations while training, if there were any."""
-    curves = []
+    """Return the curves of training and of evaluations while training, some of which may have no steps."""
+    curves: List[Curve] = []
     for name in names:
         training, evaluation = _curve(run, name), Curve("", *run.evaluation_series(name))
         beginning = f"{training.name}, " if with_name else ""
         if training.steps and evaluation.steps:
-            training = dataclasses.replace(training, name=f"{beginning}training")
-        curves += [training, dataclasses.replace(evaluation, name=f"{beginning}evaluation")]
-    return [curve for curve in curves if curve.steps]
+            training = training._replace(name=f"{beginning}training")
+        curves += [training, evaluation._replace(name=f"{beginning}evaluation")]
+    return curves

@@ -12,6 +12,7 @@ from utilities.environment import VARIABLES
 from utilities.errors import UserError
 from utilities.files import read_json_lines
 from utilities.history import HISTORY_NAME, History
+from utilities.metric_names import THROUGHPUT
 from utilities.run_names import DATASET, METRICS, RESOLVED, SCORES
 from utilities.secrets import mask_value
 from utilities.text_folder import run_folders  # room: from_text
@@ -61,6 +62,11 @@ class RunData:
         """Return positions (``step`` or ``samples``) and values of a metric or field of the periods that have it."""
         return _points((period.get(axis), period["metrics"].get(name, period.get(name))) for period in self.periods)
 
+    def rates(self, name: str = THROUGHPUT) -> Points:
+        """Return steps and samples per second, or another rate, without the periods that include compilation."""
+        steady = [period for period in self.periods if not period.get("compiling")]
+        return dataclasses.replace(self, periods=steady).series(name)
+
     def evaluation_series(self, name: str) -> Points:
         """Return steps and values of a score of the evaluations while training that have it."""
         return _points((record["step"], record["evaluation"].get(name)) for record in self.evaluations)
@@ -89,8 +95,7 @@ class RunData:
     def vocabulary_size(self) -> Optional[int]:
         """Return the vocabulary size, from the config or else from the data set."""
         in_dataset = ("vocabulary.size", "settings.vocab_size", "vocab_size")
-        candidates = [self.config.get("bert_config.vocab_size")]
-        candidates += [self.dataset.get(key) for key in in_dataset]
+        candidates = [self.config.get("bert_config.vocab_size"), *map(self.dataset.get, in_dataset)]
         return next((int(value) for value in candidates if is_number(value) and value > 1), None)
 
     def unigram_entropy(self) -> Optional[float]:
@@ -198,10 +203,12 @@ def _rows(value: Any) -> List[Dict[str, Any]]:
 
 
 def _is_mistakes(record: Dict[str, Any]) -> bool:
-    """Return whether a record has the tables that the report shows."""
-    tables = all(isinstance(record.get(name), list) for name in ("headings", "worst_headings", "points"))
-    rows = [record.get(name) for name in ("rows", "worst")]
-    return tables and all(isinstance(part, list) and all(isinstance(row, list) for row in part) for part in rows)
+    """Return whether a record has the texts and tables that the report shows."""
+    lists = dict.fromkeys(("headings", "rows", "worst_headings", "worst", "points"), list)
+    kinds: Dict[str, type] = {"title": str, "about": str, **lists}
+    if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+        return False
+    return all(isinstance(row, list) for row in (*record["rows"], *record["worst"]))
 
 
 def _read_object(path: Path, notes: List[str]) -> Dict[str, Any]:

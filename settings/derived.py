@@ -66,8 +66,7 @@ def _pipeline(
     elif stages is None and sizes is not None:
         stages = [expected_blocks(task, sizes.num_hidden_layers, config.use_next_sentence)]
         derived[STAGES] = stages
-    if task == PRETRAINING and not config.use_next_sentence and any(POOL in stage for stage in stages or []):
-        assert stages is not None
+    if task == PRETRAINING and not config.use_next_sentence and stages and any(POOL in stage for stage in stages):
         stages = [[block for block in stage if block != POOL] for stage in stages]
         derived[STAGES] = stages
     if config.ipu_config.pipeline_device_mapping is None and stages is not None:

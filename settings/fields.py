@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, Iterator, List, Optional, Tuple, Type, TypeVar, Union
+from typing import Any, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from pydantic import BaseModel, BeforeValidator, Field
 from typing_extensions import Annotated, Literal, get_args, get_origin
@@ -231,6 +231,11 @@ def _kind(annotation: Any, metadata: Tuple[Any, ...]) -> Tuple[Optional[Kind], T
         choices = tuple(str(c) for c in get_args(annotation))
         return Kind("choice", ("one of " if len(choices) > 1 else "") + ", ".join(choices)), choices, False
     return Kind("bool", "true or false") if annotation is bool else None, (), False
+
+
+def is_in(name: str, chosen: Sequence[str]) -> bool:
+    """Return whether a field is one of the chosen ones, or in a section that is."""
+    return any(name == each or name.startswith(f"{each}.") for each in chosen)
 
 
 def value_at(tree: Any, name: str) -> Any:

@@ -8,7 +8,7 @@ import re
 from typing import Any, Dict, List, NoReturn, Sequence, Tuple
 
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TASKS, TOKEN_CLASSIFICATION
-from settings.fields import Leaf, OtherFlag
+from settings.fields import Leaf, OtherFlag, is_in
 from settings.problems import ABBREVIATED, nearest, show
 from settings.schema import leaves, sections
 from utilities.commands import ShowVersion, complete, completes
@@ -18,7 +18,7 @@ TRUE_WORDS = ("true", "yes", "on", "1")
 FALSE_WORDS = ("false", "no", "off", "0")
 NONE_WORDS = ("none", "null")
 
-_METAVARS = {"int": "INT", "float": "FLOAT", "bool": "BOOL", "str": "NAME", "path": "PATH", "stages": "STAGE"}
+_METAVARS = {"int": "INT", "float": "FLOAT", "str": "NAME", "path": "PATH", "stages": "STAGE"}
 
 _EPILOG = (
     "BOOL is one of true/false, yes/no, on/off, 1/0; a BOOL flag alone means true. "
@@ -93,7 +93,7 @@ def build_parser(task: str, shows_all: bool = True) -> argparse.ArgumentParser:
     if shows_all:
         _add_sections(parser)
         return parser
-    own = [name for name in leaves() if _is_in(name, _OF_TASKS[task])]
+    own = [name for name in leaves() if is_in(name, _OF_TASKS[task])]
     own_fields = parser.add_argument_group(f"fields of {task}")
     most_used = parser.add_argument_group("fields used most")
     for name, leaf in leaves().items():
@@ -107,11 +107,6 @@ def build_parser(task: str, shows_all: bool = True) -> argparse.ArgumentParser:
         if section and info.optional:
             _add_unset(parser, section, argparse.SUPPRESS)
     return parser
-
-
-def _is_in(name: str, chosen: Sequence[str]) -> bool:
-    """Return whether a field is one of the chosen ones, or in a section that is."""
-    return any(name == each or name.startswith(f"{each}.") for each in chosen)
 
 
 def _add_sections(parser: argparse.ArgumentParser) -> None:
@@ -174,7 +169,7 @@ def parse_flags(task: str, argv: Sequence[str], own: Sequence[str] = ()) -> Tupl
     return argparse.Namespace(**others), {**without, **given}
 
 
-def _unknown_flag(argument: str, own: Sequence[str] = ()) -> str:
+def _unknown_flag(argument: str, own: Sequence[str]) -> str:
     if not argument.startswith("-"):
         return f"{show(argument)}: not a flag, and no flag takes it; the config file is given by --config FILE"
     word = argument.split("=")[0]

@@ -45,7 +45,7 @@ class LoadedConfig:
 
     Args:
         origins: for every leaf's dotted name, "default", a config file, "config" (a dict or an object), "command line",
-            "argument of train" or "derived".
+            "argument of train", "derived" or "data".
         notes: warnings, one line for each setting that has no effect or is in the wrong section.
         rows: what was chosen for the rows of a fine-tuning that leaves them open; empty if nothing was.
         found: number of these rows to train on, and mean number of samples in one; None if the data was not read.

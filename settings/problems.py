@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from pydantic import ValidationError
 
@@ -95,8 +95,7 @@ def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List
             name = ".".join(keys)
             lines[f"{name} ({find_origin(name, origins)}): unknown key; {_key_hint('.'.join(section), key)}"] = None
             continue
-        path = _known_part(keys)
-        name = ".".join(path)
+        name = _known_part(keys)
         if name in leaves():
             index = next((part for part in item["loc"] if isinstance(part, int)), None)
             upper_bound = item.get("ctx", {}).get("le")
@@ -106,13 +105,13 @@ def describe_validation(error: ValidationError, origins: Dict[str, str]) -> List
     return list(lines)
 
 
-def _known_part(keys: Sequence[str]) -> Tuple[str, ...]:
-    """Return the longest start of ``keys`` that is a field or section of the schema."""
+def _known_part(keys: Sequence[str]) -> str:
+    """Return the longest start of ``keys`` that is a field or section of the schema, by dotted name."""
     for length in range(len(keys), 0, -1):
         name = ".".join(keys[:length])
         if name in leaves() or name in sections():
-            return tuple(keys[:length])
-    return tuple(keys)
+            return name
+    return ".".join(keys)
 
 
 def _wrong_value(leaf: Leaf, index: Any, value: Any, origins: Dict[str, str], upper_bound: Optional[int] = None) -> str:
@@ -126,15 +125,15 @@ def _wrong_value(leaf: Leaf, index: Any, value: Any, origins: Dict[str, str], up
 
 
 def _value_hint(leaf: Leaf, value: Any) -> str:
-    if leaf.choices and isinstance(value, str) and nearest(value, leaf.choices):
-        return f"did you mean {show(nearest(value, leaf.choices))}?"
+    guess = nearest(value, leaf.choices) if isinstance(value, str) else ""
+    if guess:
+        return f"did you mean {show(guess)}?"
     if isinstance(value, str) and leaf.kind.name in ("int", "float", "bool"):
         try:
             inner = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             inner = None
-        expected = bool if leaf.kind.name == "bool" else (int, float)
-        if inner is not None and isinstance(inner, expected) and (expected is bool or not isinstance(inner, bool)):
+        if type(inner) in ((bool,) if leaf.kind.name == "bool" else (int, float)):
             return f"write {value} without quotes"
     if isinstance(value, str) and any(0xD800 <= ord(character) < 0xE000 for character in value):
         return "the text contains half a character (a lone surrogate), remove it"
@@ -157,18 +156,17 @@ def _key_hint(section: str, key: str) -> str:
     if key in leaves() and "." in key:
         outer, _, inner = key.rpartition(".")
         return f"write it as {outer}: {{ {inner}: … }}"
-    elsewhere = [s.path for name, s in sections().items() if name != section and key in s.keys]
-    if elsewhere:
-        outer = ".".join(elsewhere[0])
-        full = ".".join((*elsewhere[0], key))
-        return f"it belongs in section {outer}: {full}" if outer else f"{key} belongs at the top of the config"
+    owner = next((name for name, info in sections().items() if name != section and key in info.keys), None)
+    if owner is not None:
+        return f"it belongs in section {owner}: {owner}.{key}" if owner else f"{key} belongs at the top of the config"
     known = sections()[section].keys if section in sections() else ()
     if key in ABBREVIATED:
         return f"did you mean {ABBREVIATED[key]}?"
     names = {leaf.path[-1]: leaf.name for leaf in leaves().values()}
     names.update({own: ".".join(filter(None, (section, own))) for own in known})
-    if nearest(key, list(names)):
-        return f"did you mean {names[nearest(key, list(names))]}?"
+    guess = nearest(key, list(names))
+    if guess:
+        return f"did you mean {names[guess]}?"
     if section:
         return f"keys of {section} are {', '.join(known)}"
     return "remove it; --help lists every key"

@@ -92,8 +92,7 @@ class TrainingConfig(Section):
     pretrained_ckpt_path: Optional[PathText] = Field(
         None,
         description="Checkpoint to start from: a file, a Hugging Face folder, or a run or a folder of "
-        "checkpoints, of which the best is used if the run recorded it, otherwise the newest. $VAR and ~ are "
-        "expanded.",
+        "checkpoints, of which the best is used if the run recorded it, otherwise the newest. $VAR and ~ are expanded.",
     )
     continue_pretrained: bool = Field(
         False,
@@ -344,6 +343,13 @@ class TrainingConfig(Section):
         if data is None:
             return _LABELS.get(self.glue_task or "", 2)
         return 1 if data.regression else len(data.classes or ()) or 2
+
+    @property
+    def predictions_per_row(self) -> int:
+        """The most masked tokens in a row of the batch, in pre-training: in a sequence, or in a pack."""
+        most = self.packing.max_predictions_per_pack if self.packing.is_on else self.max_predictions_per_seq
+        assert most is not None, "derived for packs"
+        return most
 
     @property
     def samples_per_update(self) -> int:

@@ -9,7 +9,6 @@ add a row to the registry, and write a script like ``run_squad.py`` and a config
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import time
@@ -101,10 +100,9 @@ def train(
 
     free_models()  # of results that the caller has dropped
     try:
-        result = run_config(loaded, started, until)
+        return run_config(loaded, started, until)
     finally:
         free_models()
-    return result
 
 
 def run_config(loaded: LoadedConfig, started: float, until: Optional[Callable[[Period], bool]] = None) -> Result:
@@ -123,13 +121,16 @@ def _prepared(loaded: LoadedConfig) -> LoadedConfig:
     from tasks.fitted_rows import fitted
     from tasks.planned_files import check_paths
 
-    several = started_processes()[0] > 1
-    with contextlib.suppress(*[UserError] * several):
-        if not several:
-            check_paths(loaded.config, loaded.task)
+    processes, _ = started_processes()
+    if processes == 1:
+        check_paths(loaded.config, loaded.task)
+    try:
         with waiting("reading the data"):
-            loaded = fitted(loaded, fetch=True)
-    return loaded
+            return fitted(loaded, fetch=True)
+    except UserError:
+        if processes == 1:
+            raise
+        return loaded
 
 
 def write_baseline(folder: Path, scores: Mapping[str, float]) -> None:

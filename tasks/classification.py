@@ -12,8 +12,8 @@ from scipy.special import expit, softmax
 
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import output_activation
-from data_utils.classification.benchmarks import TASKS
-from data_utils.classification.features import Features, classification_features, report_truncation, text_features
+from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
+from data_utils.classification.features import Features, classification_features, report_truncation
 from data_utils.classification.reading import Examples, read_split, report_copies
 from data_utils.classification.scoring import (
     METRICS,
@@ -180,9 +180,6 @@ class Classification(FineTuning):
         classes = 2 if self.benchmark.is_multi_label else self.benchmark.classes  # with or without a label
         return [*lines, f"{math.log(classes):8.4f}: uniform baseline, ln({classes})"]
 
-    def encoded(self, texts: Sequence[Tuple[str, ...]]) -> Features:
-        return text_features(self.tokenizer, texts, self._config.max_seq_length)
-
     def logits(self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str] = None) -> np.ndarray:
         """Return the model's outputs for texts, ``(N, classes)``; log what was cut if the texts' origin is given."""
         return self.logits_of(predict, self.inputs(predict, texts, origin))
@@ -249,8 +246,7 @@ class Classification(FineTuning):
         return described(examples.origin, names, examples.texts, examples.labels, self._probabilities(logits))
 
     def _read(self, split: Split, with_labels: bool) -> Optional[Examples]:
-        folder = self._config.dataset_dir
-        return read_split(self.benchmark, split, Path(folder) if folder else None, with_labels)
+        return read_split(self.benchmark, split, self._config.data_folder, with_labels)
 
     def _held_out(self, splits: Sequence[Split], with_labels: bool) -> List[Tuple[Split, Examples]]:
         read = [(split, self._read(split, with_labels)) for split in splits]
@@ -275,7 +271,7 @@ def select_benchmark(
 ) -> BenchmarkTask:
     """Return the benchmark task, or that of own files; if neither is known, one with the classes of the model."""
     if glue_task is not None:
-        return TASKS[glue_task]
+        return BENCHMARK_TASKS[glue_task]
     data = data or ClassificationData()
     if data.classes is None and not data.regression:
         classes, separator = ["0", "1"], data.label_separator  # of random data

@@ -40,7 +40,7 @@ def main(task: str, argv: Optional[Sequence[str]] = None, run: Optional[Run] = N
 
     Returns:
         0 for success, 2 after an error that the user can fix, and 128 + the signal's number for a run that a signal
-        stopped, so that a command that follows with ``&&`` does not start, or whose output nobody reads any more.
+        stopped, or whose output nobody reads any more: a command that follows with ``&&`` does not start.
     """
     run = run or functools.partial(run_config, started=time.perf_counter())
     arguments = list(sys.argv[1:] if argv is None else argv)

@@ -26,6 +26,7 @@ PRECISIONS = (FLOAT32, "bfloat16")
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 LONGEST_SEQUENCE = 10**7  # tokens; the positions of a model are checked when it is built
 ROWS = 4096  # of a part, which is predicted at once
+FILLINGS = 5  # pieces for a blank, unless a user sets how many
 USUAL_SQUAD_LENGTH = 384  # tokens of a window, of models of others
 
 Item = TypeVar("Item")

@@ -10,13 +10,11 @@ from typing import Iterator, Optional, Sequence
 
 from data_utils.command_line import positive
 from model.tasks import PRETRAINING
-from tasks.file_predictions import CHECKPOINT, FILE, TEXT, add_model_flags, read_texts
+from tasks.file_predictions import CHECKPOINT, FILE, FILLINGS, TEXT, add_model_flags, read_texts
 from tasks.named_models import check_named
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.progress import waiting
-
-SHOWN = 5  # pieces for a blank
 
 
 def fill(options: argparse.Namespace) -> Iterator[str]:
@@ -44,7 +42,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     what = "fill the texts of a file instead: a table (.csv, .tsv, .jsonl), or a text on each line"
     parser.add_argument(FILE, type=Path, metavar="FILE", help=what)
     parser.add_argument(TEXT, metavar="COLUMN", help="the table's column of texts [text]")
-    parser.add_argument("--top", type=positive, default=SHOWN, metavar="N", help="pieces for a blank [%(default)s]")
+    parser.add_argument("--top", type=positive, default=FILLINGS, metavar="N", help="pieces for a blank [%(default)s]")
     parser.add_argument(
         "--among", metavar="WORDS", help='consider only these words, as in "good bad"; the probabilities are among them'
     )

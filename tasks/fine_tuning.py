@@ -156,9 +156,12 @@ class FineTuning:
         reader = self.rows(samples, lengths, texts=1)
         return outputs_by_sample(reader, predict(reader))
 
+    def encoded(self, texts: Sequence[Tuple[str, ...]]) -> Features:
+        return text_features(self.tokenizer, texts, self._config.max_seq_length)
+
     def inputs(self, predict: Predict, texts: Sequence[Tuple[str, ...]], origin: Optional[str]) -> Features:
         """Return the model inputs of texts; what was cut is counted, or logged if the texts' origin is given."""
-        inputs = text_features(self.tokenizer, texts, self._config.max_seq_length)
+        inputs = self.encoded(texts)
         if isinstance(predict, PredictorCall):
             predict.count(len(texts), inputs.truncated)
         elif origin is not None:

@@ -22,7 +22,7 @@ from model.blocks import Block, run_blocks
 from model.tasks import PRETRAINING
 from tasks import prediction_config, restore_task
 from tasks.answers import Answer
-from tasks.file_predictions import FLOAT32
+from tasks.file_predictions import FILLINGS, FLOAT32
 from tasks.fine_tuning import TokenizerSettings, tokenizer_settings
 from tasks.named_models import MASKED_LM_FIX
 from training.initial_weights import resolved_architecture
@@ -31,7 +31,6 @@ from utilities.errors import UserError
 from utilities.files import is_unicode
 
 POSITIONS = "masked_lm_positions"
-SHOWN = 5  # pieces for a blank
 
 
 class Filling(NamedTuple):
@@ -83,7 +82,7 @@ class MaskedWords:
         self,
         predict: PredictorCall,
         texts: Sequence[Tuple[str, ...]],
-        top: int = SHOWN,
+        top: int = FILLINGS,
         among: Optional[Sequence[str]] = None,
     ) -> List[Answer]:
         """Return the fillings of each text, the likeliest first for each blank.
@@ -112,7 +111,7 @@ class MaskedWords:
         """Return how many pieces are shown, and which, as :meth:`fillings` takes it."""
         if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
             raise UserError(f"top is {top!r}; set it to a whole number, 1 or more")
-        ids, competing = list(range(len(self.settings.vocabulary.pieces))), np.ones(self._rows, bool)
+        ids = list(range(len(self.settings.vocabulary.pieces)))
         if among is not None:
             are_words = not isinstance(among, str) and all(isinstance(word, str) and is_unicode(word) for word in among)
             if not among or not are_words:
@@ -128,7 +127,7 @@ class MaskedWords:
                 ids += encoding.ids
         candidates = np.zeros(self._rows, bool)
         candidates[ids] = True
-        competing = competing if among is None else candidates
+        competing = np.ones(self._rows, bool) if among is None else candidates
         return {"competing": competing, "candidates": candidates, "top": min(top, int(candidates.sum()))}
 
     def _answer(self, blanks: int, pieces: List[List[int]], shares: List[List[float]]) -> Answer:

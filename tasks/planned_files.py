@@ -35,25 +35,25 @@ def check_paths(config: TrainingConfig, task: str) -> None:
         return
     if config.vocab_file and task != PRETRAINING:
         vocabulary_file(Path(config.vocab_file))
-    folder, used = config.dataset_dir, config.splits
+    folder, used = config.data_folder, config.splits
     section, data = config.user_files(task)
     if task == TOKEN_CLASSIFICATION:
         for name in used:
-            sentences_file(folder, name)
+            sentences_file(config.dataset_dir, name)
     elif task == SQUAD and folder is not None:
-        for path in _squad_files(config.squad, Path(folder), used):
+        for path in _squad_files(config.squad, folder, used):
             if not path.exists():
                 read_squad(path)
-    elif task == PRETRAINING and folder is not None and not Path(folder).is_dir():
-        list_record_files(Path(folder))
+    elif task == PRETRAINING and folder is not None and not folder.is_dir():
+        list_record_files(folder)
     elif task == CLASSIFICATION and config.glue_task is not None:
         if folder is not None:
-            find_folder(Path(folder), BENCHMARK_TASKS[config.glue_task])
+            find_folder(folder, BENCHMARK_TASKS[config.glue_task])
     elif task not in (PRETRAINING, SQUAD) and data is not None:
         for name in used:
             file = getattr(data, f"{name}_file", None)
             if file is not None:
-                check_user_file(Path(folder or "") / file, section)
+                check_user_file((folder or Path()) / file, section)
 
 
 class Samples(NamedTuple):
@@ -79,7 +79,7 @@ def read_samples(config: TrainingConfig, task: str, fetch: bool) -> Optional[Sam
             for name in config.splits
         }
         return Samples([*words.get(TRAIN, [])], [*words.get(VALIDATION, []), *words.get(TEST, [])])
-    folder, data = Path(config.dataset_dir) if config.dataset_dir else None, config.classification_data
+    folder, data = config.data_folder, config.classification_data
     if task == SENTENCE_EMBEDDING:
         described = described_files(config.embedding)
     elif config.glue_task is not None:
@@ -90,16 +90,16 @@ def read_samples(config: TrainingConfig, task: str, fetch: bool) -> Optional[Sam
         return None
     if folder is None and described.benchmark != USER and not fetch:
         return None
-    samples, separate = Samples([], []), task == SENTENCE_EMBEDDING
+    samples = Samples([], [])
+    has_labels = task != SENTENCE_EMBEDDING or config.embedding.label is not None
     parts = (
         (samples.trained, (described.train,), config.do_training),
         (samples.others, described.validation, config.do_validation),
-        (samples.others, described.test, config.do_test and not separate),
+        (samples.others, described.test, config.do_test),
     )
     for texts, splits, is_used in parts:
         for split in splits if is_used else ():
-            labelled = split not in described.test and not (separate and config.embedding.label is None)
-            examples = read_split(described, split, folder, labelled)
+            examples = read_split(described, split, folder, has_labels and split not in described.test)
             texts += examples.texts if examples is not None else []
     unlabelled = unlabelled_texts(config.distillation, described) if config.do_training else []  # room: teacher
     samples.trained.extend(unlabelled)  # room: teacher

@@ -43,7 +43,6 @@ class Pretraining:
         self._architecture = architecture
         self._vocabulary = architecture.vocab_size
         self.outputs = ("masked_lm", "next_sentence") if config.use_next_sentence else ("masked_lm",)
-        self.objective = PretrainingObjective(config.show_accuracy, next_sentence=config.use_next_sentence)
         self._held_out = self._open_held_out()
 
     @staticmethod
@@ -142,20 +141,17 @@ class Pretraining:
         return RecordReader(folder, self._features(), data.verify_checksums, data.on_corrupt, data.max_corrupt_records)
 
     def _features(self) -> FeatureSpec:
-        config, packing = self._config, self._config.packing
+        config, sequences = self._config, self._config.packing.max_sequences_per_pack
         tables = self._vocabulary, self._architecture.type_vocab_size
-        if packing.max_sequences_per_pack is None:
-            return pretraining_features(config.max_seq_length, config.max_predictions_per_seq, *tables)
-        assert packing.max_predictions_per_pack is not None, "derived where the config has none"
-        sizes = config.max_seq_length, packing.max_predictions_per_pack, packing.max_sequences_per_pack
-        return packed_pretraining_features(*sizes, *tables)
+        if sequences is None:
+            return pretraining_features(config.max_seq_length, config.predictions_per_row, *tables)
+        return packed_pretraining_features(config.max_seq_length, config.predictions_per_row, sequences, *tables)
 
     def _generated(self) -> SampleReader:
-        config, packing = self._config, self._config.packing
-        if packing.max_sequences_per_pack is None:
+        config, sequences = self._config, self._config.packing.max_sequences_per_pack
+        if sequences is None:
             return GeneratedReader(self._features(), config.seed)
-        assert packing.max_predictions_per_pack is not None, "derived where the config has none"
-        sizes = (config.max_seq_length, packing.max_predictions_per_pack, packing.max_sequences_per_pack)
+        sizes = config.max_seq_length, config.predictions_per_row, sequences
         return generated_packs(
             *sizes, self._vocabulary, config.seed, type_vocab_size=self._architecture.type_vocab_size
         )
@@ -172,9 +168,10 @@ def baseline_line(baseline: Mapping[str, float]) -> str:
 
 def refuse_other_vocabulary(training: Optional[Manifest], held_out: Optional[Manifest]) -> None:
     """Refuse held-out text in word pieces that the model does not learn, if both manifests name a vocabulary."""
-    digests = [manifest.vocabulary.get("sha256") for manifest in (training, held_out) if manifest is not None]
-    if len(digests) == 2 and None not in digests and digests[0] != digests[1]:
-        assert training is not None and held_out is not None
+    if training is None or held_out is None:
+        return
+    ours, theirs = training.vocabulary.get("sha256"), held_out.vocabulary.get("sha256")
+    if None not in (ours, theirs) and ours != theirs:
         raise UserError(
             f"validation_dir: {held_out.path} names another vocabulary (SHA-256) than {training.path}; prepare the"
             f" held-out text with --vocab-file {training.path.parent}"

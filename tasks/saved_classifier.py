@@ -12,10 +12,9 @@ from typing import Any, Collection, List, Mapping, Optional, Sequence
 
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.sentence_transformers import embedding_prompt, is_cross_encoder, output_activation
-from data_utils.classification.benchmarks import TASKS
+from data_utils.classification.benchmarks import TASKS as BENCHMARK_TASKS
 from data_utils.classification.tasks import USER, BenchmarkTask
-from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from model.tasks import TASKS as TASK_PROGRAMS
+from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL, TASKS
 from training.initial_weights import InitialWeights
 from utilities.errors import UserError
 from utilities.tables import listed
@@ -30,7 +29,7 @@ KINDS = {
     REGRESSION: "a number",
     MULTIPLE_CHOICE: "a choice among samples",
 }
-PROGRAM = TASK_PROGRAMS[CLASSIFICATION].program
+PROGRAM = TASKS[CLASSIFICATION].program
 SIGMOID = "Sigmoid"  # of the outputs of a cross-encoder
 _NUMBERED = re.compile(r"label_\d+")  # Hugging Face's names of classes without a name
 
@@ -50,8 +49,6 @@ def class_rows(
         return None
     ours = [label.name for label in benchmark.labels]
     theirs = output_names(start)
-    if ours == theirs:  # also if two have the same name
-        return list(range(len(ours)))
     rows = rows_by_name(theirs, [(label.value, label.name) for label in benchmark.labels])
     if any(row is not None for row in rows):
         if not trains and (None in rows or len(rows) < len(theirs)):
@@ -150,7 +147,7 @@ def check_kind(start: Pretrained, benchmark: BenchmarkTask) -> None:
 def classifier_kind(settings: Mapping[str, Any]) -> Optional[str]:
     """Return what a classifier says, by Hugging Face's name (``problem_type``); None if its settings do not say it."""
     config = settings.get("config") or {}
-    data, benchmark = config.get("classification_data"), TASKS.get(config.get("glue_task") or "")
+    data, benchmark = config.get("classification_data"), BENCHMARK_TASKS.get(config.get("glue_task") or "")
     if data is not None:
         is_set, is_number = data.get("label_separator") is not None, data.get("regression")
     elif benchmark is not None:
@@ -165,7 +162,7 @@ def class_names(settings: Mapping[str, Any]) -> Optional[List[str]]:
     """Return a model's classes by Hugging Face's settings, or by our checkpoint's; None if they have no names."""
     if settings.get("labels"):
         return list(settings["labels"])
-    trained = TASKS.get((settings.get("config") or {}).get("glue_task") or "")
+    trained = BENCHMARK_TASKS.get((settings.get("config") or {}).get("glue_task") or "")
     if trained is not None and trained.labels:
         return [label.name for label in trained.labels]
     names = settings.get("id2label")

@@ -197,8 +197,8 @@ class SentenceEmbedding(FineTuning):
         return self.outputs_of(predict, inputs)[EMBEDDINGS]
 
     def _read(self, split: Split) -> Examples:
-        folder = Path(self._config.dataset_dir) if self._config.dataset_dir else None
-        examples = read_split(self._files, split, folder, with_labels=self._config.embedding.label is not None)
+        has_labels = self._config.embedding.label is not None
+        examples = read_split(self._files, split, self._config.data_folder, has_labels)
         assert examples is not None, "the user's own data is not optional"
         return examples
 

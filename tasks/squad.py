@@ -98,7 +98,7 @@ class Squad(FineTuning):
         if folder is None:
             return scores
         write_predictions(folder, predictions, answers)
-        if self._config.squad.no_answer_threshold is not None:
+        if self._scores_no_answers:
             odds = {identity: no_answer_odds(candidates) for identity, candidates in answers.items()}
             write_atomically(folder / NO_ANSWER_ODDS, json_lines(odds).encode())
         unscored = len(predictions) - len(scores_by_question)
@@ -177,7 +177,7 @@ class Squad(FineTuning):
 
     def _read(self, file_name: str, split: str) -> SquadSet:
         squad = open_squad(self._config.dataset_dir, file_name, self._config.squad.dataset_name, split)
-        if squad.impossible and self._config.squad.no_answer_threshold is None:
+        if squad.impossible and not self._scores_no_answers:
             raise UserError(
                 f"{squad.origin}: {squad.impossible:,} questions have no answer (SQuAD 2.0); set"
                 " squad.no_answer_threshold to 0 to train and score them, or name a file of SQuAD 1.1"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from data_utils.text.held_out import SMALLEST_BLOCK
+from settings.fields import is_in
 from tasks.from_text.inputs import UNSPACED, Machine, Text
 from tasks.from_text.reasons import advice, choices
 from tasks.from_text.recipe import (
@@ -133,7 +134,7 @@ def choose(
     )
     recipe = replace(recipe, preparation=preparation_seconds(text, machine, sum(recipe.duplicates), share))
     reasons = choices(recipe, text, machine, hours, place, bool(given_layers or given_hidden))
-    reasons = [choice for choice in reasons if not _is_among(given, DECIDED_BY.get(choice.name, ()))]
+    reasons = [each for each in reasons if not any(is_in(name, DECIDED_BY.get(each.name, ())) for name in given)]
     given_choices = [Choice(name, value, "given on the command line") for name, value in given.items()]
     return replace(recipe, choices=(*reasons, *given_choices), advice=tuple(advice(recipe, text)))
 
@@ -142,12 +143,7 @@ def _is_measured(text: Text, lengths: Sequence[int], given: Mapping[str, Any]) -
     """Return whether the losses of the table are those of such a text, and of all that is chosen."""
     decisive = (*SIZES, *(field for fields in DECIDED_BY.values() for field in fields))
     is_prose = text.script == "LATIN" and not text.is_code
-    return is_prose and tuple(lengths) == LENGTHS and not _is_among(given, decisive)
-
-
-def _is_among(given: Mapping[str, Any], fields: Sequence[str]) -> bool:
-    """Return whether one of the fields is given, or one of a section that is among them."""
-    return any(name == field or name.startswith(f"{field}.") for name in given for field in fields)
+    return is_prose and tuple(lengths) == LENGTHS and not any(is_in(name, decisive) for name in given)
 
 
 class Fit(NamedTuple):

@@ -53,7 +53,7 @@ PURPOSES = {  # by --for
 # Fields that the command decides itself, with what to do instead of setting them.
 DECIDED = {
     **dict.fromkeys(("total_num_train_samples", "num_epochs"), "--hours decides the length of training"),
-    **dict.fromkeys(("max_seq_length",), "give --lengths"),
+    "max_seq_length": "give --lengths",
     **dict.fromkeys(("max_predictions_per_seq", "dataset_dir", "validation_dir"), "the command makes the data"),
     **dict.fromkeys(("pretrained_ckpt_path", "bert_model_name"), "give --start-from"),
     **OF_PAIRS,  # room: search
@@ -239,7 +239,7 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
         recipe = _recipe(options, text, machine, given)
         if planned is not None and is_prepared(folder, planned.recipe):
             recipe = replace(recipe, **{name: getattr(planned.recipe, name) for name in OF_ROWS})
-        check_phases(purpose.phases(folder, recipe, given, recipe.vocabulary), recipe, given)
+        check_phases(purpose.phases(folder, recipe, given, recipe.vocabulary), recipe.start_from, given)
     if not options.plan and (planned is None or planned.has_more_hours):
         folder.begin(identity, recipe, inputs, machine.measured)
     notes = (*text.notes, *filter(None, [machine.note]))

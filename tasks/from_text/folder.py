@@ -16,13 +16,12 @@ from reports.run_files import is_number
 from settings.fields import value_at
 from tasks.from_text.inputs import Measured
 from tasks.from_text.recipe import Recipe
-from utilities import text_folder
 from utilities.errors import UserError
 from utilities.files import append_json_line, read_json_lines, read_json_object, write_atomically
+from utilities.text_folder import PLAN
 from utilities.validation import first_problem
 
-PLAN, UPDATES, TIMES, RESULT = text_folder.PLAN, "updates.json", "times.jsonl", "result.json"
-PAGE, MODEL = "index.html", text_folder.MODEL
+UPDATES, TIMES, RESULT, PAGE = "updates.json", "times.jsonl", "result.json", "index.html"
 LAP_SECONDS = 5.0  # between two notes of the time
 AGAIN = "repeat the command as it was, or give another --name"
 
@@ -47,12 +46,11 @@ class Folder:
 
     def planned(self, command: Mapping[str, Any], inputs: Mapping[str, str]) -> Optional[Planned]:
         """Return what an earlier start of the same command, with as many hours or fewer, decided; else None."""
-        path = self.path / PLAN
-        if not path.exists():
+        plan = self.read(PLAN)
+        if plan is None:
             if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
                 raise UserError(f"{self.path}: is there already and not of this command; give another --name")
             return None
-        plan = self._read(PLAN)
         now, hours = json.loads(json.dumps(command)), value_at(plan, "command.hours")
         changed = [name for name in now if value_at(plan, f"command.{name}") != now[name]]
         has_more = changed == ["hours"] and is_number(hours) and now["hours"] > hours
@@ -66,7 +64,7 @@ class Folder:
             decided = {"recipe": plan.get("recipe"), "measured": plan.get("measured"), "has_more_hours": has_more}
             return TypeAdapter(Planned).validate_python(decided)
         except ValidationError as error:
-            raise UserError(f"{path}: {first_problem(error)}; give another --name") from error
+            raise UserError(f"{self.path / PLAN}: {first_problem(error)}; give another --name") from error
 
     def begin(
         self, command: Mapping[str, Any], recipe: Recipe, inputs: Mapping[str, str], measured: Optional[Measured]
@@ -76,13 +74,11 @@ class Folder:
         found = None if measured is None else measured._asdict()
         self.write(PLAN, {"command": command, "inputs": inputs, "recipe": asdict(recipe), "measured": found})
 
-    def lap(self, step: str, seconds: Optional[float] = None) -> float:
-        """Write down that a step has ended, and the seconds since the one before; return them."""
+    def lap(self, step: str) -> None:
+        """Write down that a step has ended, and the seconds since the one before."""
         now = time.monotonic()
-        seconds = now - self._lap if seconds is None else seconds
-        self._lap = now
+        seconds, self._lap = now - self._lap, now
         append_json_line(self.path / TIMES, {"step": step, "seconds": round(seconds, 3)})
-        return seconds
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -116,13 +112,12 @@ class Folder:
         return totals
 
     def read(self, name: str) -> Optional[Dict[str, Any]]:
-        return self._read(name) if (self.path / name).exists() else None
+        path = self.path / name
+        fix = "delete it and repeat the command, or give another --name"
+        return read_json_object(path, fix=fix) if path.exists() else None
 
-    def write(self, name: str, content: Mapping[str, Any]) -> None:
-        write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-    def _read(self, name: str) -> Dict[str, Any]:
-        return read_json_object(self.path / name, fix="delete it and repeat the command, or give another --name")
+    def write(self, name: str, content: Mapping[str, Any]) -> Path:
+        return write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 @contextlib.contextmanager

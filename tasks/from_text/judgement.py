@@ -14,10 +14,10 @@ from data_utils.text.examples import UNKNOWN_TOKENS
 from data_utils.text.held_out import describe_held_out
 from data_utils.tokenizer_files import MASK, UNKNOWN
 from reports.from_text_page import filled, write_from_text_page
-from reports.page import final_mean, steady_throughput
+from reports.page import final_mean
 from reports.run_files import RunData, read_run_folder
 from tasks.from_text.blanks import fillings
-from tasks.from_text.folder import MODEL, PAGE, RESULT, Folder, damage_in
+from tasks.from_text.folder import PAGE, RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
 from tasks.from_text.recipe import Recipe, most_passes
 from tasks.from_text.table import FITTED_MINUTES, FITTED_PASSES, expected_bits
@@ -25,6 +25,7 @@ from utilities.commands import start_command
 from utilities.errors import UserError
 from utilities.metric_names import MLM_LOSS
 from utilities.tables import aligned
+from utilities.text_folder import MODEL
 
 ACCURACY = "mlm_accuracy"
 FORECAST = "by the measured trainings, among which forecasts were up to 5 % too low or too high"
@@ -60,7 +61,7 @@ def judge(
 def _done(folder: Folder, recipe: Recipe, pace: Pace, hours: float, inputs: Mapping[str, str]) -> Dict[str, Any]:
     """Return what was done, whatever the model is for."""
     made = {"passes": f"{recipe.passes:.1f}"}  # of the text that was prepared
-    rates = {name: steady_throughput(read_run_folder(folder.path / name))[1] for name in pace.updates}
+    rates = {name: read_run_folder(folder.path / name).rates()[1] for name in pace.updates}
     return {
         "name": folder.path.name,
         "inputs": dict(inputs),
@@ -85,15 +86,16 @@ def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
     loss, accuracy = last.scores.get(MLM_LOSS), last.scores.get(ACCURACY)
     training = final_mean(last, MLM_LOSS)
     held_out = data / VALIDATION_FOLDER
+    bits_of_a_nat = _bits_of_a_nat(held_out)  # by which losses are comparable across vocabularies, but no entropy
     return {
         "loss": loss,
         "right": accuracy,
-        "bits_per_byte": _bits_per_byte(held_out, loss),
+        "bits_per_byte": None if loss is None or bits_of_a_nat is None else round(loss * bits_of_a_nat, 4),
         "unknown": _unknown_share(held_out),
         "training_loss": None if training is None else training.value,
         "baselines": _baselines(held_out, last.vocabulary_size()),
         "forecasts": forecasts(recipe, loss),
-        "expected": _expected(recipe, held_out),
+        "expected": _expected(recipe, bits_of_a_nat),
         "curves": _curves(runs, updates),
         "blanks": fillings(data, folder.path / MODEL),
     }
@@ -138,25 +140,19 @@ def _baselines(held_out: Path, pieces: Optional[int]) -> List[Tuple[str, float]]
     return [(name, round(value, 3)) for name, value in named if value is not None]
 
 
-def _bits_per_byte(held_out: Path, loss: Optional[float]) -> Optional[float]:
-    """Return the loss of a piece, in nats, as bits per byte, comparable across vocabularies but no entropy."""
-    scale = _bits_of_a_nat(held_out)
-    return None if loss is None or scale is None else round(loss * scale, 4)
-
-
 def _bits_of_a_nat(held_out: Path) -> Optional[float]:
-    """Return the pieces of the held-out text, divided by its bytes and ln 2."""
+    """Return the bits a byte for 1 nat a piece: the pieces of the held-out text, divided by its bytes and ln 2."""
     manifest = load_manifest(held_out)
     size = sum(path.stat().st_size for path in (held_out / CORPUS_FOLDER).glob("*.txt"))
     return float(manifest.totals["tokens"] / size / math.log(2)) if manifest is not None and size else None
 
 
-def _expected(recipe: Recipe, held_out: Path) -> Optional[Dict[str, float]]:
+def _expected(recipe: Recipe, bits_of_a_nat: Optional[float]) -> Optional[Dict[str, float]]:
     """Return the loss of the held-out text that was to be expected of these updates; None where none was measured."""
-    bits, scale = recipe.expected_bits, _bits_of_a_nat(held_out)
-    if bits is None or scale is None or recipe.minutes > FITTED_MINUTES[1]:
+    bits = recipe.expected_bits
+    if bits is None or bits_of_a_nat is None or recipe.minutes > FITTED_MINUTES[1]:
         return None
-    return {"bits": bits, "nats": round(bits / scale, 3)}
+    return {"bits": bits, "nats": round(bits / bits_of_a_nat, 3)}
 
 
 def forecasts(recipe: Recipe, loss: Optional[float]) -> List[Tuple[str, float, str]]:

@@ -19,7 +19,7 @@ from reports.run_files import read_run_folder
 from tasks import train
 from tasks.from_text.folder import UPDATES, Folder, damage_in
 from tasks.from_text.inputs import Machine, Measured
-from tasks.from_text.phases import Phase, write_config
+from tasks.from_text.phases import Phase
 from tasks.from_text.recipe import TOKENS_PER_UPDATE, Recipe
 from utilities.errors import UserError
 
@@ -68,12 +68,12 @@ def time_updates(folder: Folder, phase: Phase, recipe: Recipe) -> Timing:
         **dict.fromkeys(("word_vectors", "do_validation", "report", "tensorboard"), False),
     }
     config = {**phase.config, **changes, "pretrained_ckpt_path": recipe.start_from}
-    path = write_config(folder, f"timing-{phase.name}", config)
+    path = folder.write(f"timing-{phase.name}.json", config)
     train(phase.task, path)
     run = read_run_folder(output / phase.name)
     shutil.rmtree(output, ignore_errors=True)
     path.unlink()
-    rates = [period["throughput"] for period in run.periods if not period.get("compiling") and period.get("throughput")]
+    rates = [rate for rate in run.rates()[1] if rate]
     if not rates:
         raise UserError(f"{folder.path}: no update could be timed; give more --hours")
     update = SLOWER_MOMENTS * phase.rows / statistics.median(rates)

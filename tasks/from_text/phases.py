@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from data_utils.tokenizer import read_vocabulary
 from model.tasks import PRETRAINING
 from settings.loading import resolve
 from tasks.from_text.folder import Folder
 from tasks.from_text.recipe import HEAD_SIZE, TOKENS_PER_UPDATE, Recipe
-from utilities.files import PROJECT, write_atomically
+from utilities.files import PROJECT
 
 if TYPE_CHECKING:
     from checkpoints.pretrained.pretrained import Pretrained
@@ -50,13 +50,12 @@ def released(weights: str) -> Pretrained:
     return open_pretrained(weights, "--start-from")
 
 
-def check_phases(trainings: Sequence[Phase], recipe: Recipe, given: Mapping[str, Any]) -> None:
+def check_phases(trainings: Sequence[Phase], start_from: Optional[str], given: Mapping[str, Any]) -> None:
     """Refuse what the trainings would refuse, before their data is made."""
-    if recipe.start_from is not None:
-        released(recipe.start_from)
-        read_vocabulary(Path(recipe.start_from))
+    if start_from is not None:
+        read_vocabulary(Path(start_from))
     for phase in trainings:  # the weights of an earlier phase are not there yet; their sizes are the config's
-        config = {**phase.config, "pretrained_ckpt_path": recipe.start_from, "total_num_train_samples": phase.rows}
+        config = {**phase.config, "pretrained_ckpt_path": start_from, "total_num_train_samples": phase.rows}
         resolve(phase.task, [config], given)
 
 
@@ -122,7 +121,3 @@ def merged(config: Mapping[str, Any], given: Mapping[str, Any]) -> Dict[str, Any
             section = section.setdefault(each, {})
         section[key] = value
     return result
-
-
-def write_config(folder: Folder, name: str, config: Mapping[str, Any]) -> Path:
-    return write_atomically(folder.path / f"{name}.json", json.dumps(config, indent=2, ensure_ascii=False) + "\n")

@@ -22,7 +22,7 @@ from tasks import train
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Text
 from tasks.from_text.pace import Pace
-from tasks.from_text.phases import Phase, merged, released, write_config
+from tasks.from_text.phases import Phase, merged, released
 from tasks.from_text.purpose import Purpose
 from tasks.from_text.recipe import REAL_TOKENS, TOKENS_PER_UPDATE, Choice, Recipe, most_passes
 from tasks.from_text.steps import Prepared, export_model, prepare
@@ -109,7 +109,7 @@ def prepare_pairs(folder: Folder, recipe: Recipe, source: Sequence[str], trainin
     if not History(run).finished:
         shutil.rmtree(run, ignore_errors=True)
         print("\n=== judging the released model", flush=True)
-        path = write_config(folder, BEFORE, {**trainings[-1].config, "do_training": False})
+        path = folder.write(f"{BEFORE}.json", {**trainings[-1].config, "do_training": False})
         with folder.step("judgement before"):
             train(SENTENCE_EMBEDDING, path, name=BEFORE)
     passes_once = _lines(data / PAIRS) / PAIRS_OF_UPDATE  # updates
@@ -171,14 +171,14 @@ def export(folder: Folder, recipe: Recipe, run: Path) -> Path:
 
 def read_result(folder: Folder, recipe: Recipe, pace: Pace) -> Dict[str, Any]:
     """Return what came out, as JSON can represent it; see ``judgement.read_result``."""
-    name = str(recipe.lengths[-1])
-    run, before = read_run_folder(folder.path / name), read_run_folder(folder.path / BEFORE).scores
-    what = f"held-out passages of {_lines(folder.path / 'data' / name / HELD_OUT):,}"
+    length = str(recipe.lengths[-1])
+    run, before = read_run_folder(folder.path / length), read_run_folder(folder.path / BEFORE).scores
+    what = f"held-out passages of {_lines(folder.path / 'data' / length / HELD_OUT):,}"
     return {
         "recalls": [[f"{what}: {words}", before[name], run.scores[name]] for name, words in RECALLS.items()],
         **dict.fromkeys(("loss", "right", "bits_per_byte", "unknown", "training_loss", "expected")),
         **{key: [] for key in ("baselines", "forecasts", "blanks")},
-        "curves": {name: list(zip(*run.series(LOSS)))},
+        "curves": {length: list(zip(*run.series(LOSS)))},
         "curve_of": "loss of pairs",
     }
 

@@ -13,9 +13,9 @@ from data_utils.text.__main__ import CORPUS_FOLDER
 from data_utils.text.__main__ import prepare as prepare_rows
 from model.tasks import TASKS
 from tasks import train
-from tasks.from_text.folder import MODEL, RESULT, Folder, damage_in
+from tasks.from_text.folder import RESULT, Folder, damage_in
 from tasks.from_text.pace import Pace
-from tasks.from_text.phases import Phase, predictions, write_config
+from tasks.from_text.phases import Phase, predictions
 from tasks.from_text.recipe import Recipe
 from utilities.commands import shortened, start_command
 from utilities.errors import Stopped
@@ -23,8 +23,16 @@ from utilities.files import read_json_object
 from utilities.history import History
 from utilities.run_names import RESOLVED
 from utilities.secrets import mask
+from utilities.text_folder import MODEL
 
 OWN_STOP = 128 + signal.SIGTERM  # the status with which a training stops that is watched
+
+
+class Prepared(NamedTuple):
+    """What is known of a text when its rows are made: pieces of the vocabulary, and tokens that are trained on."""
+
+    pieces: int
+    tokens: int
 
 
 def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
@@ -50,25 +58,13 @@ def prepare(folder: Folder, recipe: Recipe, source: Sequence[str]) -> Prepared:
             print(f"\n=== rows of {length} tokens\n$ {command}", flush=True)
             with folder.step(f"preparation, {length} tokens"):
                 prepare_rows(arguments)
-    return prepared(folder, recipe)
+    manifest = load_manifest(folder.path / "data" / str(recipe.lengths[-1]))  # whose text is counted once
+    assert manifest is not None, "the data is prepared"
+    return Prepared(manifest.vocabulary["size"], manifest.totals["tokens"])
 
 
 def is_prepared(folder: Folder, recipe: Recipe) -> bool:
     return any((folder.path / "data" / str(length) / MANIFEST_NAME).exists() for length in recipe.lengths)
-
-
-class Prepared(NamedTuple):
-    """What is known of a text when its rows are made: pieces of the vocabulary, and tokens that are trained on."""
-
-    pieces: int
-    tokens: int
-
-
-def prepared(folder: Folder, recipe: Recipe) -> Prepared:
-    """Return what is known of the data that is there, whose text is counted once."""
-    manifest = load_manifest(folder.path / "data" / str(recipe.lengths[-1]))
-    assert manifest is not None, "the data is prepared"
-    return Prepared(manifest.vocabulary["size"], manifest.totals["tokens"])
 
 
 def is_trained(run: Path, samples: int) -> bool:
@@ -88,7 +84,7 @@ def train_phase(folder: Folder, phase: Phase, pace: Pace) -> Path:
         updates = pace.updates[phase.name]
         period = {"global_batches_per_log": max(1, min(50, updates // 20))}
         config = {**period, **phase.config, "total_num_train_samples": updates * phase.rows}
-        path = write_config(folder, phase.name, config)
+        path = folder.write(f"{phase.name}.json", config)
         if run.exists() and not (run / RESOLVED).exists():
             shutil.rmtree(run)  # killed before anything was trained
         goes_on = {"resume": True, "new_length": True} if run.exists() else {}

@@ -54,13 +54,8 @@ FITTED_MINUTES, FITTED_PASSES = (LOSSES[0][0], 118.0), (60.0, 11_500.0)
 
 def interpolated(minutes: float, value: Callable[[Row], float]) -> float:
     """Return a number of the table between its rows, geometrically; beyond its ends, that of the end."""
-    if minutes <= ROWS[0].minutes:
-        return float(value(ROWS[0]))
-    for low, high in zip(ROWS, ROWS[1:]):
-        if minutes <= high.minutes:
-            place = math.log(minutes / low.minutes) / math.log(high.minutes / low.minutes)
-            return float(value(low) * (value(high) / value(low)) ** place)
-    return float(value(ROWS[-1]))
+    places, values = np.log([(row.minutes, value(row)) for row in ROWS]).T
+    return float(np.exp(np.interp(math.log(max(minutes, ROWS[0].minutes)), places, values)))
 
 
 def updates_in(minutes: float, place: Optional[float] = None) -> float:

@@ -30,6 +30,7 @@ def case(change: dict[str, Any], *words: str, task: str = "pretraining") -> tupl
 
 WRONG_VALUES = [
     case({"seed": "12"}, "seed", "without quotes"),
+    case({"seed": "[" * 100_000}, "seed", "a whole number"),
     case({"seed": True}, "seed", "a whole number"),
     case({"seed": -1}, "seed", "from 0"),
     case({"seed": 1.5}, "seed", "1.5", "a whole number"),

@@ -16,7 +16,7 @@ from tasks.from_text.choice import FEWEST_DOCUMENTS, FEWEST_PASSES, LONG_TEXT, c
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Machine, Text
 from tasks.from_text.judgement import FORECAST, forecasts
-from tasks.from_text.phases import phases, released, write_config
+from tasks.from_text.phases import phases, released
 from tasks.from_text.recipe import (
     FEWEST_UPDATES,
     LARGER_MODEL_PASSES,
@@ -320,9 +320,8 @@ def test_a_new_masked_lm_head_takes_a_higher_rate(has_head: bool, rate: float, t
     shown = next(choice.value for choice in recipe.choices if choice.name == "optimizer")
     assert float(shown.removeprefix("AdamW, ")) == rate
     (phase,) = phases(Folder(tmp_path / "mine", 0.0), recipe, {}, 1000)
-    config = load_config(
-        "pretraining", ["--config", str(write_config(Folder(tmp_path, 0.0), "c", phase.config))]
-    ).config
+    path = Folder(tmp_path, 0.0).write("c.json", phase.config)
+    config = load_config("pretraining", ["--config", str(path)]).config
     assert config.optimizer_opts.name == "AdamW" and config.optimizer_opts.muon_scale is None
     assert config.optimizer_opts.learning_rate.max_learning_rate == rate
     assert config.optimizer_opts.learning_rate.warmup_frac == 0.06

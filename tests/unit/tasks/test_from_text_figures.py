@@ -20,7 +20,7 @@ from data_utils.text.held_out import describe_held_out
 from data_utils.text.sentences import main as make_sentences
 from data_utils.text.vocabulary import train_vocabulary
 from tasks.from_text.choice import choose
-from tasks.from_text.judgement import _bits_per_byte, _expected, _unknown_share, forecasts
+from tasks.from_text.judgement import _bits_of_a_nat, _expected, _unknown_share, forecasts
 from tasks.from_text.recipe import Recipe
 from tests import ROOT
 from tests.support.real_data import real_data
@@ -67,11 +67,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_bits_a_byte_are_those_of_the_held_out_text(small: Path, tmp_path: Path) -> None:
-    assert _bits_per_byte(small / "validation", 2.5) == pytest.approx(2.5 * bits_of_a_nat(small), abs=1e-4)
+    assert _bits_of_a_nat(small / "validation") == pytest.approx(bits_of_a_nat(small))
     held_out = (small / "validation" / "corpus" / "sentences_000.txt").read_text("utf-8")
     ids = BertTokenizerFast(str(small / "vocab.txt"))(held_out, add_special_tokens=False)["input_ids"]
     assert _unknown_share(small / "validation") == pytest.approx(ids.count(1) / len(ids)) and ids.count(1) > 10
-    assert _bits_per_byte(tmp_path, 2.5) is None and _unknown_share(tmp_path) is None
+    assert _bits_of_a_nat(tmp_path) is None and _unknown_share(tmp_path) is None
 
 
 def test_what_is_held_out_is_counted(small: Path) -> None:
@@ -100,7 +100,8 @@ def trained(minutes: float, updates_of_a_pass: float) -> Recipe:
 
 @pytest.mark.parametrize(("minutes", "updates"), [(1.2, 75.0), (5.0, 700.0), (40.0, 11_000.0), (118.0, 3_000.0)])
 def test_the_expected_loss_is_that_of_the_formula(small: Path, minutes: float, updates: float) -> None:
-    found, bits = _expected(trained(minutes, updates), small / "validation"), bits_by_hand(minutes, updates)
+    scale, bits = _bits_of_a_nat(small / "validation"), bits_by_hand(minutes, updates)
+    found = _expected(trained(minutes, updates), scale)
     assert found is not None and found["bits"] == pytest.approx(bits, abs=6e-4)
     assert found["nats"] == pytest.approx(bits / bits_of_a_nat(small), abs=3e-3)
 
@@ -108,7 +109,7 @@ def test_the_expected_loss_is_that_of_the_formula(small: Path, minutes: float, u
 @pytest.mark.parametrize(("minutes", "updates"), [(1.0, 700.0), (119.0, 700.0), (5.0, 50.0)])
 def test_outside_of_what_was_measured_nothing_is_expected(small: Path, minutes: float, updates: float) -> None:
     recipe = trained(minutes, updates)
-    assert _expected(recipe, small / "validation") is None and forecasts(recipe, 3.0) == []
+    assert _expected(recipe, _bits_of_a_nat(small / "validation")) is None and forecasts(recipe, 3.0) == []
 
 
 def test_forecasts_are_those_of_the_formula() -> None:

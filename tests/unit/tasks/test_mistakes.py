@@ -106,7 +106,9 @@ def test_the_report_shows_them(tmp_path: Path) -> None:
     assert_self_contained(source)
     assert "What went wrong" in texts and texts.count(HOSTILE) == 5  # title, row and column, expected class, text
     assert source.count('id="numbers-1-points"') == 1 and "0.8000" in texts
-    (folder / "mistakes.json").write_text(json.dumps([Mistakes("x", "y", [], [], [], [])._asdict(), {"rows": 3}, 5]))
+    whole = Mistakes("x", "y", [], [], [], [])._asdict()
+    damaged = [{**whole, "title": None}, {**whole, "rows": ["z"]}, {"rows": 3}, 5]
+    (folder / "mistakes.json").write_text(json.dumps([whole, *damaged]))
     assert "x" in Page(write_report(folder).read_text(encoding="utf-8")).texts
     write_mistakes(folder / "absent", [])  # nothing was evaluated
 
