@@ -28,20 +28,30 @@ MAX_DIFFERENCES_SHOWN = 3
 
 
 def check_folder(
-    folder: Path, recipe: Mapping[str, Any], overwrite: bool, last: str = MANIFEST_NAME, products: str = RECORD_FILES
+    folder: Path,
+    recipe: Mapping[str, Any],
+    overwrite: bool,
+    last: str = MANIFEST_NAME,
+    products: str = RECORD_FILES,
+    others: Sequence[str] = (),
 ) -> None:
     """Check that a folder may be used for a recipe, of which parts that are not known yet may be left out.
 
-    The file ``last`` is written after the files of the pattern ``products``.
+    The file ``last`` is written after the files of the pattern ``products``; ``others`` also belong to these.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder}: a file, not a folder")
-    is_begun = (folder / last).exists() or any(folder.glob(products)) or any((folder / WORK_FOLDER).rglob("*.json"))
-    if overwrite or not is_begun:
+    if overwrite:
         return
     old = _read_recipe(folder)
     if old is None:
-        raise UserError(f"--output {folder}: contains {products} already; choose another folder or --overwrite")
+        for pattern in (last, products, *others):  # of a folder that was made in another way, such as a model's
+            if any(folder.glob(pattern)):
+                raise UserError(f"--output {folder}: contains {pattern} already; choose another folder or --overwrite")
+        return
+    is_begun = (folder / last).exists() or any(folder.glob(products)) or any((folder / WORK_FOLDER).rglob("*.json"))
+    if not is_begun:
+        return
     changes = _differences({name: old[name] for name in ("version", *recipe) if name in old}, recipe)
     if changes:
         more = f" and {len(changes) - MAX_DIFFERENCES_SHOWN} more" if len(changes) > MAX_DIFFERENCES_SHOWN else ""
@@ -66,7 +76,7 @@ def prepare_folder(
         others: Names of other files that belong to the products.
         keep_complete: Whether ``overwrite`` keeps what is complete and of the same recipe.
     """
-    check_folder(folder, recipe, overwrite, last, products)
+    check_folder(folder, recipe, overwrite, last, products, others)
     is_this = not _differences(_read_recipe(folder) or {}, recipe)
     is_complete = is_this and (folder / last).exists()
     if is_complete and (keep_complete or not overwrite):

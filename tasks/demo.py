@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Optional, Sequence
 
+from data_utils.command_line import positive
 from data_utils.demo_corpus import write_demo_corpus
 from tasks.from_text.command import PROGRAM
 from tasks.from_text.command import main as run_from_text
@@ -27,7 +28,7 @@ NAME = "demo"
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; return 0, 2 if a step failed, 130 after Ctrl-C."""
     parser = make_parser("tasks.demo", __doc__.splitlines()[0])
-    parser.add_argument("--words", type=int, default=WORDS, metavar="N", help=f"of the text (default: {WORDS:,})")
+    parser.add_argument("--words", type=positive, default=WORDS, metavar="N", help=f"of the text (default: {WORDS:,})")
     parser.add_argument(
         "--hours", type=float, default=HOURS, metavar="X", help=f"after the text is written (default: {HOURS})"
     )

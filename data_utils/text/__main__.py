@@ -22,6 +22,7 @@ from data_utils.recipe import check_folder
 from data_utils.shards import Step
 from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import (
+    OTHER_FILES,
     add_example_options,
     add_vocabulary_file_options,
     describe,
@@ -114,7 +115,7 @@ def _run_steps(options: argparse.Namespace) -> None:
     identity = _vocabulary_recipe(options, vocabulary)
     with workers_from_options(options) as workers:
         # Rejected before hours of work, not after: all is compared except the corpus, which may have to be made first.
-        check_folder(output, make_recipe(settings, unit_bytes, identity), overwrite)
+        check_folder(output, make_recipe(settings, unit_bytes, identity), overwrite, others=OTHER_FILES)
         if isinstance(given, Source):
             given = sentences_from_options(options, given, folder, workers)
             if options.dump:  # to look at its beginning before, WikiExtractor would have to read all of it

@@ -53,6 +53,7 @@ from utilities.files import write_atomically
 from utilities.progress import progress_bar
 
 FILE_PREFIX = "wiki"
+OTHER_FILES = (SETTINGS_NAME,)  # of a data set, which are replaced like its records
 UNBALANCED = 0.05  # a share of random next sentences that is further from a half is reported
 UNKNOWN_TOKENS = "unknown_tokens"  # in the manifest's totals: how many of its tokens are [UNK]
 MANY_UNKNOWN = 0.01  # share of the tokens above which the vocabulary does not fit the text
@@ -89,7 +90,7 @@ def write_examples(
     if isinstance(vocabulary, Vocabulary):
         vocabulary_recipe = vocabulary.identity
     recipe = make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity)
-    is_complete = prepare_folder(output, recipe, overwrite, others=(SETTINGS_NAME,))
+    is_complete = prepare_folder(output, recipe, overwrite, others=OTHER_FILES)
     if not isinstance(vocabulary, Vocabulary):
         vocabulary = read_vocabulary(output / VOCABULARY_NAME) if is_complete else vocabulary()
     if not is_complete:
