@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import numpy as np
 
 from execution.interface import Platform
+from execution.parts import as_rows, shaped
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
 from sparsity import patterns
@@ -77,12 +78,11 @@ class BlockSparseDense(keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        rows = tf.reshape(x, (-1, x.shape[-1]))  # (B·S, I)
+        rows = as_rows(x)  # (T, I)
         y = self._product(rows, tf.cast(self.blocks, x.dtype), self.positions)
         if self._probe is not None:
             y = self._probe(rows, y)
-        y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
-        y.set_shape((*x.shape[:-1], self.units))
+        y = shaped(y, x)
         y = y if self.bias is None else y + tf.cast(self.bias, x.dtype)
         return y if self._activation is None else self._activation(y)
 
@@ -130,12 +130,9 @@ class DenseView:
     """The whole matrix of a layer, which the conversion can assign like a weight."""
 
     def __init__(self, layer: BlockSparseDense):
-        self._assign = layer.assign_dense
+        self.assign = layer.assign_dense
         self.name = f"{layer.name}/kernel"
         self.parts = [layer.blocks, layer.positions, layer.explored, layer.matrix_shape]
-
-    def assign(self, matrix: np.ndarray) -> None:
-        self._assign(matrix)
 
 
 def sparse_dense(
