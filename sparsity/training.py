@@ -12,6 +12,7 @@ import numpy as np
 
 from data_utils.records.order import samples_at, select_batch
 from execution.processes import SINGLE_PROCESS, Processes
+from execution.software.devices import on_gpu
 from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.reporting import Listener, Period
 from model.architecture import Architecture
@@ -80,8 +81,7 @@ def sparse_lines(layers: Sequence[BlockSparseDense]) -> List[str]:
     """Describe the sparse layers for the log: sizes, density, kernel and the reason for it, or what it lacks."""
     counts = collections.Counter(layer.describe() for layer in layers)
     lines = [f"{count} sparse matrices of {line}" for line, count in counts.items()]
-    on_gpu = bool(tf.config.get_visible_devices("GPU"))
-    if not on_gpu and any(
+    if not on_gpu() and any(
         missing_package(layer.requested_kernel, layer.block_size, layer.count / layer.size) for layer in layers
     ):
         lines.append(f"llvmlite, which computes only the blocks that exist, is not installed: {INSTALL}")

@@ -47,3 +47,8 @@ def print_error(line: str) -> None:
     """Write to standard error past Python's buffered streams, whose locks another thread may hold."""
     with contextlib.suppress(OSError):  # nobody may read it any more
         os.write(2, f"\n{line}\n".encode())
+
+
+def one_line(error: object, most: int = 200) -> str:
+    """Return what an error says, on one line and cut after ``most`` characters."""
+    return " ".join(str(error).split())[:most]

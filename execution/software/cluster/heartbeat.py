@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from execution.software.cluster.membership import Membership, host_and_port
-from utilities.errors import EXIT_USER_ERROR, ProcessLostError, print_error
+from utilities.errors import EXIT_USER_ERROR, ProcessLostError, one_line, print_error
 from utilities.progress import waiting
 
 PROBE_TIMEOUT = 5.0  # seconds
@@ -94,7 +94,7 @@ def lost_processes(membership: Membership, error: Exception) -> Optional[str]:
     time.sleep(SECONDS_TO_STAY)
     lost = first or gone or [number for number in named if number < membership.count][:1]
     if not lost:
-        return f"the connection with the other processes was lost ({' '.join(text.split())[:300]})"
+        return f"the connection with the other processes was lost ({one_line(text, 300)})"
     return lost_message(membership, lost)
 
 
