@@ -57,8 +57,8 @@ def execution_changes(config: TrainingConfig) -> Dict[str, Any]:
     sparsity, xla, device = config.sparsity, config.execution.xla, config.execution.device
     if not sparsity.ratio:
         return {}
-    on_gpu = device == "gpu" or (device == "auto" and tf.config.list_physical_devices("GPU"))
-    if xla is None and not on_gpu and sparsity.kernel in (AUTO, NATIVE):
+    uses_gpu = device == "gpu" or (device == "auto" and tf.config.list_physical_devices("GPU"))
+    if xla is None and not uses_gpu and sparsity.kernel in (AUTO, NATIVE):
         choice = choose(sparsity.kernel, sparsity.block_size, 1 - sparsity.ratio, on_host=True)
         xla = False if choice.kernel == NATIVE else None
     return {"xla": xla, "has_fused_parts": False}

@@ -246,9 +246,11 @@ class _Introduction:
         failure: Optional[str]
         if "ended" in question:
             failure = str(question["ended"])[:REASON]
-        else:
+        elif "asks" in question and "round" in question:
             failure = contradiction(question, self._own, question["asks"])
             connection.sendall(_line(self._own))
+        else:
+            return
         with self._changed:
             self._failure = self._failure or failure
             if failure is None:
