@@ -16,8 +16,7 @@ from typing import Any, Callable, Dict, List, Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import INTERMEDIATE, OUTPUT, PROJECTION, QKV, Architecture
-from sparsity.layer import sparse_dense  # room: sparsity
-from sparsity.saved import with_dense_matrices  # room: sparsity
+from sparsity.layer import sparse_dense, with_dense_matrices  # room: sparsity
 
 INITIALIZER = "zeros"
 # Added to the attention scores of masked keys: its exp() is 0 in float32, and float16 can represent it.

@@ -213,7 +213,5 @@ class Reporting:
 
 
 def _losses_first(metrics: Dict[str, float]) -> Dict[str, float]:
-    def rank(name: str) -> int:
-        return 0 if name == LOSS else 1 if is_loss(name) else 2
-
-    return dict(sorted(metrics.items(), key=lambda item: rank(item[0])))  # stable
+    names = sorted(metrics, key=lambda name: (name != LOSS, not is_loss(name)))  # otherwise in the same order
+    return {name: metrics[name] for name in names}
