@@ -163,7 +163,7 @@ class SelfAttention(keras.layers.Layer):
             if joined is not None:
                 joined = tf.reshape(joined, (batch, sequence, 3, self._heads, self._head_size))
                 return tf.unstack(tf.transpose(joined, (2, 0, 3, 1, 4)))
-            parts = [dense(hidden) for dense in layers]  # 3 × (B, S, H)
+            parts = [layer(hidden) for layer in layers]  # 3 × (B, S, H)
         else:
             parts = tf.split(self.qkv(hidden), 3, axis=-1)  # 3 × (B, S, H)
         shape = (batch, sequence, self._heads, self._head_size)

@@ -178,14 +178,14 @@ class PatternRule:
         return sum(change.grown for change in changes)
 
     def _changes(self, layers: Sequence[BlockSparseDense], step: int) -> List[Change]:
-        gradient_norms = self._gradients(step) if self._gradients is not None else None
+        of_gradients = self._gradients(step) if self._gradients is not None else None
         fraction, changes = self.fraction(step), []
         for number, layer in enumerate(layers):
             pattern, block_norms = layer.positions.numpy(), norms(layer.blocks.numpy())
-            if gradient_norms is None:
+            if of_gradients is None:
                 changes.append(set_change(pattern, block_norms, fraction, layer.size, self._seed, step, number))
             else:
-                changes.append(rigl_change(pattern, block_norms, gradient_norms[number], fraction))
+                changes.append(rigl_change(pattern, block_norms, of_gradients[number], fraction))
         return changes
 
 

@@ -75,10 +75,10 @@ class Linear(Product):
         return parts.shaped(y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, x.dtype)), x)
 
 
-def joined(layers: Sequence[Linear], x: tf.Tensor) -> tf.Tensor:
+def joined(dense: Sequence[Linear], x: tf.Tensor) -> tf.Tensor:
     """Return the outputs of layers for ``x`` (B, S, I) side by side, from one product: (B, S, outputs of all)."""
-    matrix = tf.concat([layer.matrix(x.dtype) for layer in layers], axis=1)
-    bias = tf.concat([layer.bias_or_zeros() for layer in layers], axis=0)
+    matrix = tf.concat([layer.matrix(x.dtype) for layer in dense], axis=1)
+    bias = tf.concat([layer.bias_or_zeros() for layer in dense], axis=0)
     y = tf.nn.bias_add(tf.matmul(parts.as_rows(x), matrix), tf.cast(bias, x.dtype))
     return tf.reshape(y, (tf.shape(x)[0], x.shape[1], matrix.shape[1]))
 
