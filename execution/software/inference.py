@@ -42,7 +42,7 @@ class InferencePlatform(SoftwarePlatform):
 
     only_predicts = True
 
-    def __init__(self, constant_weights: bool, **options: Any):
+    def __init__(self, constant_weights: bool = False, **options: Any):
         super().__init__(**options)
         self._constant_weights = constant_weights
 
