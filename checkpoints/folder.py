@@ -104,7 +104,7 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
             problem = damage(path)
             if problem:
                 raise UserError(f"{key}: {path} is damaged ({problem}); name another checkpoint")
-            return Checkpoint(path / WEIGHTS, read_description(path))
+            return read_checkpoint(path)
         return newest(path, key)
     prefix = path.with_suffix("") if path.suffix == ".index" else path
     if Path(f"{prefix}.index").is_file():
@@ -114,7 +114,7 @@ def find_checkpoint(path: Path, key: str = "pretrained_ckpt_path") -> Checkpoint
     raise UserError(f"{key}: there is no checkpoint at {path}; give a folder or a file that exists")
 
 
-def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
+def newest(folder: Path, key: str) -> Checkpoint:
     """Return the best checkpoint of a run or checkpoints folder, or the newest intact one; warn of damaged ones."""
     inner = folder / "checkpoints"
     folder = inner if inner.is_dir() else folder
@@ -127,7 +127,7 @@ def newest(folder: Path, key: str = "pretrained_ckpt_path") -> Checkpoint:
     ):
         problem = damage(candidate)
         if problem is None:
-            return Checkpoint(candidate / WEIGHTS, read_description(candidate))
+            return read_checkpoint(candidate)
         problems.append(f"{candidate.name}: {problem}")
         logger.warning("checkpoint %s is damaged (%s); trying the one before it", candidate, problem)
     plain = newest_tensorflow(folder, key)
@@ -195,6 +195,18 @@ def read_description(checkpoint: Path) -> Dict[str, Any]:
     if problem:
         raise UserError(f"{path} cannot be read ({problem}); name another checkpoint")
     return description
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Return a checkpoint of this project, given its folder; see :func:`damage` for the errors."""
+    return Checkpoint(folder / WEIGHTS, read_description(folder))
+
+
+def run_of(checkpoint: Path) -> Optional[str]:
+    """Return the id of the run that wrote a checkpoint; None if it is damaged."""
+    with contextlib.suppress(UserError):
+        return read_description(checkpoint).get("run")
+    return None
 
 
 def _format_problem(description: Any) -> Optional[str]:

@@ -17,7 +17,7 @@ from checkpoints.folder import OPTIMIZER, WEIGHTS, Checkpoint
 from execution.processes import Processes
 from keras_extensions.backend import keras, tf
 from optimization.sharding import UNSHARDED, ShardedMoments, pieces
-from utilities.errors import UserError
+from utilities.errors import UserError, one_line
 from utilities.files import disk_error
 
 ORDER = "optimizer_order"  # key in the description: names of the weights in the order of the optimizer's moments
@@ -123,10 +123,9 @@ def _read(reader: tf.train.Checkpoint, checkpoint: Checkpoint, prefix: Path) -> 
         # expect_partial: TensorFlow must not warn of values that are not read, not even if reading fails.
         reader.read(str(prefix)).expect_partial().assert_existing_objects_matched()
     except (AssertionError, ValueError, IndexError, RuntimeError, tf.errors.OpError) as error:
-        reason = " ".join(str(error).split())[:300]
         raise UserError(
-            f"resume: {checkpoint.weights} does not fit the model of this config ({reason}); use the bert_config that"
-            " it was trained with"
+            f"resume: {checkpoint.weights} does not fit the model of this config ({one_line(error, 300)}); use the"
+            " bert_config that it was trained with"
         ) from error
 
 
@@ -147,7 +146,7 @@ class HostCopy:
             with tf.device("CPU:0"):
                 self._as_checkpoint(self._new_objects()).write(str(prefix))
         except tf.errors.OpError as error:
-            raise disk_error(error.message) or OSError(" ".join(error.message.split())[:200]) from error
+            raise disk_error(error.message) or OSError(one_line(error.message)) from error
 
     def read_values(self, read: Callable[[tf.train.Checkpoint], None]) -> List[np.ndarray]:
         """Return the values of a checkpoint with the same names, in the order of the copied variables."""

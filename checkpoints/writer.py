@@ -19,7 +19,9 @@ from checkpoints.folder import (
     description_as_json,
     flush_to_disk,
     folder_name,
+    parse_step,
     read_description,
+    run_of,
     step_folders,
 )
 from checkpoints.state import StateCopy, TrainingState
@@ -103,12 +105,7 @@ def steps_to_remove(steps: Sequence[int], rotation: Rotation) -> List[int]:
 
 def rotate(folder: Path, run: str, rotation: Rotation, best: Optional[int] = None) -> None:
     """Remove checkpoints of the run that are not kept, except ``best``; a failure is only a warning."""
-    own = {}
-    for path in step_folders(folder):
-        with contextlib.suppress(UserError):  # damaged checkpoints are not removed
-            description = read_description(path)
-            if description.get("run") == run:
-                own[description["step"]] = path
+    own = {parse_step(path): path for path in step_folders(folder) if run_of(path) == run}  # not the damaged ones
     for step in steps_to_remove(sorted(own), rotation):
         if step != best:
             _remove(own[step])

@@ -12,6 +12,19 @@ from typing import Any, Callable, Optional
 from keras_extensions.backend import keras, tf
 
 
+def as_rows(x: tf.Tensor) -> tf.Tensor:
+    """Return ``x`` (…, I) as a matrix with a row for each token, (tokens, I)."""
+    return tf.reshape(x, (-1, x.shape[-1]))
+
+
+def shaped(y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """Return rows ``y`` (tokens, outputs) in the shape of ``x`` (…, inputs), as (…, outputs)."""
+    outputs = y.shape[-1]
+    y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [outputs]], axis=0))
+    y.set_shape((*x.shape[:-1], outputs))
+    return y
+
+
 class LinearDropoutNorm(keras.layers.Layer):
     """norm(residual + dropout(dense(x)))."""
 

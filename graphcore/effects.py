@@ -89,8 +89,7 @@ EFFECTS = {  # in the schema's order
 
 
 def ignored_fields(config: TrainingConfig, machine: Machine) -> List[str]:
-    values = {name: value_at(config, name) for name in EFFECTS}
-    return [name for name, effect in EFFECTS.items() if effect.ignored(values[name], machine)]
+    return [name for name, effect in EFFECTS.items() if effect.ignored(value_at(config, name), machine)]
 
 
 def warning_line(config: TrainingConfig, origins: Dict[str, str], machine: Machine) -> Optional[str]:
@@ -121,10 +120,10 @@ def ignored_in_plan(config: TrainingConfig, processes: int) -> Set[str]:
 
 def effects_table(loaded: LoadedConfig, processes: int) -> Iterator[str]:
     ignored = ignored_in_plan(loaded.config, processes)
-    effects = {name: effect for name, effect in EFFECTS.items() if name in ignored}
     rows = [
         (f"{name} ({loaded.origins.get(name, DEFAULT)})", effect.on_ipu, effect.instead)
-        for name, effect in effects.items()
+        for name, effect in EFFECTS.items()
+        if name in ignored
     ]
     if rows:
         header = ("field (from)", "on an IPU it", "here")

@@ -29,8 +29,8 @@ Row = Tuple[str, ...]
 def ipus_row(config: TrainingConfig, everything: bool) -> Iterator[Row]:
     """Yield the number of IPUs; ``everything``: also if the run is not on IPUs."""
     if everything or config.runs_on_ipus:
-        ipus, replicas = number_of_ipus(config.ipu_config), config.global_batch.replicas
-        yield "IPUs", f"{ipus * replicas} = {ipus} per replica × {replicas} replicas"
+        each, replicas = number_of_ipus(config.ipu_config), config.global_batch.replicas
+        yield "IPUs", f"{each * replicas} = {each} per replica × {replicas} replicas"
 
 
 def parameters_by_ipu(run: Planned) -> Iterator[str]:
@@ -165,9 +165,8 @@ def communication(run: Planned) -> Communication:
     config, batch = run.config, run.config.global_batch
     tokens = batch.micro_batch_size * config.max_seq_length
     links = sum(one != other for one, other in zip(run.devices, run.devices[1:]))
-    parameters = run.parameters(run.blocks)
     return Communication(
         between_stages=2.0 * HALF * tokens * run.architecture.hidden_size * links * batch.grad_acc_steps_per_replica,
-        between_replicas=2.0 * HALF * parameters * (batch.replicas - 1) / batch.replicas,
+        between_replicas=2.0 * HALF * run.parameters(run.blocks) * (batch.replicas - 1) / batch.replicas,
         streaming=0.0 if config.optimizer_state_offchip is False else 2.0 * run.moments(run.blocks),
     )

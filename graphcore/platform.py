@@ -31,6 +31,7 @@ from tensorflow.python.ipu.ops import embedding_ops, functional_ops, math_ops, n
 from tensorflow.python.ipu.ops import pipelining_ops as pipelining
 
 from execution.interface import ExecutionOptions, Objective, OptimizerSettings, Platform, Progress, Tensors, Update
+from execution.parts import as_rows
 from execution.processes import Processes
 from graphcore import layout
 from graphcore.optimizers import NOT_ADAPTED, NOT_DECAYED, DecoupledDecay, FullPrecision, constants
@@ -254,7 +255,7 @@ class GraphcorePlatform(Platform):
         return embedding_ops.embedding_lookup(table, ids, serialization_factor=serialization_factor)
 
     def serialized_matmul(self, x: tf.Tensor, table: tf.Tensor, serialization_factor: int = 1) -> tf.Tensor:
-        rows, table = tf.reshape(x, (-1, x.shape[-1])), tf.cast(table, x.dtype)
+        rows, table = as_rows(x), tf.cast(table, x.dtype)
         if serialization_factor == 1:
             product = tf.matmul(rows, table, transpose_b=True)
         else:

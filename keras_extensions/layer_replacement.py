@@ -8,8 +8,8 @@ no rule mentions is an error, so no weight is lost unnoticed.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple, Type
 
 import numpy as np
 
@@ -50,20 +50,18 @@ class Row:
 
     source: str
     target: str
-    count: int = 0
-    weights_kept: List[str] = field(default_factory=list)
-    weights_dropped: List[str] = field(default_factory=list)
+    count: int
+    weights_kept: List[str]
+    weights_dropped: List[str]
 
 
 class Conversion:
     """Applies rules to layers one by one, then transfers their weights."""
 
     def __init__(self, rules: Iterable[Rule]):
-        self._rules: Dict[type, Rule] = {}
+        self._rules: Dict[type, Rule] = {rule.source: rule for rule in rules}
         self._replaced: List[Tuple[keras.layers.Layer, Optional[keras.layers.Layer], Tuple[WeightMapping, ...]]] = []
         self.rows: List[Row] = []
-        for rule in rules:
-            self.add(rule)
 
     def add(self, rule: Rule) -> None:
         """Add a rule, such as one that needs a layer created in the meantime."""
@@ -87,13 +85,15 @@ class Conversion:
         for source, target, mappings in self._replaced:
             kept: List[str] = []
             dropped: List[str] = []
-            for mapping, sources, variable in resolved_mappings(source, target, mappings):
-                seen.update(id(variable) for variable in sources)
-                (dropped if variable is None else kept).extend(mapping.sources)
-                if variable is not None:
-                    variable.assign(np.concatenate([source.numpy() for source in sources], axis=-1))
-                    # A layer that stores its matrix in several variables lists them.
-                    filled.update(id(part) for part in getattr(variable, "parts", [variable]))
+            for mapping, origins, variable in _resolved(source, target, mappings):
+                seen.update(map(id, origins))
+                if variable is None:
+                    dropped += mapping.sources
+                    continue
+                kept += mapping.sources
+                variable.assign(np.concatenate([origin.numpy() for origin in origins], axis=-1))
+                # A layer that stores its matrix in several variables lists them.
+                filled.update(map(id, getattr(variable, "parts", [variable])))
             empty = [variable.name for variable in getattr(target, "weights", []) if id(variable) not in filled]
             assert not empty, f"no rule fills these weights: {', '.join(empty)}"
             self._record(source, target, kept, dropped)
@@ -103,19 +103,18 @@ class Conversion:
 
     def resolved_mappings(self) -> List[ResolvedMapping]:
         """Return the mappings of all weights, once the new layers are built and before ``transfer_weights``."""
-        return [mapping for replaced in self._replaced for mapping in resolved_mappings(*replaced)]
+        return [mapping for replaced in self._replaced for mapping in _resolved(*replaced)]
 
-    def _record(self, source: Any, target: Any, kept: Sequence[str], dropped: Sequence[str]) -> None:
-        new = Row(type(source).__name__, "-" if target is None else type(target).__name__, 0, list(kept), list(dropped))
+    def _record(self, source: Any, target: Any, kept: List[str], dropped: List[str]) -> None:
+        new = Row(type(source).__name__, "-" if target is None else type(target).__name__, 1, kept, dropped)
         for row in self.rows:
             if (row.source, row.target, row.weights_dropped) == (new.source, new.target, new.weights_dropped):
                 row.count += 1
                 return
-        new.count = 1
         self.rows.append(new)
 
 
-def resolved_mappings(
+def _resolved(
     source: keras.layers.Layer, target: Optional[keras.layers.Layer], mappings: Iterable[WeightMapping]
 ) -> List[ResolvedMapping]:
     return [

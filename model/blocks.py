@@ -33,10 +33,6 @@ class Block(keras.layers.Layer):
     writes: Tuple[str, ...] = ()
     constants: Tuple[str, ...] = ()
 
-    def fit_rows(self, inputs: Collection[str]) -> None:
-        """Read also those of :attr:`pack_reads` that are among the features ``inputs`` of the rows."""
-        self.reads += tuple(name for name in self.pack_reads if name in inputs and name not in self.reads)
-
     def hidden_layers(self) -> Sequence[keras.layers.Layer]:
         """Return the layers whose dense matrices lead from hidden states to hidden states: all but classifiers."""
         return [self]
@@ -223,11 +219,15 @@ def run_blocks(blocks: List[Block], tensors: Tensors) -> Tensors:
     return tensors
 
 
-def block_inputs(blocks: List[Block]) -> List[str]:
-    """Return the names that ``blocks`` read from outside, in order of first use."""
+def fit_rows(blocks: List[Block], features: Collection[str]) -> List[str]:
+    """Make ``blocks`` read also those of :attr:`Block.pack_reads` that are among the ``features`` of the rows.
+
+    Returns the names that they read from outside, in order of first use.
+    """
     written: Set[str] = set()
     needed: List[str] = []
     for block in blocks:
+        block.reads += tuple(name for name in block.pack_reads if name in features and name not in block.reads)
         needed += [name for name in block.reads if name not in written and name not in needed]
         written.update(block.writes)
     return needed
@@ -248,11 +248,9 @@ def hidden_matrices(blocks: Sequence[Block]) -> List[HiddenMatrix]:
 
 
 def build_weights(blocks: List[Block], features: Collection[str], platform: Platform) -> None:
-    """Create the weights of ``blocks`` by calling them with one token; for ``features``, see :meth:`Block.fit_rows`."""
-    for block in blocks:
-        block.fit_rows(features)
+    """Create the weights of ``blocks`` by calling them with one token; for ``features``, see :func:`fit_rows`."""
     with platform.scope():
-        run_blocks(blocks, dict.fromkeys(block_inputs(blocks), tf.zeros((1, 1), tf.int32)))
+        run_blocks(blocks, dict.fromkeys(fit_rows(blocks, features), tf.zeros((1, 1), tf.int32)))
 
 
 def assemble(
@@ -266,10 +264,8 @@ def assemble(
 
     The ``shapes`` of a row's features say whether it is a pack: then positions of its sequences are among them.
     """
-    for block in blocks:
-        block.fit_rows(shapes)
     with platform.scope():
-        inputs = {name: platform.model_input(shapes[name], "int32", name) for name in block_inputs(blocks)}
+        inputs = {name: platform.model_input(shapes[name], "int32", name) for name in fit_rows(blocks, shapes)}
         tensors, left, layout = inputs, list(blocks), []
         for number, stage in enumerate(stages):
             own, left = left[: len(stage)], left[len(stage) :]

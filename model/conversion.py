@@ -34,7 +34,7 @@ from model.blocks import (
 )
 from model.heads import Classifier, HeadTransform, MaskedLMHead, NextSentenceHead, Pooler, SpanHead
 from model.huggingface import modeling_tf_bert as hf
-from model.layers import Embeddings, EncoderLayer, Intermediate, SelfAttention, residual_output
+from model.layers import Embeddings, EncoderLayer, Intermediate, SelfAttention, dense, residual_output
 from model.tasks import expected_blocks
 
 DENSE = (WeightMapping("dense.kernel", ("dense.kernel",)), WeightMapping("dense.bias", ("dense.bias",)))
@@ -125,17 +125,6 @@ class UnconvertedLayer(keras.layers.Layer):
         return outputs[0]
 
 
-class UnconvertedClassifier(keras.layers.Layer):
-    """Hugging Face's dropout and classifier with the call of :class:`model.heads.Classifier`."""
-
-    def __init__(self, source: hf.TFBertForSequenceClassification):
-        super().__init__(name="classifier")
-        self.dropout, self.dense = source.dropout, source.classifier
-
-    def call(self, pooled: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
-        return self.dense(self.dropout(pooled, training=training))
-
-
 class SourceLayers:
     """Gives Hugging Face's own, slower layers for the blocks: the reference, which shares the source's weights."""
 
@@ -156,7 +145,7 @@ class SourceLayers:
         return source.qa_outputs
 
     def classifier(self, source: hf.TFBertForSequenceClassification) -> keras.layers.Layer:
-        return UnconvertedClassifier(source)
+        return Classifier(source.dropout, source.classifier)
 
 
 class ConvertedLayers(SourceLayers):
@@ -199,8 +188,9 @@ class ConvertedLayers(SourceLayers):
         return self._rules.replace(source.qa_outputs)
 
     def classifier(self, source: hf.TFBertForSequenceClassification) -> keras.layers.Layer:
-        a, platform, classes = self._architecture, self._platform, source.config.num_labels
-        self._rules.add(Rule(keras.layers.Dense, lambda _: Classifier(a, platform, classes), OUTPUT))
+        dropout = self._platform.dropout(self._architecture.hidden_dropout_prob, name="dropout")
+        head = Classifier(dropout, dense(source.config.num_labels))
+        self._rules.add(Rule(keras.layers.Dense, lambda _: head, OUTPUT))
         return self._rules.replace(source.classifier)
 
 

@@ -93,10 +93,10 @@ class SpanHead(keras.layers.Layer):
 class Classifier(keras.layers.Layer):
     """Scores of the classes from the pooled [CLS] or from each token; one class is a regression."""
 
-    def __init__(self, architecture: Architecture, platform: Platform, classes: int):
+    def __init__(self, dropout: keras.layers.Layer, product: keras.layers.Layer):
         super().__init__(name="classifier")
-        self.dropout = platform.dropout(architecture.hidden_dropout_prob, name="dropout")
-        self.dense = dense(classes)
+        self.dropout = dropout
+        self.dense = product
 
     def call(self, pooled: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:  # (…, H) → (…, C)
         return self.dense(self.dropout(pooled, training=training))

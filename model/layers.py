@@ -16,8 +16,7 @@ from typing import Any, Callable, Dict, List, Optional
 from execution.interface import Platform
 from keras_extensions.backend import keras, tf
 from model.architecture import INTERMEDIATE, OUTPUT, PROJECTION, QKV, Architecture
-from sparsity.layer import sparse_dense  # room: sparsity
-from sparsity.saved import with_dense_matrices  # room: sparsity
+from sparsity.layer import sparse_dense, with_dense_matrices  # room: sparsity
 
 INITIALIZER = "zeros"
 # Added to the attention scores of masked keys: its exp() is 0 in float32, and float16 can represent it.
@@ -164,7 +163,7 @@ class SelfAttention(keras.layers.Layer):
             if joined is not None:
                 joined = tf.reshape(joined, (batch, sequence, 3, self._heads, self._head_size))
                 return tf.unstack(tf.transpose(joined, (2, 0, 3, 1, 4)))
-            parts = [dense(hidden) for dense in layers]  # 3 × (B, S, H)
+            parts = [layer(hidden) for layer in layers]  # 3 × (B, S, H)
         else:
             parts = tf.split(self.qkv(hidden), 3, axis=-1)  # 3 × (B, S, H)
         shape = (batch, sequence, self._heads, self._head_size)

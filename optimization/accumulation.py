@@ -24,8 +24,6 @@ from typing import List, Sequence, Union
 
 from keras_extensions.backend import tf
 
-REDUCTIONS = ("sum", "mean", "running_mean")
-
 
 def initial(variables: Sequence[tf.Variable]) -> List[tf.Tensor]:
     """Return a float32 accumulator of zeros for each variable, in the variable's shape."""

@@ -6,7 +6,7 @@ The gradients are divided by it, in float32, before the update.
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Union
+from typing import List, Sequence, Union
 
 from keras_extensions.backend import tf
 from optimization.steps import dense_float32
@@ -18,7 +18,7 @@ INITIAL_SCALE, GROWTH_INTERVAL, LARGEST_SCALE = 2.0**15, 2000, 2.0**24
 class StaticLossScale:
     """A constant loss scale."""
 
-    def __init__(self, factor: float = 1.0) -> None:
+    def __init__(self, factor: float) -> None:
         self.factor = factor
 
     def unscale(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
@@ -33,13 +33,12 @@ class StaticLossScale:
 class AutomaticLossScale(tf.Module):
     """A loss scale that approaches the largest factor at which gradients do not overflow.
 
-    An update with non-finite gradients, which must be skipped, halves the scale; ``interval`` finite updates in a row
-    double it, or ``GROWTH_INTERVAL``. Its variables must be saved in checkpoints.
+    An update with non-finite gradients, which must be skipped, halves the scale; ``GROWTH_INTERVAL`` finite updates in
+    a row double it. Its variables must be saved in checkpoints.
     """
 
-    def __init__(self, initial: float = INITIAL_SCALE, interval: Optional[int] = None) -> None:
+    def __init__(self, initial: float) -> None:
         super().__init__(name="loss_scale")
-        self._interval = GROWTH_INTERVAL if interval is None else interval
         self.factor = tf.Variable(initial, trainable=False, dtype=tf.float32)
         self.good_updates = tf.Variable(0, trainable=False, dtype=tf.int64)
 
@@ -51,7 +50,7 @@ class AutomaticLossScale(tf.Module):
     def adapt(self, finite: tf.Tensor) -> None:
         """Adapt the scale to whether all gradients of an update were finite, a bool scalar."""
         good = tf.where(finite, self.good_updates + 1, 0)
-        grows = good >= self._interval
+        grows = good >= GROWTH_INTERVAL
         grown = tf.where(grows, tf.minimum(self.factor * 2.0, LARGEST_SCALE), self.factor)
         self.factor.assign(tf.where(finite, grown, tf.maximum(self.factor / 2.0, 1.0)))
         self.good_updates.assign(tf.where(grows, tf.zeros_like(good), good))

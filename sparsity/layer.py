@@ -1,4 +1,4 @@
-"""A dense layer that stores and trains only its non-zero blocks, and the norms of its whole gradient.
+"""A dense layer that stores and trains only its non-zero blocks, also as saved, and the norms of its whole gradient.
 
 B micro batch · S sequence · T = B·S tokens · I inputs · O outputs · n blocks · b block size
 R = I/b rows of blocks · C = O/b columns of blocks
@@ -7,16 +7,21 @@ R = I/b rows of blocks · C = O/b columns of blocks
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from execution.interface import Platform
+from execution.parts import as_rows, shaped
 from keras_extensions.backend import keras, tf
 from model.architecture import Architecture
 from sparsity import patterns
 from sparsity.figures import is_sparse, kept_blocks
 from sparsity.products import AUTO, choose, make_product
+from utilities.errors import UserError
+
+BLOCKS, POSITIONS, SHAPE = "blocks", "positions", "matrix_shape"  # variables of a layer, also in checkpoints
 
 # x (T, I) and x · W (T, O) → x · W
 Probe = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
@@ -62,27 +67,24 @@ class BlockSparseDense(keras.layers.Layer):
         on_gpu = bool(tf.config.get_visible_devices("GPU"))
         self.choice = choose(self.requested_kernel, b, self.count / self.size, self._on_host, on_gpu)
         self._product = make_product(self.choice.kernel, inputs, self.units, b)
-        self.blocks = self.add_weight("blocks", (self.count, b, b), initializer="zeros")
+        self.blocks = self.add_weight(BLOCKS, (self.count, b, b), initializer="zeros")
         fixed = {"trainable": False}
         # int64: TensorFlow keeps int32 variables in the host's memory, where code that XLA compiled for a GPU cannot
         # read.
-        self.positions = self.add_weight("positions", (self.count,), tf.int64, _first_numbers, **fixed)
+        self.positions = self.add_weight(POSITIONS, (self.count,), tf.int64, _first_numbers, **fixed)
         self.explored = self.add_weight("explored", (-(-self.size // 8),), tf.uint8, "zeros", **fixed)
         self.shape = (inputs, self.units)
-        self.matrix_shape = self.add_weight(
-            "matrix_shape", (2,), tf.int64, tf.constant_initializer(self.shape), **fixed
-        )
+        self.matrix_shape = self.add_weight(SHAPE, (2,), tf.int64, tf.constant_initializer(self.shape), **fixed)
         self.bias = self.add_weight("bias", (self.units,), initializer="zeros") if self.use_bias else None
         self.kernel = DenseView(self)
         super().build(input_shape)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        rows = tf.reshape(x, (-1, x.shape[-1]))  # (B·S, I)
+        rows = as_rows(x)  # (T, I)
         y = self._product(rows, tf.cast(self.blocks, x.dtype), self.positions)
         if self._probe is not None:
             y = self._probe(rows, y)
-        y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [self.units]], axis=0))
-        y.set_shape((*x.shape[:-1], self.units))
+        y = shaped(y, x)
         y = y if self.bias is None else y + tf.cast(self.bias, x.dtype)
         return y if self._activation is None else self._activation(y)
 
@@ -130,12 +132,9 @@ class DenseView:
     """The whole matrix of a layer, which the conversion can assign like a weight."""
 
     def __init__(self, layer: BlockSparseDense):
-        self._assign = layer.assign_dense
+        self.assign = layer.assign_dense
         self.name = f"{layer.name}/kernel"
         self.parts = [layer.blocks, layer.positions, layer.explored, layer.matrix_shape]
-
-    def assign(self, matrix: np.ndarray) -> None:
-        self._assign(matrix)
 
 
 def sparse_dense(
@@ -163,6 +162,29 @@ def sparse_layers(modules: Sequence[tf.Module]) -> List[BlockSparseDense]:
 
 def _first_numbers(shape: Sequence[int], dtype: Any = tf.int64, **_: Any) -> tf.Tensor:
     return tf.range(shape[0], dtype=dtype)
+
+
+def with_dense_matrices(saved: Dict[str, Any], integers: Dict[str, Any]) -> Dict[str, Any]:
+    """Replace the blocks of each sparse layer in a checkpoint by the dense matrix, with zeros where no block exists."""
+    dense = dict(saved)
+    for name in saved:
+        if not name.endswith(f"/{BLOCKS}"):
+            continue
+        layer = name[: -len(BLOCKS)]
+        positions, shape = integers.get(layer + POSITIONS), integers.get(layer + SHAPE)
+        if positions is None or shape is None:
+            raise UserError(f"{name} lacks its {POSITIONS} or {SHAPE}; name a whole checkpoint")
+        dense[f"{layer}kernel"] = _dense_weight(dense.pop(name), positions, shape)
+    return dense
+
+
+def _dense_weight(blocks: Any, positions: Any, shape: Any) -> Any:
+    inputs, outputs = (int(size) for size in shape.value())
+
+    def read() -> np.ndarray:
+        return patterns.dense_matrix(np.asarray(blocks.read()), np.asarray(positions.read()), (inputs, outputs))
+
+    return dataclasses.replace(blocks, shape=(inputs, outputs), read=read)
 
 
 class DenseGradients:

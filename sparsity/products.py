@@ -18,7 +18,6 @@ from sparsity import native
 from utilities.errors import UserError
 
 NATIVE, GATHER, MASKED, AUTO = "native", "gather", "masked", "auto"
-KERNELS = (AUTO, NATIVE, GATHER, MASKED)
 INSTALL = "pip install -r requirements-sparse.txt"
 
 # The density below which a kernel is faster than masked dense, by block size, forward and backward together. From

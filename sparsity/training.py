@@ -12,6 +12,7 @@ import numpy as np
 
 from data_utils.records.order import samples_at, select_batch
 from execution.processes import SINGLE_PROCESS, Processes
+from execution.software.devices import on_gpu
 from keras_extensions.backend import keras, tf
 from keras_extensions.listeners.reporting import Listener, Period
 from model.architecture import Architecture
@@ -56,8 +57,8 @@ def execution_changes(config: TrainingConfig) -> Dict[str, Any]:
     sparsity, xla, device = config.sparsity, config.execution.xla, config.execution.device
     if not sparsity.ratio:
         return {}
-    on_gpu = device == "gpu" or (device == "auto" and tf.config.list_physical_devices("GPU"))
-    if xla is None and not on_gpu and sparsity.kernel in (AUTO, NATIVE):
+    uses_gpu = device == "gpu" or (device == "auto" and tf.config.list_physical_devices("GPU"))
+    if xla is None and not uses_gpu and sparsity.kernel in (AUTO, NATIVE):
         choice = choose(sparsity.kernel, sparsity.block_size, 1 - sparsity.ratio, on_host=True)
         xla = False if choice.kernel == NATIVE else None
     return {"xla": xla, "has_fused_parts": False}
@@ -80,8 +81,7 @@ def sparse_lines(layers: Sequence[BlockSparseDense]) -> List[str]:
     """Describe the sparse layers for the log: sizes, density, kernel and the reason for it, or what it lacks."""
     counts = collections.Counter(layer.describe() for layer in layers)
     lines = [f"{count} sparse matrices of {line}" for line, count in counts.items()]
-    on_gpu = bool(tf.config.get_visible_devices("GPU"))
-    if not on_gpu and any(
+    if not on_gpu() and any(
         missing_package(layer.requested_kernel, layer.block_size, layer.count / layer.size) for layer in layers
     ):
         lines.append(f"llvmlite, which computes only the blocks that exist, is not installed: {INSTALL}")
@@ -178,14 +178,14 @@ class PatternRule:
         return sum(change.grown for change in changes)
 
     def _changes(self, layers: Sequence[BlockSparseDense], step: int) -> List[Change]:
-        gradient_norms = self._gradients(step) if self._gradients is not None else None
+        of_gradients = self._gradients(step) if self._gradients is not None else None
         fraction, changes = self.fraction(step), []
         for number, layer in enumerate(layers):
             pattern, block_norms = layer.positions.numpy(), norms(layer.blocks.numpy())
-            if gradient_norms is None:
+            if of_gradients is None:
                 changes.append(set_change(pattern, block_norms, fraction, layer.size, self._seed, step, number))
             else:
-                changes.append(rigl_change(pattern, block_norms, gradient_norms[number], fraction))
+                changes.append(rigl_change(pattern, block_norms, of_gradients[number], fraction))
         return changes
 
 

@@ -45,13 +45,11 @@ class TeacherLesson:
         free_models()
         predictions = decode_predictions(self._benchmark, taught.logits[:known])
         metric = self._benchmark.metrics[0]
-        score, others = (
-            METRICS[metric](predictions, labels),
-            f"; {count - known:,} texts have no label" * (count > known),
-        )
-        shown = f"weight {own.weight:g}, temperature {own.temperature:g}"
-        shown = f"({shown}): {metric} {score:.4f} on the {known:,} labels to train on{others}"
-        logger.info("the teacher is %s %s", taught.origin, shown)
+        score = METRICS[metric](predictions, labels)
+        settings = f"weight {own.weight:g}, temperature {own.temperature:g}"
+        measured = f"{metric} {score:.4f} on the {known:,} labels to train on"
+        others = f"; {count - known:,} texts have no label" if count > known else ""
+        logger.info("the teacher is %s (%s): %s%s", taught.origin, settings, measured, others)
         targets = {
             "labels": np.concatenate([labels, np.zeros((count - known, *labels.shape[1:]), labels.dtype)]),
             TEACHER_LOGITS: taught.logits,  # (N, C)

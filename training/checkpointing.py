@@ -12,13 +12,12 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from checkpoints.folder import (
     BEST,
     USUAL_LENGTH,
-    WEIGHTS,
     Checkpoint,
-    best_step,
     damage,
     folder_name,
     parse_step,
-    read_description,
+    read_checkpoint,
+    run_of,
     set_aside,
     step_folders,
 )
@@ -29,7 +28,7 @@ from data_utils.records.pipeline import SampleReader
 from data_utils.tokenizer import read_vocabulary
 from keras_extensions.listeners.checkpoint_timer import CheckpointTimer
 from keras_extensions.listeners.safeguards import DivergenceError
-from training.resume import Position, run_of
+from training.resume import Position
 from training.run_context import RunContext, TrainingData
 from training.run_folder import CHECKPOINT_LIST, config_for_files
 from utilities.environment import describe_environment
@@ -69,8 +68,6 @@ class RunCheckpoints:
             self._on_written,
             context.processes.is_chief,
         )
-        if config.evaluation.every is not None:
-            self.writer.best = next((step for step in map(best_step, self._folders) if step is not None), None)
 
     def timer(self) -> CheckpointTimer:
         """Return what saves checkpoints from the current position to the end."""
@@ -103,7 +100,7 @@ class RunCheckpoints:
         path = next((path for path in self.existing() if parse_step(path) == self.writer.best), missing)
         problem = damage(path)
         if problem is None:
-            return Checkpoint(path / WEIGHTS, read_description(path))
+            return read_checkpoint(path)
         logger.warning("the best checkpoint, %s, is damaged (%s); using the last state instead", path, problem)
         return None
 
@@ -115,10 +112,8 @@ class RunCheckpoints:
     def newest_until(self, step: int) -> Optional[Checkpoint]:
         """Return the newest intact checkpoint of at most ``step`` updates."""
         for path in reversed(self.existing()):
-            if damage(path) is None:
-                description = read_description(path)
-                if description["step"] <= step:
-                    return Checkpoint(path / WEIGHTS, description)
+            if parse_step(path) <= step and damage(path) is None:
+                return read_checkpoint(path)
         return None
 
     def _description(self, step: int) -> Dict[str, Any]:

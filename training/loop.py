@@ -47,7 +47,7 @@ class TrainingLoop:
     """Trains a model from given weights or, without a ``start``, from random ones."""
 
     def __init__(
-        self, context: RunContext, data: TrainingData, built: BuiltModel, start: Optional[InitialWeights] = None
+        self, context: RunContext, data: TrainingData, built: BuiltModel, start: Optional[InitialWeights]
     ) -> None:
         self._context = context
         self._data = data

@@ -43,7 +43,7 @@ class Predictor:
     model: keras.Model
     batch_size: int
     platform: Platform
-    interrupted: Callable[[], bool] = lambda: False
+    interrupted: Callable[[], bool]
 
     def __call__(self, reader: SampleReader) -> Dict[str, np.ndarray]:
         """Return the model's outputs by name, one row per sample."""
@@ -134,7 +134,7 @@ class PredictorByLength:
 class PredictorCall:
     """One call of a model, by one thread; ``cut`` of its samples were too long and lost ``lost_words``, if known."""
 
-    def __init__(self, predictor: PredictorByLength, progress: Optional[tqdm] = None) -> None:
+    def __init__(self, predictor: PredictorByLength, progress: tqdm) -> None:
         self._predictor, self._progress = predictor, progress
         self.samples = self.cut = self.lost_words = 0
 

@@ -10,7 +10,7 @@ from execution.interface import Progress
 from execution.processes import Processes
 from keras_extensions.backend import keras
 from keras_extensions.listeners.checkpoint_timer import CheckpointTimer
-from keras_extensions.listeners.reporting import Reporting, learning_rate
+from keras_extensions.listeners.reporting import Reporting
 from keras_extensions.listeners.signals import CallLengths, StopRequest
 from training.evaluation import EvaluateWhileTraining
 from training.run_context import Plan
@@ -79,6 +79,6 @@ class TrainingProgress(Progress):
     def _report_and_save(self, means: Callable[[], Dict[str, float]]) -> None:
         step, metrics = self.step, means()
         self._period_begin = step
-        rate = metrics.pop(LEARNING_RATE, None)
-        self.reporting.report(step, metrics, learning_rate(self.optimizer, step) if rate is None else rate)
+        rate = metrics.pop(LEARNING_RATE, None)  # from an IPU; elsewhere the optimizer keeps that of the last update
+        self.reporting.report(step, metrics, float(self.optimizer.learning_rate) if rate is None else rate)
         self.timer.save_if_due(step)

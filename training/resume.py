@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from checkpoints.folder import (
-    WEIGHTS,
     Checkpoint,
     clear_unfinished,
     damage,
     parse_step,
-    read_description,
+    read_checkpoint,
+    run_of,
     set_aside,
     step_folders,
 )
@@ -185,9 +185,8 @@ def newest_position(
                 broken.append(path)
             notes.append(f"checkpoint {path} is damaged ({problem}); {renamed}using the one before it")
             continue
-        description = read_description(path)
-        if description.get("run") == run.identity:
-            return Position.of(Checkpoint(path / WEIGHTS, description)), notes
+        if run_of(path) == run.identity:
+            return Position.of(read_checkpoint(path)), notes
     broken += [path for folder in everywhere for path in folder.glob(f"{DAMAGED}-*")]
     if broken:
         raise UserError(
@@ -201,13 +200,6 @@ def newest_position(
         )
     notes.append("no checkpoint was written before the run ended; it starts from the beginning")
     return Position(), notes
-
-
-def run_of(checkpoint: Path) -> Optional[str]:
-    """Return the id of the run that wrote a checkpoint; None if it is damaged."""
-    with contextlib.suppress(UserError):
-        return read_description(checkpoint).get("run")
-    return None
 
 
 def check_same_data(position: Position, identity: str, dataset_dir: Optional[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Dict, NamedTuple, Sequence
 from data_utils.records.packs import sequences_per_pack
 from data_utils.records.pipeline import SampleReader, identify_samples
 from execution.interface import Platform
-from execution.processes import SINGLE_PROCESS, Processes
+from execution.processes import Processes
 from keras_extensions.listeners.reporting import Listener
 from keras_extensions.listeners.signals import StopRequest
 from model.architecture import Architecture
@@ -41,8 +41,8 @@ class RunContext:
     stop: StopRequest
     listeners: Sequence[Listener]
     started: float
-    processes: Processes = SINGLE_PROCESS
-    fits_data: bool = False
+    processes: Processes
+    fits_data: bool
 
 
 class Plan(NamedTuple):

@@ -70,7 +70,6 @@ logger = logging.getLogger(__name__)
 
 CONVERSION = "conversion.json"  # in the run's folder: the layers that were replaced, and what became of their weights
 
-
 # The module and arguments of what comes after a training, by task; the model of another one can be exported.
 EXPORT = ("checkpoints.export", "--checkpoint", "{run}", "--output", "{run}-export")
 NEXT_COMMANDS = {

@@ -18,7 +18,7 @@ from keras_extensions.listeners.reporting import Evaluation, Listener, Period
 from settings.schema import TrainingConfig
 from training.run_folder import RunFolder
 from utilities.environment import describe_environment
-from utilities.errors import UserError
+from utilities.errors import UserError, one_line
 from utilities.secrets import mask_value
 
 logger = logging.getLogger(__name__)
@@ -114,12 +114,12 @@ class WandbRun(Listener):
             try:
                 self._run = wandb.init(**self._arguments, mode="offline" if offline else None, settings=settings)
             except wandb.errors.CommError as error:
-                logger.warning("W&B does not answer (%s): the run is kept on disk", _one_line(error))
+                logger.warning("W&B does not answer (%s): the run is kept on disk", one_line(error))
                 offline = True
                 self._run = wandb.init(**self._arguments, mode="offline", settings=settings)
         except (wandb.Error, TypeError, ValueError) as error:
             fix = "correct the wandb_… keys or update the package, or set enable_wandb to false"
-            raise UserError(f"enable_wandb: W&B {wandb.__version__} refuses ({_one_line(error)}); {fix}") from error
+            raise UserError(f"enable_wandb: W&B {wandb.__version__} refuses ({one_line(error)}); {fix}") from error
         if os.environ.get("WANDB_MODE") == "disabled":
             logger.info("W&B is switched off by WANDB_MODE")
         elif offline or os.environ.get("WANDB_MODE") == "offline":
@@ -149,9 +149,5 @@ class WandbRun(Listener):
         try:
             action(self._run)
         except Exception as error:  # no failure of W&B's service may end the training
-            logger.warning("W&B: %s; tracking stops here, training continues", _one_line(error))
+            logger.warning("W&B: %s; tracking stops here, training continues", one_line(error))
             self._run, self._ended = None, True
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

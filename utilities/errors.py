@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 
 EXIT_USER_ERROR = 2  # exit status of a command that ends with a UserError
@@ -39,3 +41,14 @@ class Stopped(KeyboardInterrupt):
         self.status = 128 + signal.Signals[signal_name]  # of the process, as in shells
         self.run = ""  # name under which the run can be resumed
         self.is_reported = True  # by this process
+
+
+def print_error(line: str) -> None:
+    """Write to standard error past Python's buffered streams, whose locks another thread may hold."""
+    with contextlib.suppress(OSError):  # nobody may read it any more
+        os.write(2, f"\n{line}\n".encode())
+
+
+def one_line(error: object, most: int = 200) -> str:
+    """Return what an error says, on one line and cut after ``most`` characters."""
+    return " ".join(str(error).split())[:most]

@@ -91,7 +91,7 @@ def _training(start: Pretrained, run: Optional[RunData]) -> Dict[str, Any]:
     rows["samples per update"] = samples
     rows["samples"] = settings["step"] * samples if samples and "step" in settings else None
     rows.update({text: config.get(key) for key, text in _SETTINGS})
-    if settings.get("task") == "pretraining":
+    if settings.get("task") == PRETRAINING:
         rows["masked tokens per sequence at most"] = config.get("max_predictions_per_seq")
     rows["seed"] = None if config.get("seed") is None else str(config["seed"])
     environment = (settings.get("provenance") or {}).get("environment") or {}

@@ -9,7 +9,7 @@ from typing import List
 
 from checkpoints.pretrained.model_folder import CONFIG, HDF5, INDEX, PYTORCH, SAFETENSORS
 from data_utils.tokenizer_files import TOKENIZER_FILES
-from utilities.errors import UserError
+from utilities.errors import UserError, one_line
 
 TIMEOUT = 10.0  # seconds to wait for an answer
 _MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
@@ -43,10 +43,9 @@ def fetch(name: str, key: str) -> Path:
             folder = Path(huggingface_hub.snapshot_download(name, local_files_only=True))
             if files_to_fetch([path.name for path in folder.iterdir() if path.is_file()]):  # some may be missing
                 return folder
-        reason = " ".join(str(error).split())[:120]
         raise UserError(
             f"{key}: {name} is not a local folder and cannot be fetched from huggingface.co ({type(error).__name__}:"
-            f" {reason}); give a local folder, or fetch the model on a machine with a network"
+            f" {one_line(error, 120)}); give a local folder, or fetch the model on a machine with a network"
         ) from error
 
 

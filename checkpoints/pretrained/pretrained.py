@@ -75,7 +75,6 @@ class Pretrained:
         weights: by PyTorch's names.
         vocabulary: the ``vocab.txt`` or ``tokenizer.json`` that belongs to them; it also determines how many rows of
             the word table are real word pieces.
-        trained_positions: number of positions of the longest sequences that they were trained on; None if unknown.
         longest_text: tokens of a text at most, as the tokenizer's files say; None if they do not.
         neutral_weights: weights that the model was trained without, with values that change nothing.
         settings: Hugging Face's or Google's config, or the description of a checkpoint of this project.

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tu
 
 import numpy as np
 
-from utilities.errors import UserError
+from utilities.errors import UserError, one_line
 
 WORD_TABLE = "bert.embeddings.word_embeddings.weight"
 WORD_BIAS = "cls.predictions.bias"
@@ -70,7 +70,7 @@ def readable(location: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # each library has its own exceptions for a damaged file
-        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        reason = one_line(error) or type(error).__name__
         raise UserError(f"{location}: cannot be read ({reason}); the file is damaged, download it again") from error
 
 

@@ -76,6 +76,14 @@ def _xor_shifted(words: tf.Tensor, bits: int) -> tf.Tensor:
     return tf.bitwise.bitwise_xor(words, tf.bitwise.right_shift(words, np.uint32(bits)))
 
 
+def dropped(x: tf.Tensor, rate: float, seed: Optional[tf.Tensor], layer: Union[int, tf.Tensor, None]) -> tf.Tensor:
+    """Return ``x``, float32, with a share ``rate`` of its elements zeroed and the others scaled, if there is a seed."""
+    if seed is None:
+        return x
+    keep = keep_mask(tf.shape(x), rate, fold_in(seed, layer))
+    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
+
+
 class Dropout(keras.layers.Layer):
     """Dropout whose mask follows from the micro batch's seed and this layer's number."""
 
@@ -93,5 +101,4 @@ class Dropout(keras.layers.Layer):
     def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
         if self.seed is None:
             return x
-        keep = keep_mask(tf.shape(x), self.rate, fold_in(self.seed, self.number))
-        return tf.where(keep, tf.cast(as_float32(x) * (1.0 / (1.0 - self.rate)), x.dtype), tf.zeros([], x.dtype))
+        return tf.cast(dropped(as_float32(x), self.rate, self.seed, self.number), x.dtype)

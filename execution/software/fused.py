@@ -19,7 +19,6 @@ from execution import parts
 from execution.software import dropout as dropouts
 from execution.software import layers
 from execution.software.devices import on_gpu
-from execution.software.dropout import fold_in, keep_mask
 from execution.software.precision import WeightCopies, as_float32
 from keras_extensions.backend import keras, tf
 
@@ -38,14 +37,6 @@ class Mask(NamedTuple):
     layer: tf.Tensor
 
 
-def _dropped(x: tf.Tensor, rate: float, seed: Optional[tf.Tensor], layer: Optional[tf.Tensor]) -> tf.Tensor:
-    """Return ``x``, float32, with a share ``rate`` of its elements zeroed and the others scaled, if there is a seed."""
-    if seed is None:
-        return x
-    keep = keep_mask(tf.shape(x), rate, fold_in(seed, layer))
-    return tf.where(keep, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
-
-
 class Product(keras.layers.Dense):
     """x · W with float32 weights, in mixed precision with their copies; what owns it adds the bias."""
 
@@ -61,11 +52,11 @@ class Product(keras.layers.Dense):
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return layers.shaped(self.product(x), x)
+        return parts.shaped(self.product(x), x)
 
     def product(self, x: tf.Tensor) -> tf.Tensor:
         """Return the product (T, O) of two matrices, which TensorFlow fuses with a bias that follows."""
-        return tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self.matrix(x.dtype))
+        return tf.matmul(parts.as_rows(x), self.matrix(x.dtype))
 
     def matrix(self, dtype: tf.DType) -> tf.Tensor:
         """Return the matrix (I, O) in the format of the products."""
@@ -81,14 +72,14 @@ class Linear(Product):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
         y = self.product(x)
-        return layers.shaped(y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, x.dtype)), x)
+        return parts.shaped(y if self.bias is None else tf.nn.bias_add(y, tf.cast(self.bias, x.dtype)), x)
 
 
-def joined(layers: Sequence[Linear], x: tf.Tensor) -> tf.Tensor:
+def joined(dense: Sequence[Linear], x: tf.Tensor) -> tf.Tensor:
     """Return the outputs of layers for ``x`` (B, S, I) side by side, from one product: (B, S, outputs of all)."""
-    matrix = tf.concat([layer.matrix(x.dtype) for layer in layers], axis=1)
-    bias = tf.concat([layer.bias_or_zeros() for layer in layers], axis=0)
-    y = tf.nn.bias_add(tf.matmul(tf.reshape(x, (-1, x.shape[-1])), matrix), tf.cast(bias, x.dtype))
+    matrix = tf.concat([layer.matrix(x.dtype) for layer in dense], axis=1)
+    bias = tf.concat([layer.bias_or_zeros() for layer in dense], axis=0)
+    y = tf.nn.bias_add(tf.matmul(parts.as_rows(x), matrix), tf.cast(bias, x.dtype))
     return tf.reshape(y, (tf.shape(x)[0], x.shape[1], matrix.shape[1]))
 
 
@@ -128,7 +119,7 @@ def dropout(x: tf.Tensor, mask: Mask) -> tf.Tensor:
 
 @_compiled
 def _dropout(x: tf.Tensor, seed: tf.Tensor, layer: tf.Tensor, rate: float) -> tf.Tensor:
-    return tf.cast(_dropped(as_float32(x), rate, seed, layer), x.dtype)
+    return tf.cast(dropouts.dropped(as_float32(x), rate, seed, layer), x.dtype)
 
 
 class LayerNormalization(layers.LayerNormalization):
@@ -199,7 +190,7 @@ def _gelu_gradient(dy: tf.Tensor, slope: tf.Tensor) -> Tuple[tf.Tensor, tf.Tenso
 
 def _sum_rows(x: tf.Tensor) -> tf.Tensor:
     """Return the sum (H,) of all rows of ``x`` (…, H) by halves; XLA on CPUs vectorizes that, not ``reduce_sum``."""
-    rows = tf.reshape(x, (-1, x.shape[-1]))  # (T, H)
+    rows = parts.as_rows(x)  # (T, H)
     if on_gpu():
         return tf.reduce_sum(rows, axis=0)
     while rows.shape[0] > 1:
@@ -243,7 +234,7 @@ def _norm(
     v = as_float32(residual)
     if added:
         x, bias = added
-        v += _dropped(as_float32(x) + bias, rate, seed, layer)
+        v += dropouts.dropped(as_float32(x) + bias, rate, seed, layer)
     mean, variance = tf.nn.moments(v, axes=[-1], keepdims=True)
     inverse_std = tf.math.rsqrt(variance + epsilon)
     normalized = (v - mean) * inverse_std
@@ -268,7 +259,7 @@ def _norm_gradient(
     gradients = (tf.cast(dv, dy.dtype), _sum_rows(upstream * n), _sum_rows(upstream))
     if not has_added:
         return gradients
-    dx = _dropped(dv, rate, seed, layer)
+    dx = dropouts.dropped(dv, rate, seed, layer)
     return (*gradients, tf.cast(dx, dy.dtype), _sum_rows(dx))
 
 

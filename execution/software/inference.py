@@ -78,11 +78,11 @@ class Linear(keras.layers.Dense):
         self._constant_weights = constant_weights
 
     def call(self, x: tf.Tensor) -> tf.Tensor:
-        return layers.shaped(self.rows(x), x)
+        return parts.shaped(self.rows(x), x)
 
     def rows(self, x: tf.Tensor) -> tf.Tensor:
         """Return the outputs for ``x`` (…, I) as a matrix (T, O)."""
-        y = tf.matmul(tf.reshape(x, (-1, x.shape[-1])), self._matrix())
+        y = tf.matmul(parts.as_rows(x), self._matrix())
         return y if self.bias is None else tf.nn.bias_add(y, self.bias)
 
     def _matrix(self) -> Any:
@@ -106,7 +106,7 @@ class LinearGelu(Linear):
             y = tf.nn.gelu(y, self._approximate)
         else:
             y = layers.approximate_gelu(y) if self._approximate else layers.exact_gelu(y)
-        return layers.shaped(y, x)
+        return parts.shaped(y, x)
 
 
 class LinearDropoutNorm(parts.LinearDropoutNorm):
@@ -119,7 +119,7 @@ class LinearDropoutNorm(parts.LinearDropoutNorm):
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
         total = tf.reshape(residual, (-1, self.dense.units)) + self.dense.rows(x)
-        return self.norm(layers.shaped(total, x))
+        return self.norm(parts.shaped(total, x))
 
 
 class LayerNormalization(layers.LayerNormalization):

@@ -10,6 +10,7 @@ from typing import Any, Callable, Optional, Tuple
 
 import numpy as np
 
+from execution.parts import as_rows, shaped
 from execution.software.precision import FiniteCheck, as_float32
 from keras_extensions.backend import keras, tf
 
@@ -87,19 +88,10 @@ def embedding_lookup(table: tf.Tensor, ids: tf.Tensor) -> Differentiable:
     return tf.gather(table, ids), gradient
 
 
-def shaped(y: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-    """Return rows ``y`` (tokens, outputs) in the shape of ``x`` (…, inputs), as (…, outputs)."""
-    outputs = y.shape[-1]
-    y = tf.reshape(y, tf.concat([tf.shape(x)[:-1], [outputs]], axis=0))
-    y.set_shape((*x.shape[:-1], outputs))
-    return y
-
-
 def serialized_matmul(x: tf.Tensor, table: tf.Tensor) -> tf.Tensor:
     """Multiply ``x`` (…, H) by the transpose of ``table`` (V, H); returns (…, V).
 
     The factors are reshaped to two matrices, because the gradient of a batched product would contain a copy of the
     table for each sample. Unlike on IPUs, the product is computed at once.
     """
-    rows = tf.reshape(x, (-1, x.shape[-1]))
-    return shaped(tf.matmul(rows, tf.cast(table, x.dtype), transpose_b=True), x)
+    return shaped(tf.matmul(as_rows(x), tf.cast(table, x.dtype), transpose_b=True), x)

@@ -30,8 +30,6 @@ from optimization.optimizers import LAMB, AdamW
 from optimization.sharding import ShardedMoments, Shards
 
 OPTIMIZERS = {"AdamW": AdamW, "LAMB": LAMB, "Muon": Muon}
-
-
 IN_FLOAT32 = Numerics()
 
 
@@ -216,7 +214,7 @@ class SoftwarePlatform(Platform):
     def _engine(self, model: keras.Model, rule: UpdateRule) -> Engine:
         # A recomputed function propagates no gradients to tensors from outside, such as the weights' copies.
         has_copies = self._numerics.is_mixed and self._fuses and not self._recompute
-        copies = self._copies if has_copies else None
+        copies = self._copies if has_copies else WeightCopies()
         one_program = self._xla and self.on_gpu and self._processes.collectives is None and self._state_device is None
         return SequentialEngine(
             model, rule, self._dropout_seeds, self._seed, self._xla, self._parallel, copies, one_program

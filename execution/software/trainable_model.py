@@ -41,7 +41,7 @@ class RatioMetric(keras.metrics.Metric):
         self.total = self.add_weight("total", initializer="zeros")
         self.count = self.add_weight("count", initializer="zeros")
 
-    def update_state(self, total: tf.Tensor, count: tf.Tensor, sample_weight: None = None) -> None:
+    def update_state(self, total: tf.Tensor, count: tf.Tensor) -> None:
         self.total.assign_add(total)
         self.count.assign_add(count)
 

@@ -122,7 +122,7 @@ class SequentialEngine:
     are added in the same order.
 
     Args:
-        copies: the bfloat16 copies of weights that are made once an update; None: layers cast weights at each use.
+        copies: the bfloat16 copies of weights that are made once an update; layers cast other weights at each use.
         one_program: whether XLA compiles the whole update as one program. On a GPU, nothing in an update then waits for
             the host: seeds, loss weights, copies and counters are computed where the model is.
     """
@@ -134,9 +134,9 @@ class SequentialEngine:
         seeds: DropoutSeeds,
         run_seed: int,
         xla: bool,
-        parallel: int = 1,
-        copies: Optional[WeightCopies] = None,
-        one_program: bool = False,
+        parallel: int,
+        copies: WeightCopies,
+        one_program: bool,
     ):
         self.one_program = one_program
         self._model = model
@@ -145,7 +145,7 @@ class SequentialEngine:
         self._run_seed = run_seed
         self._xla = xla
         self._parallel = parallel
-        self._copies = copies or WeightCopies()
+        self._copies = copies
         self._compiled_gradients = tf.function(self._gradients, jit_compile=xla, autograph=False)
 
     def update(self, batch: Tensors) -> Tensors:

@@ -10,9 +10,8 @@ import contextlib
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Optional, Sequence
 
-from keras_extensions.backend import keras
 from utilities.metric_names import (
     LEARNING_RATE,
     LOSS,
@@ -213,16 +212,6 @@ class Reporting:
         return (now - self._compiled_at) / (self._step - self._compiled_step) * (self.total_steps - self._step)
 
 
-def learning_rate(optimizer: Any, step: int) -> Optional[float]:
-    """Return the learning rate of update ``step`` (counted from 1); None if the optimizer has none."""
-    rate = getattr(optimizer, "learning_rate", None)
-    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):  # optimizers of Keras 2.6
-        rate = rate(step - 1)
-    return None if rate is None else float(keras.backend.get_value(rate))
-
-
 def _losses_first(metrics: Dict[str, float]) -> Dict[str, float]:
-    def rank(name: str) -> int:
-        return 0 if name == LOSS else 1 if is_loss(name) else 2
-
-    return dict(sorted(metrics.items(), key=lambda item: rank(item[0])))  # stable
+    names = sorted(metrics, key=lambda name: (name != LOSS, not is_loss(name)))  # otherwise in the same order
+    return {name: metrics[name] for name in names}

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from typing import Any, Callable, Dict, Iterator, Optional
 
-from utilities.errors import Stopped
+from utilities.errors import Stopped, print_error
 
 CALL_SECONDS = 10.0  # a request to stop is noticed at the end of a call
 WAIT_SECONDS = 3.0  # from a signal to the end of a wait for other processes
@@ -98,9 +97,9 @@ def _answer_signals(reader: int, request: StopRequest, is_waiting: Callable[[], 
             count += 1
             name = signal.Signals(number).name
             if count > 1:
-                _print_error(f"{name} again: stopping at once; complete checkpoints are kept")
+                print_error(f"{name} again: stopping at once; complete checkpoints are kept")
                 os._exit(128 + number)
-            _print_error(f"{name}: stopping when the running steps are done and saved; signal again to stop at once")
+            print_error(f"{name}: stopping when the running steps are done and saved; signal again to stop at once")
             threading.Thread(target=_end_wait, args=(number, request, is_waiting), daemon=True).start()
 
 
@@ -108,14 +107,8 @@ def _end_wait(number: int, request: StopRequest, is_waiting: Callable[[], bool])
     """End the process if its main thread does not learn of a signal because it waits for other processes."""
     time.sleep(WAIT_SECONDS)
     if request.signal is None and not request.deferred and is_waiting():
-        _print_error(f"stopped by {signal.Signals(number).name} while waiting for other processes")
+        print_error(f"stopped by {signal.Signals(number).name} while waiting for other processes")
         os._exit(128 + number)
-
-
-def _print_error(line: str) -> None:
-    """Write to standard error, bypassing Python's buffered streams, whose locks the main thread may hold."""
-    with contextlib.suppress(OSError):
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{line}\n".encode())
 
 
 class CallLengths:
@@ -124,7 +117,7 @@ class CallLengths:
     The ``maximum`` of a number over all processes makes them agree on every length.
     """
 
-    def __init__(self, maximum: Callable[[int], int] = int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, maximum: Callable[[int], int], clock: Callable[[], float]) -> None:
         self._maximum = maximum
         self._clock = clock
         self._longest = 1  # the first call compiles

@@ -8,9 +8,10 @@ R  number of processes
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from keras_extensions.backend import tf
+from optimization.sharding import pieces
 
 GROUP = 1000  # first group key; a group is one device of each process
 MAX_DEVICES = 100  # of one kind in a process
@@ -101,12 +102,8 @@ def _group(device: str) -> Tuple[str, int]:
 def buckets(sizes: Sequence[int], devices: Sequence[str], limit: int = BUCKET_BYTES) -> List[Bucket]:
     """Divide tensors into buckets of one device each and at most ``limit`` bytes; a larger tensor gets its own."""
     made: List[Bucket] = []
-    open_buckets: Dict[str, Any] = {}
-    for number, (size, device) in enumerate(zip(sizes, devices)):
-        bucket, filled = open_buckets.get(device, (None, 0))
-        if bucket is None or filled + size > limit:
-            bucket, filled = Bucket(device, []), 0
-            made.append(bucket)
-        bucket.members.append(number)
-        open_buckets[device] = (bucket, filled + size)
+    for device in dict.fromkeys(devices):
+        own = [number for number, other in enumerate(devices) if other == device]
+        groups = pieces([sizes[number] for number in own], limit)
+        made += [Bucket(device, [own[place] for place in group]) for group in groups]
     return made

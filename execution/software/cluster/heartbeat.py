@@ -21,8 +21,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from execution.software.cluster.membership import Membership
-from utilities.errors import EXIT_USER_ERROR, ProcessLostError
+from execution.software.cluster.membership import Membership, host_and_port
+from utilities.errors import EXIT_USER_ERROR, ProcessLostError, one_line, print_error
 from utilities.progress import waiting
 
 PROBE_TIMEOUT = 5.0  # seconds
@@ -38,9 +38,8 @@ _TASK = re.compile(r"/task:(\d+)")
 
 def probe(address: str) -> str:
     """Try to connect to ``host:port``; ``SILENT`` if nothing answers or the host's name has no address."""
-    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_TIMEOUT):
+        with socket.create_connection(host_and_port(address), timeout=PROBE_TIMEOUT):
             return LISTENS
     except ConnectionRefusedError:
         return REFUSES
@@ -50,7 +49,7 @@ def probe(address: str) -> str:
 
 def probe_others(membership: Membership) -> Dict[int, str]:
     """Probe all other processes at once; return the results by process number."""
-    others = [number for number in range(membership.count) if number != membership.index]
+    others = membership.others
     with ThreadPoolExecutor(max_workers=min(len(others), 32) or 1) as threads:
         return dict(zip(others, threads.map(lambda number: probe(membership.addresses[number]), others)))
 
@@ -61,9 +60,8 @@ def unreachable(membership: Membership) -> List[int]:
 
 def speaks_first(address: str) -> bool:
     """Return whether a server of TensorFlow listens at an address: HTTP/2 servers begin (RFC 7540, section 3.5)."""
-    host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=PROBE_TIMEOUT) as connection:
+        with socket.create_connection(host_and_port(address), timeout=PROBE_TIMEOUT) as connection:
             return bool(connection.recv(1))
     except (OSError, UnicodeError):
         return False
@@ -71,8 +69,7 @@ def speaks_first(address: str) -> bool:
 
 def wait_for_servers(membership: Membership, limit: float = SECONDS_TO_START) -> None:
     """Wait until all other processes' servers, introduced before, have started; else raise ``ProcessLostError``."""
-    others = [number for number in range(membership.count) if number != membership.index]
-    until = time.monotonic() + limit
+    others, until = membership.others, time.monotonic() + limit
     with waiting("waiting for the servers of the other processes"):
         while others:
             others = [number for number in others if not speaks_first(membership.addresses[number])]
@@ -97,7 +94,7 @@ def lost_processes(membership: Membership, error: Exception) -> Optional[str]:
     time.sleep(SECONDS_TO_STAY)
     lost = first or gone or [number for number in named if number < membership.count][:1]
     if not lost:
-        return f"the connection with the other processes was lost ({' '.join(text.split())[:300]})"
+        return f"the connection with the other processes was lost ({one_line(text, 300)})"
     return lost_message(membership, lost)
 
 
@@ -196,6 +193,5 @@ class Heartbeat:
 
 def end_process(message: str) -> None:
     """End this process from any thread, even if the main thread is in a computation that never ends."""
-    with contextlib.suppress(OSError):
-        os.write(2, f"\nerror: {message}\n".encode())
+    print_error(f"error: {message}")
     os._exit(EXIT_USER_ERROR)

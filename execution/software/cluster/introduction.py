@@ -24,7 +24,7 @@ import time
 import uuid
 from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
 
-from execution.software.cluster.membership import TF_CONFIG, Membership
+from execution.software.cluster.membership import TF_CONFIG, Membership, host_and_port
 from utilities.errors import UserError
 from utilities.validation import different_setting
 
@@ -89,7 +89,6 @@ class _Introduction:
             "addresses": list(membership.addresses),
             "settings": json.loads(json.dumps(dict(settings))),
         }
-        self._others = [number for number in range(membership.count) if number != membership.index]
         self._changed = threading.Condition()  # guards all that follows
         self._round = 0
         self._ended = False
@@ -119,7 +118,7 @@ class _Introduction:
         except (UserError, KeyboardInterrupt) as error:
             reason = str(error) or "interrupted"
             self._message = self._failure or f"process {number} ({self._address(number)}) has ended: {reason}"
-            self._together(self._tell, self._others)
+            self._together(self._tell, self._membership.others)
             raise
 
     def _no_port(self, error: OSError) -> str:
@@ -135,15 +134,15 @@ class _Introduction:
 
     def _listen(self) -> socket.socket:
         """Open the own port: on the loopback device only, if no process is on another machine."""
-        host, _, port = self._address(self._membership.index).rpartition(":")
+        host, port = host_and_port(self._address(self._membership.index))
         if self._membership.is_on_loopback:
-            found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             family, _, _, _, address = min(found, key=lambda each: each[0] != socket.AF_INET)
             listener = socket.create_server(address[:2], family=family, backlog=128)
         elif socket.has_dualstack_ipv6():
-            listener = socket.create_server(("", int(port)), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True)
+            listener = socket.create_server(("", port), family=socket.AF_INET6, backlog=128, dualstack_ipv6=True)
         else:
-            listener = socket.create_server(("", int(port)), backlog=128)
+            listener = socket.create_server(("", port), backlog=128)
         listener.settimeout(self._times.pause)
         return listener
 
@@ -188,7 +187,7 @@ class _Introduction:
 
     def _missing(self) -> List[int]:
         both = self._answers[self._round] & self._questions[self._round]
-        return [number for number in self._others if number not in both]
+        return [number for number in self._membership.others if number not in both]
 
     def _described(self, number: int) -> str:
         text = f"{number} ({self._address(number)})"
@@ -230,8 +229,7 @@ class _Introduction:
                 self._changed.notify_all()
 
     def _connected(self, number: int) -> socket.socket:
-        host, _, port = self._address(number).rpartition(":")
-        return socket.create_connection((host.strip("[]"), int(port)), timeout=self._times.answer)
+        return socket.create_connection(host_and_port(self._address(number)), timeout=self._times.answer)
 
     def _answer_questions(self, listener: socket.socket) -> None:
         while not self._ended:
@@ -248,9 +246,11 @@ class _Introduction:
         failure: Optional[str]
         if "ended" in question:
             failure = str(question["ended"])[:REASON]
-        else:
+        elif "asks" in question and "round" in question:
             failure = contradiction(question, self._own, question["asks"])
             connection.sendall(_line(self._own))
+        else:
+            return
         with self._changed:
             self._failure = self._failure or failure
             if failure is None:

@@ -9,13 +9,14 @@ Imports no TensorFlow.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import stat
 import threading
 import time
 from typing import MutableMapping, Optional
+
+from utilities.errors import print_error
 
 LIFELINE = "PROCESS_LIFELINE"
 SECONDS_TO_STOP = 45.0  # seconds from the signal to the forced end, as in the launcher
@@ -60,8 +61,7 @@ def _inherited(lifeline: str) -> Optional[int]:
 
 def _watch(reader: int, patience: float) -> None:
     os.read(reader, 1)  # returns when the launcher has ended
-    with contextlib.suppress(OSError):  # the launcher may have been the reader of standard error
-        os.write(2, f"\n{LAUNCHER_ENDED}\n".encode())
+    print_error(LAUNCHER_ENDED)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(patience)
     os._exit(128 + signal.SIGTERM)

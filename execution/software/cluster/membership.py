@@ -45,10 +45,20 @@ class Membership:
         return self.count, self.index
 
     @property
+    def others(self) -> List[int]:
+        return [number for number in range(self.count) if number != self.index]
+
+    @property
     def is_on_loopback(self) -> bool:
         """Whether all processes reach each other by a loopback address, so that none is on another machine."""
-        hosts = [address.rpartition(":")[0].strip("[]") for address in self.addresses]
+        hosts = [host_and_port(address)[0] for address in self.addresses]
         return all(host in ("localhost", "::1") or host.startswith("127.") for host in hosts)
+
+
+def host_and_port(address: str) -> Tuple[str, int]:
+    """Split ``host:port``; the host may be an IPv6 address in brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def read_membership(environment: Mapping[str, str] = os.environ) -> Membership:

@@ -9,13 +9,13 @@ import signal
 import socket
 import stat
 import threading
-from typing import Any, ContextManager, List, Optional
+from typing import ContextManager, List, Optional
 
 from execution.processes import Processes
 from execution.software.cluster.collectives import Collectives
 from execution.software.cluster.heartbeat import Heartbeat, lost_processes, wait_for_servers
 from execution.software.cluster.introduction import introduce
-from execution.software.cluster.membership import Membership
+from execution.software.cluster.membership import Membership, host_and_port
 from keras_extensions.backend import tf
 from utilities.errors import UserError
 
@@ -27,8 +27,8 @@ LOOPBACK = b"lo\0"  # Linux' name of the network device
 class ClusterProcesses(Processes):
     """The processes that the environment describes."""
 
-    def __init__(self, membership: Membership, collectives: Any = None) -> None:
-        super().__init__(membership.count, membership.index, collectives)
+    def __init__(self, membership: Membership) -> None:
+        super().__init__(membership.count, membership.index)
         self._membership = membership
         self._heartbeat: Optional[Heartbeat] = None
 
@@ -67,6 +67,7 @@ def start_server(membership: Membership) -> None:
     start the coordination service; see ``heartbeat.py``. Variables are plain ones on the devices of this process, and
     stay equal because every process applies the same update.
     """
+    own = membership.addresses[membership.index]
     addresses = {
         "DTENSOR_JOBS": ",".join(membership.addresses),
         "DTENSOR_CLIENT_ID": str(membership.index),
@@ -76,16 +77,15 @@ def start_server(membership: Membership) -> None:
     try:
         tf.experimental.dtensor.initialize_accelerator_system("CPU", enable_coordination_service=False)
     except tf.errors.UnknownError as error:
-        address = membership.addresses[membership.index]
         raise UserError(
-            f"process {membership.index} ({address}): TensorFlow cannot listen on the port ({error.message}); end the"
+            f"process {membership.index} ({own}): TensorFlow cannot listen on the port ({error.message}); end the"
             " program that has it, or give the process another port"
         ) from error
     finally:
         for name in addresses:
             del os.environ[name]
     if membership.is_on_loopback:
-        confine_to_loopback(int(membership.addresses[membership.index].rpartition(":")[2]))
+        confine_to_loopback(host_and_port(own)[1])
     if threading.current_thread() is threading.main_thread():
         # TensorFlow has replaced Python's handler of SIGTERM by its own, which ignores the signal.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))

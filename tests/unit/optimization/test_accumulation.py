@@ -11,7 +11,7 @@ from optimization import accumulation
 EXPECTED = {"sum": np.sum, "mean": np.mean, "running_mean": np.mean}
 
 
-@pytest.mark.parametrize("reduction", accumulation.REDUCTIONS)
+@pytest.mark.parametrize("reduction", ["sum", "mean", "running_mean"])
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
 @pytest.mark.parametrize("count", [1, 7])
 def test_reductions_inside_a_while_loop(reduction, jit, count):

@@ -23,9 +23,10 @@ def reference(outcomes, initial, interval):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("initial", [2.0**15, 2.0, 2.0**23])
-def test_factors_follow_the_reference(seed, initial):
+def test_factors_follow_the_reference(seed, initial, monkeypatch):
+    monkeypatch.setattr("optimization.loss_scaling.GROWTH_INTERVAL", 3)
     outcomes = np.random.default_rng(seed).random(120) < 0.8
-    scale = AutomaticLossScale(initial, interval=3)
+    scale = AutomaticLossScale(initial)
     adapt = tf.function(scale.adapt)
     factors = []
     for finite in outcomes:

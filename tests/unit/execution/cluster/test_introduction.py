@@ -164,6 +164,20 @@ def test_waiting_names_who_is_missing(ports, caplog):
     assert introduced_alone(Membership(addresses, 2)) is None
 
 
+def test_an_introduction_that_asks_nothing_is_ignored(ports):
+    addresses = on_ports(ports[:2])
+    other = {"token": "", "place": "elsewhere", "index": 1, "addresses": addresses, "settings": {}}
+    with in_the_background(Membership(addresses, 0), QUICK) as first:
+        time.sleep(0.5)
+        with socket.create_connection(("127.0.0.1", ports[0]), timeout=5) as connection:
+            connection.sendall(json.dumps(other).encode() + b"\n")
+            assert connection.recv(1) == b"", "there is no answer"
+        with in_the_background(Membership(addresses, 1), QUICK) as second:
+            second.join(10)
+            first.join(10)
+    assert not first.is_alive() and not second.is_alive()
+
+
 PROGRAM = """
 import json, os, signal, sys
 from execution.software.cluster.introduction import introduce

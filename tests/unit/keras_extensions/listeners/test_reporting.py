@@ -10,12 +10,11 @@ import re
 
 import pytest
 
-from keras_extensions.backend import keras, tf
+from keras_extensions.backend import tf
 from keras_extensions.listeners import progress
 from keras_extensions.listeners.outputs import MetricsFile, TensorBoardScalars
 from keras_extensions.listeners.progress import ProgressBar, early_log, run_log
-from keras_extensions.listeners.reporting import Listener, Reporting, learning_rate
-from keras_extensions.schedules import WarmUp
+from keras_extensions.listeners.reporting import Listener, Reporting
 
 THROUGHPUT = re.compile(r"throughput: *(.*?) samples\/sec")
 MLM_LOSS = re.compile(r"mlm_loss: *(\d*\.\d*)")
@@ -184,17 +183,6 @@ def test_existing_console_handler_does_not_duplicate_lines(tmp_path):
     finally:
         root.removeHandler(handler)
     assert re.fullmatch(r"[\d:, -]+ WARNING once\n", console.getvalue())
-
-
-@pytest.mark.parametrize("make", [keras.optimizers.SGD, keras.optimizers.legacy.SGD])
-def test_learning_rates_of_schedules(make):
-    """The rate of the last of 8 updates, whether Keras' optimizer has a value or a schedule."""
-    optimizer = make(WarmUp(0.1, total_steps=8, warmup_frac=0.25))
-    weight = tf.Variable(1.0)
-    for _ in range(5):
-        optimizer.apply_gradients([(tf.constant(0.0), weight)])
-    assert learning_rate(optimizer, 5) == pytest.approx(0.1 * (8 - 4) / 6)
-    assert learning_rate(object(), 5) is None
 
 
 def test_metrics_file_and_tensorboard_agree(tmp_path):
