@@ -54,12 +54,8 @@ class RunCheckpoints:
         self._seconds = seconds
         vocabulary, lower_case = text_settings(context.task, data.reader)
         self._constant_description = constant_description(context, lower_case)
-        folder = context.run.checkpoints(config.save_ckpt_path)
-        resumed = self.position.checkpoint
-        folders = [folder, context.run.checkpoints(), *([] if resumed is None else [resumed.folder.parent])]
-        self._folders = list(dict.fromkeys(Path(os.path.realpath(path)) for path in folders))
         self.writer = CheckpointWriter(
-            folder,
+            context.run.checkpoints(config.save_ckpt_path),
             state,
             self._description,
             context.run.identity or "",
@@ -94,20 +90,11 @@ class RunCheckpoints:
 
     def best(self) -> Optional[Checkpoint]:
         """Return the best checkpoint; None without evaluation while training, or if it is damaged."""
-        if self.writer.best is None:
-            return None
-        missing = self.writer.folder / folder_name(self.writer.best)
-        path = next((path for path in self.existing() if parse_step(path) == self.writer.best), missing)
-        problem = damage(path)
-        if problem is None:
-            return read_checkpoint(path)
-        logger.warning("the best checkpoint, %s, is damaged (%s); using the last state instead", path, problem)
-        return None
+        return best_checkpoint(self._context, self.writer.best)
 
     def existing(self) -> List[Path]:
-        """Return the run's checkpoints by step, without those of other runs, which may use an earlier folder now."""
-        paths = (path for folder in self._folders for path in step_folders(folder))
-        return sorted((path for path in paths if run_of(path) in (None, self._context.run.identity)), key=parse_step)
+        """Return the run's checkpoints; see :func:`existing_checkpoints`."""
+        return existing_checkpoints(self._context)
 
     def newest_until(self, step: int) -> Optional[Checkpoint]:
         """Return the newest intact checkpoint of at most ``step`` updates."""
@@ -128,6 +115,28 @@ class RunCheckpoints:
         self._context.run.write(CHECKPOINT_LIST, list_checkpoints(self.writer.folder))
         for listener in self._context.listeners:
             listener.wrote("checkpoint", path)
+
+
+def existing_checkpoints(context: RunContext) -> List[Path]:
+    """Return a run's checkpoints by step, without those of other runs, which may use an earlier folder now."""
+    folder, resumed = context.run.checkpoints(context.config.save_ckpt_path), context.position.checkpoint
+    given = [folder, context.run.checkpoints(), *([] if resumed is None else [resumed.folder.parent])]
+    folders = dict.fromkeys(Path(os.path.realpath(path)) for path in given)
+    paths = (path for folder in folders for path in step_folders(folder))
+    return sorted((path for path in paths if run_of(path) in (None, context.run.identity)), key=parse_step)
+
+
+def best_checkpoint(context: RunContext, step: Optional[int]) -> Optional[Checkpoint]:
+    """Return the checkpoint of the best step, given that; None if there is no such step, or it is damaged."""
+    if step is None:
+        return None
+    missing = context.run.checkpoints(context.config.save_ckpt_path) / folder_name(step)
+    path = next((path for path in existing_checkpoints(context) if parse_step(path) == step), missing)
+    problem = damage(path)
+    if problem is None:
+        return read_checkpoint(path)
+    logger.warning("the best checkpoint, %s, is damaged (%s); using the last state instead", path, problem)
+    return None
 
 
 def list_checkpoints(folder: Path) -> List[Dict[str, Any]]:

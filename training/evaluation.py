@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import time
-from typing import Callable, Dict, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 
+from checkpoints.folder import Checkpoint
 from keras_extensions.backend import keras
 from keras_extensions.listeners.checkpoint_timer import CheckpointTimer
 from keras_extensions.listeners.reporting import Evaluation, Reporting
-from training.checkpointing import RunCheckpoints
+from training.checkpointing import RunCheckpoints, best_checkpoint
+from training.chief import shared_position
 from training.prediction import InterruptedEvaluation, Predictor, evaluation_batch_size
+from training.resume import Position
 from training.run_context import RunContext, TrainingData
 from training.task import BuiltModel
 from utilities.metric_names import is_loss
@@ -64,6 +68,31 @@ def find_best_step(records: Sequence[Record], metric: str) -> Optional[int]:
     return max(finite, key=lambda record: sign * record.score).step if finite else None
 
 
+def deciding_metric(context: RunContext) -> str:
+    """Return the score by which the evaluations of a run are compared."""
+    return context.config.evaluation.metric or context.task.metrics(context.config)[0]
+
+
+def recorded_evaluations(context: RunContext) -> List[Record]:
+    return [Record(*record) for record in context.run.evaluations(deciding_metric(context))]
+
+
+def checkpoint_to_evaluate(context: RunContext) -> Optional[Checkpoint]:
+    """Return the checkpoint of a resumed run that is not trained: the best one, else the newest; all processes call it.
+
+    None: the run is not resumed.
+    """
+    position = context.position
+    if position.checkpoint is None or context.config.evaluation.every is None:
+        return position.checkpoint
+
+    def best() -> Position:
+        step = find_best_step(recorded_evaluations(context), deciding_metric(context))
+        return dataclasses.replace(position, checkpoint=best_checkpoint(context, step) or position.checkpoint)
+
+    return shared_position(context.processes, best).checkpoint
+
+
 class EvaluateWhileTraining:
     """Evaluates the model according to the config's ``evaluation``, keeps the best checkpoint, and stops early.
 
@@ -85,10 +114,10 @@ class EvaluateWhileTraining:
         assert every is not None
         self._context, self._plan = context, data.plan
         self._checkpoints, self._timer, self._reporting = checkpoints, timer, reporting
-        self._metric = config.evaluation.metric or context.task.metrics(config)[0]
+        self._metric = deciding_metric(context)
         self._rows_between = data.reader.count if every == "epoch" else every * config.samples_per_update
         self._predict = make_predictor(context, model, self._interrupted)
-        records = context.processes.decide(lambda: context.run.evaluations(self._metric))
+        records = context.processes.decide(lambda: recorded_evaluations(context))
         self._records = [Record(*record) for record in records]
         best = find_best_step(self._records, self._metric)  # a rewind may have discarded a better one
         checkpoints.writer.best = best

@@ -26,7 +26,7 @@ from settings.loading import LoadedConfig
 from settings.problems import DATA
 from training.chief import check_processes, on_chief, process_log, shared_position, shared_run_folder
 from training.continuing import check_length, continued_position
-from training.evaluation import evaluate
+from training.evaluation import checkpoint_to_evaluate, evaluate
 from training.failures import run_failures
 from training.initial_weights import (
     DataSet,
@@ -188,8 +188,10 @@ def fit_and_evaluate(context: RunContext, data: Optional[TrainingData], start: O
             for line in context.task.summary(last.metrics, data.description) if last else []:
                 logger.info(line)
         else:
-            if context.position.checkpoint is not None and evaluates:
-                load_weights(context.position.checkpoint, built.blocks)
+            checkpoint = checkpoint_to_evaluate(context)
+            if checkpoint is not None and evaluates:
+                logger.info("evaluating %s", checkpoint.folder)
+                load_weights(checkpoint, built.blocks)
             context.platform.compile_evaluation(built.model, context.task.objective)
         scores = evaluate(context, built) if evaluates and not config.compile_only else {}
         # An interrupted run that is resumed only to be evaluated can still be trained to its end.

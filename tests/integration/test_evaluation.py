@@ -113,6 +113,20 @@ def test_evaluation_without_training(root: Path, config: Path, whole: Path) -> N
     assert not checkpoints(root / "runs" / "again")
 
 
+def test_a_run_that_is_resumed_only_to_be_evaluated_has_its_best_weights(
+    root: Path, dataset: Path, whole: Path
+) -> None:
+    changes = {"pretrained_ckpt_path": str(whole), "optimizer_opts": {"learning_rate": {"max_learning_rate": 0.05}}}
+    config = write_config(root / "scored.json", dataset, evaluation=STOPS_EARLY, keep_last=1, **changes)
+    run = trained(config, root / "runs")
+    best, last = read_json(run / "checkpoints" / "best.json")["step"], evaluations(run)[-1][0]
+    assert best < last
+    before, path = scores(run), run / "scores.json"
+    path.unlink()
+    train(config, root / "runs", "--name", "scored", "--resume", "--do-training", "false", status=0)
+    assert scores(run) == before
+
+
 def killed_within_evaluation(monkeypatch: Any, step: int, config: Path, root: Path, *arguments: str) -> None:
     """Train until the run is killed before the evaluation at ``step`` is written."""
     original = MetricsFile.evaluated
