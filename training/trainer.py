@@ -71,11 +71,11 @@ logger = logging.getLogger(__name__)
 CONVERSION = "conversion.json"  # in the run's folder: the layers that were replaced, and what became of their weights
 
 # The module and arguments of what comes after a training, by task; the model of another one can be exported.
-EXPORT = ("checkpoints.export", "--checkpoint", "{run}", "--output", "{run}-export")
+EXPORT = ("checkpoints.export", "--checkpoint", "{weights}", "--output", "{run}-export")
 NEXT_COMMANDS = {
-    CLASSIFICATION: ("tasks.classify", "--checkpoint", "{run}", "a text"),
-    TOKEN_CLASSIFICATION: ("tasks.classify", "--checkpoint", "{run}", "a text"),
-    SQUAD: ("tasks.classify", "--checkpoint", "{run}", "a question?", "a text with the answer"),
+    CLASSIFICATION: ("tasks.classify", "--checkpoint", "{weights}", "a text"),
+    TOKEN_CLASSIFICATION: ("tasks.classify", "--checkpoint", "{weights}", "a text"),
+    SQUAD: ("tasks.classify", "--checkpoint", "{weights}", "a question?", "a text with the answer"),
 }
 
 
@@ -236,7 +236,8 @@ def log_next_command(context: RunContext) -> None:
     config = context.config
     words = NEXT_COMMANDS.get(context.task.name, EXPORT)
     if config.do_training and not config.compile_only and not config.generated_dataset:
-        module, *arguments = [word.format(run=context.run.path) for word in words]
+        run, weights = context.run.path, config.save_ckpt_path or context.run.path
+        module, *arguments = [word.format(run=run, weights=weights) for word in words]
         if getattr(context.task, "text_counts", None) == (2,) and context.task.name == CLASSIFICATION:
             arguments.append("another text")
         logger.info("next: %s", start_command(module, arguments))
