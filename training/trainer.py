@@ -195,7 +195,8 @@ def fit_and_evaluate(context: RunContext, data: Optional[TrainingData], start: O
             context.platform.compile_evaluation(built.model, context.task.objective)
         scores = evaluate(context, built) if evaluates and not config.compile_only else {}
         # An interrupted run that is resumed only to be evaluated can still be trained to its end.
-        if not config.compile_only and (data is not None or context.position.checkpoint is None):
+        completes = not config.compile_only and (data is not None or context.position.checkpoint is None)
+        if completes or context.run.history.had_finished:
             context.run.history.add(END, context.run.last_step())
     processes.barrier()  # a process that ended earlier than the others would be reported as lost
     return Result(context.run.path, scores, context.run.metrics(), built.model)

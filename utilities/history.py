@@ -33,4 +33,12 @@ class History:
     @property
     def finished(self) -> bool:
         """Whether the run was completed and not resumed afterwards."""
-        return [event.get("event") for event in self.events()][-1:] == [END]
+        return self._last(1) == [END]
+
+    @property
+    def had_finished(self) -> bool:
+        """Whether the run was completed when it was resumed, and nothing was recorded since."""
+        return self._last(2) == [END, RESUME]
+
+    def _last(self, count: int) -> List[Any]:
+        return [event.get("event") for event in self.events()][-count:]

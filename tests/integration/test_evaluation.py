@@ -13,6 +13,7 @@ import pytest
 
 from checkpoints.export.hf_folder import export  # room: model_card
 from keras_extensions.listeners.outputs import MetricsFile
+from reports.page import write_report
 from tests.support.record_samples import VOCABULARY, write_manifest
 from tests.support.runs import (
     Killed,
@@ -32,6 +33,7 @@ from tests.support.runs import (
     write_dataset,
 )
 from training.evaluation import Record, find_best_step
+from training.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -125,6 +127,8 @@ def test_a_run_that_is_resumed_only_to_be_evaluated_has_its_best_weights(
     path.unlink()
     train(config, root / "runs", "--name", "scored", "--resume", "--do-training", "false", status=0)
     assert scores(run) == before
+    # The run has ended as before: the same command begins another one.
+    assert RunFolder(run).history.finished and "Ended early" in write_report(run).read_text(encoding="utf-8")
 
 
 def killed_within_evaluation(monkeypatch: Any, step: int, config: Path, root: Path, *arguments: str) -> None:
