@@ -1,4 +1,4 @@
-"""Turns SIGTERM and SIGINT into a request to stop: the running call of the graph ends and the state is saved.
+"""Turns SIGTERM, SIGINT and SIGHUP into a request to stop: the running call of the graph ends, the state is saved.
 
 Python runs signal handlers only between its own instructions, and a call of a compiled graph is one instruction.
 Therefore a thread reads the signals from the pipe that Python's C handler writes to. It can react at once, and at a
@@ -18,7 +18,7 @@ from utilities.errors import Stopped, print_error
 
 CALL_SECONDS = 10.0  # a request to stop is noticed at the end of a call
 WAIT_SECONDS = 3.0  # from a signal to the end of a wait for other processes
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class StopRequest:
@@ -59,6 +59,8 @@ class StopRequest:
 def stop_on_signals(is_waiting: Callable[[], bool] = bool) -> Iterator[StopRequest]:
     """Within the block, turn signals into a request to stop; outside the main thread, Python allows no handlers.
 
+    A SIGHUP that ``nohup`` ignores stays ignored.
+
     Where ``is_waiting`` says that only other processes can end the running call, and nothing is to be saved, this
     process just ends.
     """
@@ -69,7 +71,8 @@ def stop_on_signals(is_waiting: Callable[[], bool] = bool) -> Iterator[StopReque
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     previous_pipe = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    previous: Dict[int, Any] = {number: signal.signal(number, request._handle) for number in SIGNALS}
+    handled = [each for each in SIGNALS if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN]
+    previous: Dict[int, Any] = {number: signal.signal(number, request._handle) for number in handled}
     arguments = (reader, request, is_waiting)
     thread = threading.Thread(target=_answer_signals, args=arguments, name="signals", daemon=True)
     thread.start()
@@ -92,7 +95,7 @@ def _answer_signals(reader: int, request: StopRequest, is_waiting: Callable[[], 
         if not received:
             return
         for number in received:
-            if number not in SIGNALS:
+            if number not in SIGNALS or (count and number == signal.SIGHUP):  # kernel and shell both send SIGHUP
                 continue
             count += 1
             name = signal.Signals(number).name

@@ -16,13 +16,31 @@ from keras_extensions.listeners.signals import StopRequest, stop_on_signals
 from utilities.errors import Stopped
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_deferred_signal_requests_a_stop(number):
     with stop_on_signals() as request:
         with request.defer():
             os.kill(os.getpid(), number)
             assert request.signal == number.name
         assert request.agree()
+
+
+def test_a_closed_terminal_sends_its_signal_twice():
+    with stop_on_signals() as request, request.defer():
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGHUP)
+        time.sleep(0.5)  # the process would have ended
+        assert request.signal == "SIGHUP"
+
+
+def test_a_terminal_that_nohup_ignores_does_not_stop_the_run():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as request:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert request.signal is None
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_other_signals_stop_the_run():
