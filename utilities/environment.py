@@ -47,6 +47,7 @@ VARIABLES = (
     "TRANSFORMERS_CACHE", "TRANSFORMERS_OFFLINE", "TRANSFORMERS_VERBOSITY",
     "WANDB_DIR", "WANDB_DISABLED", "WANDB_ENTITY", "WANDB_MODE", "WANDB_PROJECT",  # room: wandb
 )  # fmt: skip
+CGROUP = Path("/sys/fs/cgroup")  # the limits of a container, of cgroups 2 or 1
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_bf16", "avx512_fp16", "amx_bf16", "asimd", "bf16")
 
 
@@ -109,7 +110,17 @@ def is_graphcore(platform: str) -> bool:
 
 def usable_cores() -> int:
     """Return the number of cores that this process may use: those of its container, not of the machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _core_limit() or cores)
+
+
+def _core_limit() -> Optional[int]:
+    """Return the cores whose time this process' container may use, rounded up; None without a limit."""
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+            quota, period = " ".join((CGROUP / name).read_text(encoding="ascii") for name in names).split()
+            return -(-int(quota) // int(period)) if int(quota) > 0 else None
+    return None
 
 
 def memory_bytes() -> Optional[int]:
@@ -118,9 +129,9 @@ def memory_bytes() -> Optional[int]:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    for limit in ("memory.max", "memory/memory.limit_in_bytes"):
         try:
-            memory = min(memory, int(Path(limit).read_text(encoding="ascii")))
+            memory = min(memory, int((CGROUP / limit).read_text(encoding="ascii")))
         except (OSError, ValueError):  # no such file, or "max"
             continue
     return memory

@@ -23,6 +23,7 @@ from utilities.environment import (
     nvidia_gpus,
     prepare_transformers,
     program_version,
+    usable_cores,
 )
 
 
@@ -36,6 +37,28 @@ def test_facts_are_true_and_contain_no_secret(monkeypatch):
     assert description["packages"]["numpy"] == importlib.metadata.version("numpy")
     assert description["cpu_cores"] >= description["cpu_cores_usable"] >= 1
     assert description["memory_gib"] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "max 100000"}, 16),
+        ({"cpu.max": "200000 100000"}, 2),
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu.max": "3200000 100000"}, 16),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 16),
+        ({"cpu/cpu.cfs_quota_us": "50000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({}, 16),
+    ],
+)
+def test_a_container_limits_the_time_of_cores(tmp_path, monkeypatch, files, cores):
+    """As ``docker --cpus`` and Kubernetes do, which leave all cores of the machine to the process."""
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(f"{text}\n")
+    monkeypatch.setattr("utilities.environment.CGROUP", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    assert usable_cores() == cores
 
 
 def test_pytorch_is_left_to_a_program_that_has_loaded_it(monkeypatch):
