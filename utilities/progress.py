@@ -28,7 +28,7 @@ def progress_bar(total: Optional[int], label: str, unit: str = "B", delay: float
     if unit != "B":
         unit = f" {unit}"
     common = {"total": total, "desc": label, "unit": unit, "unit_scale": unit == "B", "miniters": 1, "delay": delay}
-    if sys.stderr.isatty():
+    if sys.stderr is not None and sys.stderr.isatty():  # None: it was closed when the program started
         return tqdm(dynamic_ncols=True, mininterval=BAR_SECONDS, **common)
     line = LINE if total is not None else LINE_WITHOUT_TOTAL
     return tqdm(file=_LogLines(), bar_format=line, mininterval=LINE_SECONDS, maxinterval=LINE_SECONDS, **common)

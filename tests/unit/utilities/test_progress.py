@@ -65,3 +65,12 @@ def test_a_traceback_stays_whole() -> None:
     except ValueError:
         record = logging.LogRecord("own", logging.ERROR, "", 1, "failed", None, sys.exc_info())
     assert "two\nlines" in MaskingFormatter().format(record)
+
+
+def test_a_program_without_standard_error_has_progress(monkeypatch, caplog):
+    """As cron jobs and daemons start it, ``command 2>&-``."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(sys, "stderr", None)
+    with progress_bar(2, "texts", "text") as bar:
+        bar.update(2)
+    assert "texts: 2 of 2 text" in caplog.text
