@@ -162,9 +162,11 @@ def print_lines(stream: IO[bytes], sink: IO[str], index: int) -> threading.Threa
     """Start a thread that prints the lines of a stream, each preceded by the number of its process."""
 
     def read() -> None:
-        for line in stream:
-            sink.write(f"[{index}] {line.decode('utf-8', 'replace')}")
-            sink.flush()
+        for line in stream:  # to its end, also if nobody reads the sink any more: the process would wait
+            text = f"[{index}] {line.decode('utf-8', 'replace')}"
+            with contextlib.suppress(OSError):
+                sink.write(text.encode(sink.encoding or "utf-8", "replace").decode(sink.encoding or "utf-8"))
+                sink.flush()
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()

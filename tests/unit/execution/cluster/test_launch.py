@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import io
 import os
 import signal
 import subprocess
@@ -102,7 +104,9 @@ signal.signal(signal.SIGTERM, stop); open(os.path.join({str(tmp_path)!r}, f"read
 
 def test_processes_end_when_the_launcher_is_killed(tmp_path):
     text = f"""
+import contextlib
 import fcntl
+import io
 sys.path.insert(0, {str(ROOT)!r})
 from execution.software.cluster.lifeline import LIFELINE, watch_lifeline
 
@@ -173,3 +177,17 @@ def test_gpus_are_shared(monkeypatch):
 )
 def test_mistakes_are_one_line(arguments, names, capsys):
     assert_refused(launch.main(arguments), capsys.readouterr(), names)
+
+
+def test_a_process_does_not_wait_for_output_that_cannot_be_printed(tmp_path):
+    """It would when its pipe is full: after the reader of all output has gone, or in a locale without a character."""
+    text = "é\n".encode() * 50_000
+    printed = tmp_path / "printed"
+    with open(printed, "w", encoding="ascii") as ascii_only, open("/dev/full", "w", encoding="utf-8") as full:
+        for sink in (ascii_only, full):
+            stream = io.BytesIO(text)
+            launch.print_lines(stream, sink, 1).join()
+            assert stream.tell() == len(text)
+        with contextlib.suppress(OSError):
+            full.close()
+    assert printed.read_text(encoding="ascii").startswith("[1] ?\n[1] ?\n")
