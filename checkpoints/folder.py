@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import logging
 import os
@@ -261,8 +262,12 @@ def clear_unfinished(folder: Path) -> None:
 
 
 def flush_to_disk(path: Path) -> None:
+    """Flush a file, or a folder where the file system can: shared folders of some kinds refuse that as invalid."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF) or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)

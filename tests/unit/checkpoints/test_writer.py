@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 import threading
 import time
@@ -179,3 +181,22 @@ def test_a_failed_write_is_one_line_and_leaves_no_checkpoint(tmp_path):
     with pytest.raises(UserError, match="save_ckpt_path: cannot write") as caught:
         write(tmp_path / "file", 1)
     assert "\n" not in str(caught.value)
+
+
+def test_a_file_system_that_flushes_no_folders(tmp_path, monkeypatch):
+    """As shared folders of virtual machines and of Windows are mounted; a file that is not flushed is an error."""
+    flush, refused = os.fsync, [stat.S_ISDIR]
+
+    def fsync(descriptor):
+        if any(is_kind(os.fstat(descriptor).st_mode) for is_kind in refused):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    copy = SlowCopy()
+    copy.go.set()
+    path = write_checkpoint(copy, tmp_path, 1, {})
+    assert (path / "checkpoint.json").exists() and set_aside(path, "damaged").exists()
+    refused.append(stat.S_ISREG)
+    with pytest.raises(UserError, match="Invalid argument"):
+        write_checkpoint(copy, tmp_path, 2, {})
