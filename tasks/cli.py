@@ -87,6 +87,10 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
             from tasks.planned_files import counted
 
             loaded = counted(fitted(loaded, fetch=False))
+        if loaded.config.resume:
+            from training.resume import config_to_resume, named_run
+
+            config_to_resume(loaded, named_run(loaded))
         print("\n".join(plan_lines(loaded, processes, options.plan == EVERYTHING)))
         if options.throughput is not None:
             if not options.throughput > 0:

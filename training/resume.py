@@ -84,19 +84,13 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
     call is resumed if it has not ended and the config would not change its outcome: repeating a command resumes its
     run, including one whose name got a number.
     """
-    config = loaded.config
-    run = RunFolder(Path(config.output_dir) / str(config.name))
+    config, run = loaded.config, named_run(loaded)
     if not config.resume:
         unfinished = _unfinished(loaded, run) if loaded.origins["name"] in TYPED else None
         if unfinished is None:
             return None
         run = unfinished
-    if not run.path.is_dir():
-        raise UserError(f"resume: there is no run to resume in {run.path}; {_other_runs(run.path)}")
-    recorded = run.recorded_config()
-    if run.task != loaded.task:
-        raise UserError(f"resume: {run.path} is a run of {run.task}, not of {loaded.task}; name another one")
-    check_same_config(config, recorded, str(run.path))
+    recorded = config_to_resume(loaded, run)
     locks.lock(run.path)
     if config.save_ckpt_path:
         _lock_checkpoints(Path(config.save_ckpt_path), locks)
@@ -104,6 +98,22 @@ def run_to_resume(loaded: LoadedConfig, locks: FolderLocks) -> Optional[Resumed]
     earlier = recorded.get("save_ckpt_path")
     position, notes = newest_position(own, run, [run.checkpoints(earlier)] if isinstance(earlier, str) else [])
     return Resumed(run, position, notes)
+
+
+def named_run(loaded: LoadedConfig) -> RunFolder:
+    """Return the run ``output_dir/name``, whether it exists or not."""
+    return RunFolder(Path(loaded.config.output_dir) / str(loaded.config.name))
+
+
+def config_to_resume(loaded: LoadedConfig, run: RunFolder) -> Dict[str, Any]:
+    """Return the recorded config of a run that the present config can resume; any other run is refused."""
+    if not run.path.is_dir():
+        raise UserError(f"resume: there is no run to resume in {run.path}; {_other_runs(run.path)}")
+    recorded = run.recorded_config()
+    if run.task != loaded.task:
+        raise UserError(f"resume: {run.path} is a run of {run.task}, not of {loaded.task}; name another one")
+    check_same_config(loaded.config, recorded, str(run.path))
+    return recorded
 
 
 def _unfinished(loaded: LoadedConfig, first: RunFolder) -> Optional[RunFolder]:

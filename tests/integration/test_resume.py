@@ -207,6 +207,14 @@ def test_changes_of_the_outcome_are_refused(stopped, config, root):
     assert contents(stopped[0]) == before
 
 
+def test_a_plan_refuses_what_cannot_be_resumed(stopped, config, root):
+    before, plan = contents(stopped[0]), ("--resume", "--plan")
+    assert "seed" in train(config, root / "runs", "--name", "stopped", *plan, "--seed", "7", status=2).error
+    assert "no run to resume" in train(config, root / "runs", "--name", "missing", *plan, status=2).error
+    train(config, root / "runs", "--name", "stopped", *plan, "--keep-last", "2", status=0)
+    assert contents(stopped[0]) == before
+
+
 def test_other_settings_may_change(stopped, whole, config, root, dataset):
     run = copy_of(stopped[0], "moved")
     shutil.copytree(dataset, root / "moved data", dirs_exist_ok=True)
