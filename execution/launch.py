@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import IO, Dict, Iterator, List, Mapping, Optional, Sequence, TextIO
 
 from execution.software.cluster.lifeline import LIFELINE, SECONDS_TO_STOP, lifeline_variable
 from execution.software.cluster.membership import TF_CONFIG, Membership, tf_config
@@ -158,7 +158,7 @@ def gpu_shares(processes: int, environment: Mapping[str, str]) -> List[Dict[str,
     return [{GPUS_OF_PROCESS: ",".join(gpus[i * share : (i + 1) * share])} for i in range(processes)]
 
 
-def print_lines(stream: IO[bytes], sink: IO[str], index: int) -> threading.Thread:
+def print_lines(stream: IO[bytes], sink: TextIO, index: int) -> threading.Thread:
     """Start a thread that prints the lines of a stream, each preceded by the number of its process."""
 
     def read() -> None:
