@@ -30,11 +30,12 @@ from keras_extensions.listeners.checkpoint_timer import CheckpointTimer
 from keras_extensions.listeners.safeguards import DivergenceError
 from training.resume import Position
 from training.run_context import RunContext, TrainingData
-from training.run_folder import CHECKPOINT_LIST, config_for_files
+from training.run_folder import config_for_files
 from utilities.environment import describe_environment
 from utilities.errors import UserError
 from utilities.files import write_atomically
 from utilities.history import REWIND
+from utilities.run_names import CHECKPOINT_LIST
 
 logger = logging.getLogger(__name__)
 

@@ -21,12 +21,12 @@ from checkpoints.folder import (
 from settings.loading import LoadedConfig
 from settings.problems import TYPED
 from teacher.identity import check_same_teacher  # room: teacher
-from training.run_folder import CHECKPOINT_LIST, FolderLocks, RunFolder
+from training.run_folder import FolderLocks, RunFolder
 from training.same_config import changed_fields, check_same_config, differences
 from utilities.environment import describe_start
 from utilities.errors import UserError
 from utilities.history import HISTORY_NAME, RESUME
-from utilities.run_names import METRICS
+from utilities.run_names import CHECKPOINT_LIST, METRICS
 
 logger = logging.getLogger(__name__)
 

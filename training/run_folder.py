@@ -29,7 +29,6 @@ from utilities.secrets import mask_value
 logger = logging.getLogger(__name__)
 
 LOCK = ".lock"
-CHECKPOINT_LIST = "checkpoints.json"  # written after each checkpoint
 RESTORE = "restore it from a copy, or begin a new run under another --name"
 
 

@@ -9,6 +9,7 @@ from utilities.secrets import mask
 METRICS, SCORES = "metrics.jsonl", "scores.json"
 RESOLVED, DATASET = "resolved_config.json", "dataset.json"
 LOG = "train.log"
+CHECKPOINT_LIST = "checkpoints.json"  # written after each checkpoint
 
 
 def name_problem(name: str) -> Optional[Tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 from pathlib import Path
 from typing import Any, Dict, Optional, Tuple
@@ -28,6 +29,7 @@ from data_utils.tokenizer_files import VOCABULARY_NAME, TokenizerFiles, read_tok
 from model.architecture import RUN_OPTIONS
 from model.tasks import PRETRAINING, SQUAD
 from utilities.errors import UserError
+from utilities.run_names import CHECKPOINT_LIST
 from utilities.text_folder import model_folder  # room: from_text
 
 logger = logging.getLogger(__name__)
@@ -86,6 +88,9 @@ def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
         raise UserError(
             f"{key}: {folder} has no weights itself, but {len(saved)} checkpoints; name one: {folder / last}"
         )
+    elsewhere = _checkpoints_elsewhere(folder)
+    if elsewhere is not None and step_folders(elsewhere):
+        raise UserError(f"{key}: the checkpoints of {folder} are in {elsewhere} (save_ckpt_path); name that folder")
     other = next((path.name for path in sorted(folder.iterdir()) if path.name.endswith(_UNREAD)), None)
     if other is not None:
         known = ", ".join(format.name for format in FORMATS)
@@ -94,6 +99,14 @@ def _open_folder(folder: Path, origin: str, key: str) -> Pretrained:
         )
     names = ", ".join(["step-… (checkpoints of this project)", *(format.name for format in FORMATS), "*.ckpt.index"])
     raise UserError(f"{key}: {folder} contains no weights (looked for {names}); name another folder")
+
+
+def _checkpoints_elsewhere(folder: Path) -> Optional[Path]:
+    """Return the folder into which the run of a folder wrote its last checkpoint; None if it says none."""
+    try:
+        return Path(json.loads((folder / CHECKPOINT_LIST).read_text(encoding="utf-8"))[-1]["folder"]).parent
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def _complete_bert(weights: Weights, folder: Path, origin: str, key: str) -> Pretrained:

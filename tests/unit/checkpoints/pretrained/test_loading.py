@@ -19,6 +19,7 @@ from tests.support.bert_pairs import architecture
 from tests.support.checkpoint_writers import google, safetensors, sharded_safetensors, write_config
 from tests.support.hf_models import SPECIAL, build_hf_model, hugging_face, write_vocabulary
 from tests.support.pytorch_names import pytorch_arrays
+from tests.support.run_folders import write_step
 from tests.support.runs import write_json
 from utilities.errors import UserError
 
@@ -229,6 +230,18 @@ def test_a_folder_with_an_adapter_is_refused(source, tmp_path):
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(UserError, match=r"has an adapter \(adapter_config\.json\); merge it"):
         open_pretrained(str(folder), "bert_model_name")
+
+
+def test_a_run_names_the_folder_of_its_checkpoints(tmp_path):
+    run, kept = tmp_path / "run", tmp_path / "kept"
+    run.mkdir()
+    write_json(run / "checkpoints.json", [{"step": 3, "folder": str(write_step(kept, 3, {})), "megabytes": 0.1}])
+    with pytest.raises(UserError, match=rf"{run} are in {kept} \(save_ckpt_path\); name that folder"):
+        open_pretrained(str(run), "pretrained_ckpt_path")
+    for content in ([], {}, [{"step": 3}], 7):  # of a damaged run
+        write_json(run / "checkpoints.json", content)
+        with pytest.raises(UserError, match="contains no weights"):
+            open_pretrained(str(run), "pretrained_ckpt_path")
 
 
 def test_a_folder_without_a_config_or_without_weights(source, tmp_path):
