@@ -58,12 +58,17 @@ class WandbRun(Listener):
         self._arguments = {"dir": str(folder), "id": identity, "resume": "allow", **settings}
         self._run: Any = None
         self._ended = False
+        self._step = 0  # the last one that W&B has
         self._written: List[Tuple[str, Path]] = []
 
     def begin(self, first_step: int, total_steps: int) -> None:
         self._start()
+        if self._run is not None and first_step + 1 < self._step:  # after a rewind
+            dropped = f"steps {first_step + 1} to {self._step - 1}, which are trained again"
+            logger.warning("W&B keeps the first values of %s; metrics.jsonl has the last", dropped)
 
     def period(self, period: Period) -> None:
+        self._step = max(self._step, period.step)
         self._attempt(lambda run: run.log({**period.scalars(), "samples": period.samples}, step=period.step))
 
     def evaluated(self, evaluation: Evaluation) -> None:

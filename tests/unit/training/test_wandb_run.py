@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from types import SimpleNamespace
 
@@ -94,6 +95,18 @@ def test_training_continues_without_tracking(monkeypatch, tmp_path, caplog):
         run.period(PERIOD)
     run.close(True)
     assert caplog.text.count("training continues") == 1
+
+
+def test_values_that_are_dropped_after_a_rewind_are_named(monkeypatch, tmp_path, caplog):
+    """W&B has no way back to an earlier step."""
+    _, run = fake_run(monkeypatch, tmp_path)
+    for begin, end in ((0, 4), (1, 6)):
+        run.begin(begin, 6)
+        for step in range(begin + 1, end + 1):
+            run.period(dataclasses.replace(PERIOD, step=step))
+    assert caplog.messages == [
+        "W&B keeps the first values of steps 2 to 3, which are trained again; metrics.jsonl has the last"
+    ]
 
 
 def test_refused_settings_are_one_line(monkeypatch, tmp_path):
