@@ -47,7 +47,8 @@ class Card(NamedTuple):
 def write_report(run_folder: Path, live: bool = False) -> Path:
     """Write ``report.html`` into the folder of a run and return its path; browsers reload a ``live`` page."""
     run = read_run_folder(run_folder)
-    return write_atomically(run.folder / REPORT_NAME, render(run, live))
+    page = render(run, live).encode("utf-8", "replace")  # the folder of the start may have a name that is not UTF-8
+    return write_atomically(run.folder / REPORT_NAME, page)
 
 
 def render(run: RunData, live: bool = False) -> str:

@@ -120,7 +120,10 @@ def shown_line(text: str) -> str:
 
 
 class MaskingFormatter(logging.Formatter):
-    """Formats log records, including tracebacks, with their secrets masked; a warning of Python's is one line."""
+    """Formats log records, including tracebacks, with their secrets masked; a warning of Python's is one line.
+
+    Bytes of a path that are not UTF-8 become question marks.
+    """
 
     def __init__(self, form: str = "%(asctime)s %(levelname)s %(message)s") -> None:
         super().__init__(form)
@@ -129,7 +132,7 @@ class MaskingFormatter(logging.Formatter):
         if record.name == PYTHON_WARNINGS:  # the second line repeats the line of code
             record = copy.copy(record)
             record.msg, record.args = shown_line(record.getMessage().split("\n")[0]), None
-        return mask(super().format(record))
+        return mask(super().format(record)).encode("utf-8", "replace").decode("utf-8")
 
 
 def _secret_values() -> List[str]:

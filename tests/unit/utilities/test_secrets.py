@@ -15,6 +15,7 @@ from reports.run_files import read_run_folder
 from tasks.cli import main
 from tests.support.config_files import TINY, changed, run_command, write
 from tests.support.run_folders import make_run, period
+from training.run_folder import RunFolder
 from utilities.secrets import MASK, is_secret_name, mask, mask_value, shown_line
 
 HUGGING_FACE = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zA1b"
@@ -132,6 +133,17 @@ def test_logs_and_tracebacks_contain_no_secret(tmp_path):
             logging.getLogger("x").exception("failed")
     for text in (console.getvalue(), (tmp_path / "train.log").read_text()):
         assert HUGGING_FACE not in text and text.count(MASK) >= 2 and "Traceback" in text
+
+
+def test_folders_whose_names_are_not_utf_8_are_shown(tmp_path, monkeypatch):
+    """A log of the next command, and a report of the folder in which the program was started."""
+    folder = "/home/m" + os.fsdecode(b"\xfc") + "ller"
+    monkeypatch.setattr(os, "getcwd", lambda: folder)
+    with run_log(tmp_path / "train.log", stream=io.StringIO()):
+        logging.getLogger("x").warning("next: %s", folder)
+    assert "next: /home/m?ller" in (tmp_path / "train.log").read_text(encoding="utf-8")
+    run = RunFolder.create(str(tmp_path), "run").path
+    assert "/home/m?ller" in write_report(run).read_text(encoding="utf-8")
 
 
 def test_plans_and_errors_contain_no_secret(tmp_path, capsys):
