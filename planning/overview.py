@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
+from checkpoints.pretrained.naming import check_exists
 from execution.software.cluster.membership import shares  # room: cluster
 from graphcore.effects import ignored_in_plan  # room: graphcore
 from graphcore.plan import ipu_tables, ipus_row, parameters_by_ipu  # room: graphcore
@@ -20,7 +21,7 @@ from settings.metadata import manifest_count
 from settings.problems import DEFAULT, with_origin
 from settings.schema import leaves
 from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
-from utilities.errors import LESS_MEMORY
+from utilities.errors import LESS_MEMORY, UserError
 from utilities.secrets import mask_value
 from utilities.tables import counted, titled
 
@@ -59,7 +60,7 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True
 
 def plan_warnings(loaded: LoadedConfig) -> List[str]:
     """Return what the user may want to mend before the run."""
-    return [f"warning: {note}" for note in [*loaded.notes, *_missing_data(loaded)]]
+    return [f"warning: {note}" for note in [*loaded.notes, *_missing_weights(loaded), *_missing_data(loaded)]]
 
 
 def host_memory_lines(loaded: LoadedConfig) -> Iterator[str]:
@@ -95,6 +96,16 @@ def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:
     if config.runs_in_sequence:
         ignored |= {name for name in leaves() if name.startswith("ipu_config.")}
     return [name for name in leaves() if loaded.origins[name] != DEFAULT and name not in ignored]
+
+
+def _missing_weights(loaded: LoadedConfig) -> Iterator[str]:
+    """Yield a note if there are no weights at their path; a run that is resumed does not read them again."""
+    config = loaded.config
+    if config.weights is not None and not os.path.exists(os.path.join(config.output_dir, str(config.name))):
+        try:
+            check_exists(config.weights, config.weights_key)
+        except UserError as error:
+            yield str(error)
 
 
 def _missing_data(loaded: LoadedConfig) -> Iterator[str]:

@@ -72,8 +72,6 @@ def read_samples(config: TrainingConfig, task: str, fetch: bool) -> Optional[Sam
     """
     if task == TOKEN_CLASSIFICATION:
         columns = config.token_data
-        if config.dataset_dir is None:
-            return None
         words = {
             name: read_sentences(config.dataset_dir, name, columns.word_column, columns.tag_column).words
             for name in config.splits
@@ -117,6 +115,8 @@ def counted(loaded: LoadedConfig) -> LoadedConfig:
     """Return a planned fine-tuning whose data set, if it is on this machine, was read and its samples counted."""
     config, task = loaded.config, loaded.task
     folder = Path(config.dataset_dir or "")
+    if config.vocab_file and not config.generated_dataset:
+        vocabulary_file(Path(config.vocab_file))
     if config.generated_dataset or loaded.found is not None or not folder.is_dir():
         return loaded
     if task == SQUAD:

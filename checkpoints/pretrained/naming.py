@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 from typing import Optional
@@ -24,7 +25,8 @@ def weights_prefix(path: Path) -> Path:
 def check_exists(name_or_path: str, key: str) -> None:
     """Refuse the path of a checkpoint, named by a config key or flag, where there is nothing."""
     path, may_be_remote = Path(name_or_path), key == REMOTE_KEY and is_model_name(name_or_path)
-    if not (path.exists() or Path(f"{weights_prefix(path)}.index").is_file() or may_be_remote):
+    is_here = os.path.exists(path) or os.path.isfile(f"{weights_prefix(path)}.index")  # no error for a name too long
+    if not (is_here or may_be_remote):
         raise UserError(f"{key}: there is no folder or file {path}; correct the path")
 
 

@@ -173,6 +173,20 @@ def test_plan_warns_of_ignored_settings(tmp_path: Path, capsys: pytest.CaptureFi
     assert "warning: num_epochs = 2" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("task", ["pretraining", "classification"])
+def test_plan_warns_of_missing_weights(task: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Unless the run has begun, which reads its own."""
+    here = {"generated_dataset": True, "name": "begun", "output_dir": str(tmp_path)}
+    path = write(tmp_path, changed(TINY, {**here, "ipu_config": ...}))
+    for missing in ("nowhere", "n" * 300):
+        line = f"warning: pretrained_ckpt_path: there is no folder or file {missing}; correct the path"
+        for is_begun in (False, True):
+            assert run_command(task, ["--config", str(path), "--pretrained-ckpt-path", missing, "--plan"]) == 0
+            assert (line in capsys.readouterr().out.splitlines()) is not is_begun
+            (tmp_path / "begun").mkdir(exist_ok=True)
+        (tmp_path / "begun").rmdir()
+
+
 def test_plan_warns_of_missing_data(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = write(tmp_path, {**FINE_TUNING, "dataset_dir": str(tmp_path / "none")})
     assert run_command("squad", ["--config", str(path), "--plan"]) == 0
