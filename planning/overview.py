@@ -17,7 +17,7 @@ from settings.architecture import options_come_from_checkpoint
 from settings.derived import betas, max_learning_rate, packing_factor, training_samples, training_steps, warmup_steps
 from settings.fields import value_at
 from settings.loading import LoadedConfig
-from settings.metadata import manifest_count
+from settings.metadata import is_begun, manifest_count
 from settings.problems import DEFAULT, with_origin
 from settings.schema import leaves
 from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
@@ -101,7 +101,7 @@ def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:
 def _missing_weights(loaded: LoadedConfig) -> Iterator[str]:
     """Yield a note if there are no weights at their path; a run that is resumed does not read them again."""
     config = loaded.config
-    if config.weights is not None and not os.path.exists(os.path.join(config.output_dir, str(config.name))):
+    if config.weights is not None and not is_begun(config.output_dir, config.name):
         try:
             check_exists(config.weights, config.weights_key)
         except UserError as error:

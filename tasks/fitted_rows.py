@@ -21,8 +21,8 @@ from tokenizers import Tokenizer
 
 from checkpoints.folder import DESCRIPTION
 from checkpoints.pretrained.hub_model import fetch as fetch_model
-from checkpoints.pretrained.hub_model import is_model_name
 from checkpoints.pretrained.model_folder import find_lower_case
+from checkpoints.pretrained.naming import is_model_name
 from data_utils.classification.features import CHUNK
 from data_utils.packing.plan import DEFAULT_ALGORITHM, plan_packing
 from data_utils.tokenizer import find_vocabulary, make_tokenizer, read_vocabulary

@@ -19,17 +19,19 @@ from data_utils.squad.examples import read_squad
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences, sentences_file
 from data_utils.tokenizer import vocabulary_file
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
+from settings.architecture import check_known_sizes
 from settings.data_sections import Embedding, Squad, UserFiles
 from settings.loading import LoadedConfig
+from settings.metadata import is_begun
 from settings.schema import TrainingConfig
 from teacher.identity import check_teacher_exists, unlabelled_texts  # room: teacher
 
 
 def check_paths(config: TrainingConfig, task: str) -> None:
-    """Refuse paths where there is nothing, with the same line as whoever opens them later."""
-    run = Path(config.output_dir) / str(config.name)
-    if config.weights is not None and not run.exists():  # a run that is resumed does not read them again
+    """Refuse paths where there is nothing, and weights of other sizes, with the same line as whoever opens them."""
+    if config.weights is not None and not is_begun(config.output_dir, config.name):
         check_exists(config.weights, config.weights_key)
+        check_known_sizes(config, task)
     check_teacher_exists(config.distillation.teacher)  # room: teacher
     if config.generated_dataset:
         return

@@ -23,7 +23,14 @@ from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import Architecture
 from model.tasks import PRETRAINING
-from settings.architecture import OF_EMBEDDING, OF_WEIGHTS, combined_architecture, next_multiple, run_options
+from settings.architecture import (
+    OF_EMBEDDING,
+    OF_WEIGHTS,
+    check_sizes,
+    combined_architecture,
+    next_multiple,
+    run_options,
+)
 from settings.data_sections import Embedding
 from settings.derived import Stages, fits_stages
 from settings.schema import TrainingConfig
@@ -157,13 +164,7 @@ def resolved_architecture(
 def _check_sizes(architecture: Architecture, start: Pretrained, max_seq_length: int) -> None:
     """Refuse other sizes than those of the weights, and longer sequences; warn of values that change results."""
     stated = start.architecture
-    for size in FIXED_SIZES:
-        given, trained = getattr(architecture, size), stated.get(size)
-        if trained is not None and given != trained:
-            raise UserError(
-                f"bert_config.{size} is {given}, but {start.origin} was trained with {trained}; set it to that, leave"
-                " all sizes to the weights (--bert-config none), or name another checkpoint"
-            )
+    check_sizes(architecture, stated, start.origin)
     if max_seq_length > architecture.max_position_embeddings:
         raise UserError(
             f"max_seq_length is {max_seq_length}, but {start.origin} has {architecture.max_position_embeddings}"

@@ -13,12 +13,6 @@ from utilities.errors import UserError, one_line
 
 TIMEOUT = 10.0  # seconds to wait for an answer
 _MODULE_CONFIG = re.compile(r"\d+_\w+/config\.json")  # such as 1_Pooling/config.json, of sentence-transformers
-_MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
-
-
-def is_model_name(text: str) -> bool:
-    """Return whether a text may be the name of a model of huggingface.co, such as ``someone/some-bert``."""
-    return _MODEL_NAME.fullmatch(text) is not None
 
 
 def fetch(name: str, key: str) -> Path:

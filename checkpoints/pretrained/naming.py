@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Optional
 
 from checkpoints.folder import DESCRIPTION, step_folders
-from checkpoints.pretrained.hub_model import is_model_name
 from utilities.errors import UserError
 from utilities.files import read_json_object
 
 REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co
+_MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 _DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
+
+
+def is_model_name(text: str) -> bool:
+    """Return whether a text may be the name of a model of huggingface.co, such as ``someone/some-bert``."""
+    return _MODEL_NAME.fullmatch(text) is not None
 
 
 def weights_prefix(path: Path) -> Path:

@@ -21,7 +21,8 @@ import huggingface_hub
 import pytest
 
 from checkpoints.pretrained import hub_model as hub
-from checkpoints.pretrained.hub_model import files_to_fetch, is_model_name
+from checkpoints.pretrained.hub_model import files_to_fetch
+from checkpoints.pretrained.naming import is_model_name
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.sentence_transformers import embedding_prompt, embedding_settings
 from tests import ROOT
