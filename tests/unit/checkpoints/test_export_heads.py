@@ -71,3 +71,17 @@ def test_texts_are_cut_where_the_run_cuts_them(
     else:
         longer = load(str(tmp_path / "exported"))(f"{text} {text}")
         assert dict(longer) == pytest.approx(dict(model(f"{text} {text}")), abs=1e-5)
+
+
+def test_another_vocabulary_leaves_no_trained_row_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    save(PRETRAINING, OPTIONS["everything"], tmp_path / "checkpoints", pieces=PIECES)
+    first = write_vocabulary(tmp_path, PIECES - 18)
+    export(str(tmp_path), tmp_path / "first", first)
+    assert not caplog.messages
+    other = tmp_path / "other.txt"
+    other.write_text(first.read_text().replace("w7\n", "seven\n"))
+    export(str(tmp_path), tmp_path / "other", other)
+    (line,) = caplog.messages
+    assert f"1 of {PIECES - 18} word pieces are not those of" in line and "'seven', there 'w7'" in line
+    for name in ("first", "other"):
+        assert transformers.AutoConfig.from_pretrained(str(tmp_path / name)).vocab_size == PIECES
