@@ -28,6 +28,7 @@ from training.initial_weights import resolved_architecture
 from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
 from utilities.files import is_unicode
+from utilities.tables import short
 
 POSITIONS = "masked_lm_positions"
 
@@ -91,12 +92,14 @@ class MaskedWords:
         options = self._options(top, among)
         inputs = text_features(self.tokenizer, texts, self.longest)
         if inputs.truncated:
-            raise UserError(f"a text has more than the {self.longest} tokens that the model takes; shorten it")
+            counts = (len(self.tokenizer.encode(text, add_special_tokens=False).ids) + 2 for (text,) in texts)
+            text = next(text for (text,), count in zip(texts, counts) if count > self.longest)
+            raise UserError(f"{short(text)} has more than the {self.longest} tokens that the model takes; shorten it")
         ids = inputs.arrays["input_ids"]
         blanks = [np.flatnonzero(row == self.settings.vocabulary.piece_id(MASK)).tolist() for row in ids]
         missing = next((text for (text,), found in zip(texts, blanks) if not found), None)
         if missing is not None:
-            raise UserError(f"{missing!r} has no blank; write {MASK} in place of a word")
+            raise UserError(f"{short(missing)} has no blank; write {MASK} in place of a word")
         positions = np.zeros((len(texts), max(map(len, blanks))), np.int32)
         for row, found in zip(positions, blanks):
             row[: len(found)] = found
