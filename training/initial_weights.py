@@ -22,7 +22,7 @@ from data_utils.word_vectors import original_tokens, word_vectors
 from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import Architecture
-from model.tasks import PRETRAINING
+from model.tasks import CLASSIFICATION, PRETRAINING, TOKEN_CLASSIFICATION
 from settings.architecture import (
     OF_EMBEDDING,
     OF_WEIGHTS,
@@ -109,6 +109,11 @@ def configured_weights(config: TrainingConfig, task: str, data: DataSet) -> Opti
         return None
     start = open_pretrained(config.weights, config.weights_key, config.allow_missing_weights)
     start = without_other_head(start, task)
+    dropout = start.settings.get("classifier_dropout")
+    has_own = dropout not in (None, start.architecture.get("hidden_dropout_prob"))
+    if has_own and config.do_training and task in (CLASSIFICATION, TOKEN_CLASSIFICATION):
+        what = f"its classifier_dropout, {dropout}, is not followed; the head has the dropout of hidden_dropout_prob"
+        logger.warning("%s: %s", start.origin, what)
     if task == PRETRAINING and WORD_TABLE in start.weights:  # without it, refused when the model is filled
         if data.pieces is not None and start.vocabulary is not None:
             start = with_added_pieces(start, data.pieces)
