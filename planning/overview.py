@@ -77,15 +77,14 @@ def host_memory_lines(loaded: LoadedConfig) -> Iterator[str]:
 
 
 def duration_lines(loaded: LoadedConfig, throughput: float) -> Iterator[str]:
-    """Yield the duration of a run whose sizes are known, line by line."""
+    """Yield the duration of a run, line by line."""
     config = loaded.config
     records, factor = _records(loaded)
     steps, duration = training_steps(config, records, factor), UNKNOWN
     if steps is not None and factor is not None:
         hours = steps * config.samples_per_update * factor / throughput / 3600
         duration = f"{hours:,.1f} hours for {steps:,} updates"
-    if planned_if_known(config, loaded.task) is not None:
-        yield from titled("Duration", (), [("throughput", f"{throughput:,.4g} samples/s"), ("duration", duration)])
+    yield from titled("Duration", (), [("throughput", f"{throughput:,.4g} samples/s"), ("duration", duration)])
 
 
 def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:
