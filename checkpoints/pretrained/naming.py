@@ -31,6 +31,8 @@ def check_exists(name_or_path: str, key: str) -> None:
     """Refuse the path of a checkpoint, named by a config key or flag, where there is nothing."""
     path, may_be_remote = Path(name_or_path), key == REMOTE_KEY and is_model_name(name_or_path)
     is_here = os.path.exists(path) or os.path.isfile(f"{weights_prefix(path)}.index")  # no error for a name too long
+    if not str(name_or_path):  # as of a shell's variable that is not set; it would be the current folder
+        raise UserError(f"{key}: the path is empty; name a folder or file")
     if not (is_here or may_be_remote):
         raise UserError(f"{key}: there is no folder or file {path}; correct the path")
 

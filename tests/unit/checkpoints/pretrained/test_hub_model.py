@@ -25,6 +25,7 @@ from checkpoints.pretrained.hub_model import files_to_fetch
 from checkpoints.pretrained.naming import is_model_name
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.sentence_transformers import embedding_prompt, embedding_settings
+from tasks.named_models import check_named
 from tests import ROOT
 from tests.support.checkpoint_writers import pytorch_bin, safetensors
 from tests.support.hf_models import hugging_face, write_vocabulary
@@ -190,6 +191,8 @@ def test_a_missing_path_is_refused_without_the_network():
     for key, path in (("bert_model_name", "./nowhere"), ("pretrained_ckpt_path", "bert-base-uncased")):
         with pytest.raises(UserError, match=f"{key}: there is no folder or file"):
             open_pretrained(path, key)
+    with pytest.raises(UserError, match=r"^--checkpoint: the path is empty; name a folder or file"):
+        check_named("", "--checkpoint", None)
 
 
 def test_of_several_formats_one_is_fetched():
