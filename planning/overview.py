@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Iterator, List, Optional, Sequence, Set, Tuple
 
+from checkpoints.pretrained.naming import check_exists
 from execution.software.cluster.membership import shares  # room: cluster
 from graphcore.effects import ignored_in_plan  # room: graphcore
 from graphcore.plan import ipu_tables, ipus_row, parameters_by_ipu  # room: graphcore
@@ -16,11 +17,11 @@ from settings.architecture import options_come_from_checkpoint
 from settings.derived import betas, max_learning_rate, packing_factor, training_samples, training_steps, warmup_steps
 from settings.fields import value_at
 from settings.loading import LoadedConfig
-from settings.metadata import manifest_count
+from settings.metadata import is_begun, manifest_count
 from settings.problems import DEFAULT, with_origin
 from settings.schema import leaves
 from utilities.environment import fast_bfloat16, memory_bytes, nvidia_gpus, usable_cores
-from utilities.errors import LESS_MEMORY
+from utilities.errors import LESS_MEMORY, UserError
 from utilities.secrets import mask_value
 from utilities.tables import counted, titled
 
@@ -59,7 +60,7 @@ def plan_lines(loaded: LoadedConfig, processes: int = 1, everything: bool = True
 
 def plan_warnings(loaded: LoadedConfig) -> List[str]:
     """Return what the user may want to mend before the run."""
-    return [f"warning: {note}" for note in [*loaded.notes, *_missing_data(loaded)]]
+    return [f"warning: {note}" for note in [*loaded.notes, *_missing_weights(loaded), *_missing_data(loaded)]]
 
 
 def host_memory_lines(loaded: LoadedConfig) -> Iterator[str]:
@@ -76,15 +77,14 @@ def host_memory_lines(loaded: LoadedConfig) -> Iterator[str]:
 
 
 def duration_lines(loaded: LoadedConfig, throughput: float) -> Iterator[str]:
-    """Yield the duration of a run whose sizes are known, line by line."""
+    """Yield the duration of a run, line by line."""
     config = loaded.config
     records, factor = _records(loaded)
     steps, duration = training_steps(config, records, factor), UNKNOWN
     if steps is not None and factor is not None:
         hours = steps * config.samples_per_update * factor / throughput / 3600
         duration = f"{hours:,.1f} hours for {steps:,} updates"
-    if planned_if_known(config, loaded.task) is not None:
-        yield from titled("Duration", (), [("throughput", f"{throughput:,.4g} samples/s"), ("duration", duration)])
+    yield from titled("Duration", (), [("throughput", f"{throughput:,.4g} samples/s"), ("duration", duration)])
 
 
 def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:
@@ -95,6 +95,16 @@ def _set_fields(loaded: LoadedConfig, processes: int) -> List[str]:
     if config.runs_in_sequence:
         ignored |= {name for name in leaves() if name.startswith("ipu_config.")}
     return [name for name in leaves() if loaded.origins[name] != DEFAULT and name not in ignored]
+
+
+def _missing_weights(loaded: LoadedConfig) -> Iterator[str]:
+    """Yield a note if there are no weights at their path; a run that is resumed does not read them again."""
+    config = loaded.config
+    if config.weights is not None and not is_begun(config.output_dir, config.name):
+        try:
+            check_exists(config.weights, config.weights_key)
+        except UserError as error:
+            yield str(error)
 
 
 def _missing_data(loaded: LoadedConfig) -> Iterator[str]:

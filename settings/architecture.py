@@ -19,7 +19,8 @@ from settings.fields import value_at
 from settings.metadata import stated_in
 from settings.problems import DEFAULT
 from settings.schema import TrainingConfig
-from settings.sections import SIZES, BertConfig
+from settings.sections import FIXED_SIZES, SIZES, BertConfig
+from utilities.errors import UserError
 from utilities.files import PROJECT
 
 _SHAPE = tuple(name for name in BertConfig.model_fields if name != "position_embedding_type")
@@ -79,6 +80,25 @@ def known_architecture(config: TrainingConfig, task: str) -> Optional[Architectu
     if task == PRETRAINING and isinstance(stated.get("vocab_size"), int):
         stated = {**stated, "vocab_size": next_multiple(stated["vocab_size"], config.embedding_serialization_factor)}
     return combined_architecture(config, stated)
+
+
+def check_known_sizes(config: TrainingConfig, task: str) -> None:
+    """Refuse sizes that differ from those of the weights, as far as a file in their folder states them."""
+    known = known_architecture(config, task)
+    stated = {} if config.weights is None else stated_in(Path(config.weights))
+    if known is not None and _are_sizes(stated):
+        check_sizes(known, stated, str(config.weights))
+
+
+def check_sizes(architecture: Architecture, stated: Mapping[str, Any], origin: str) -> None:
+    """Refuse other sizes than those that weights state."""
+    for size in FIXED_SIZES:
+        given, trained = getattr(architecture, size), stated.get(size)
+        if trained is not None and given != trained:
+            raise UserError(
+                f"bert_config.{size} is {given}, but {origin} was trained with {trained}; set it to that, leave all"
+                " sizes to the weights (--bert-config none), or name another checkpoint"
+            )
 
 
 def combined_architecture(config: TrainingConfig, stated: Mapping[str, Any], activation: str = "gelu") -> Architecture:

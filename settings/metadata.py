@@ -30,6 +30,11 @@ def manifest_count(folder: Optional[Path], section: str, key: str) -> Optional[i
     return count if type(count) is int and 0 <= count < 2**63 else None
 
 
+def is_begun(output_dir: str, name: Optional[str]) -> bool:
+    """Return whether a run has a folder; it is resumed then, and does not read the weights that its config names."""
+    return os.path.exists(os.path.join(output_dir, str(name)))
+
+
 def stated_in(path: Path) -> Dict[str, Any]:
     """Return the sizes and layer options of saved weights, as far as a file in their folder states them.
 

@@ -10,7 +10,7 @@ from settings.architecture import exceeds_padding
 from settings.derived import used_length
 from settings.fields import value_at
 from settings.metadata import manifest_count
-from settings.problems import TYPED, with_origin
+from settings.problems import TYPED, show, with_origin
 from settings.published import published_notes
 from settings.schema import TrainingConfig
 
@@ -40,6 +40,11 @@ def config_notes(
     if alike:
         what = f"{', '.join(alike[:8])} differ in capitals only, and are classes of their own"
         yield f"classification_data.classes: {what}; if they are not, write them alike in the file"
+    separator = config.classification_data and config.classification_data.label_separator
+    within = next((name for name in names if separator and separator in name), None)
+    if within is not None:
+        fix = "set it to a text that no label has"
+        yield f"{shown('classification_data.label_separator')}: is within the label {show(within)}; {fix}"
     yield from published_notes(config.optimizer_opts, config.runs_on_ipus)
 
 

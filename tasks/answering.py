@@ -7,9 +7,8 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 
-from checkpoints.folder import USUAL_LENGTH
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.pretrained import Pretrained, longest_text
 from checkpoints.pretrained.sentence_transformers import EmbeddingSettings, embedding_prompt, embedding_settings
 from checkpoints.pretrained.weights import SPAN_HEAD
 from model.blocks import run_blocks
@@ -186,16 +185,13 @@ def usual_length(start: Pretrained, task: str) -> int:
     A run takes as many as in training. Other models take what their tokenizer's files say, or else all positions;
     those that answer questions take windows of the usual length, in which nothing is cut.
     """
-    positions: int = start.architecture["max_position_embeddings"]
     if task == SENTENCE_EMBEDDING:
         known = embedding_settings(start)
         if known is not None and known.length is not None:
-            return min(known.length, positions)
+            return min(known.length, start.architecture["max_position_embeddings"])
+    longest = longest_text(start, task)
     if start.native:
-        trained = start.settings.get(USUAL_LENGTH) or (start.settings.get("config") or {}).get("max_seq_length")
-        same = trained if start.settings.get("task") == task else None
-        return min(same or start.trained_positions or positions, positions)
-    longest = int(min(positions, positions if start.longest_text is None else start.longest_text))
+        return longest
     if longest < SHORTEST_SEQUENCE:
         raise UserError(
             f"{start.key}: {start.origin}: its tokenizer takes {longest} tokens at most (model_max_length), but"

@@ -29,6 +29,7 @@ from tasks.file_predictions import (
     check_files,
     check_rows,
     check_sentences,
+    check_text_columns,
     is_table,
     sequence_length,
     token_field,
@@ -41,7 +42,7 @@ from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
 from utilities.progress import waiting
 from utilities.table_output import write_table
-from utilities.tables import FORMATS, check_columns, read_table
+from utilities.tables import FORMATS, read_table
 
 if TYPE_CHECKING:  # imports TensorFlow, which --help and errors of the command line do not need
     from tasks.answering import Model
@@ -83,7 +84,7 @@ def predict_file(options: argparse.Namespace, model: Model) -> str:
         columns = options.text or task.text_columns
         if field is None:
             task.check_texts(len(columns))
-            check_columns(source, columns)
+            check_text_columns(source, columns)
         read, added = (partial(filled, columns), task.predicted_columns) if field is None else (words_in(field), [TAGS])
 
         rows = check_rows(source, read, output, added)

@@ -15,8 +15,10 @@ from typing import Callable, List, Optional, Sequence
 from execution.software.cluster.lifeline import watch_lifeline  # room: cluster
 from model.tasks import PRETRAINING, TASKS
 from planning.overview import duration_lines, host_memory_lines, plan_lines, plan_warnings
+from settings.architecture import check_known_sizes
 from settings.flags import EVERYTHING, parse_flags
 from settings.loading import LoadedConfig, resolve
+from settings.metadata import is_begun
 from settings.problems import ConfigError
 from settings.schema import TrainingConfig
 from tasks import check_metric, run_config, started_processes
@@ -82,6 +84,8 @@ def _main(task: str, run: Run, arguments: List[str]) -> int:
     check_metric(loaded.config, task)
     processes, number = started_processes()
     if options.plan:
+        if not is_begun(loaded.config.output_dir, loaded.config.name):
+            check_known_sizes(loaded.config, task)
         if task != PRETRAINING:  # numpy and a tokenizer, for which other plans do not wait
             from tasks.fitted_rows import fitted
             from tasks.planned_files import counted

@@ -46,8 +46,8 @@ def embed(options: argparse.Namespace) -> List[str]:
     names = ("vocab_file", "max_seq_length", "pooling", "prompt", "normalize", "precision")
     given = {name: getattr(options, name) for name in names}
     model = load_model(options.checkpoint, CHECKPOINT, SENTENCE_EMBEDDING, **given)
-    embeddings = model(texts)
-    with replacing(output) as file:
+    with replacing(output) as file:  # before the work: the folder may not be writable
+        embeddings = model(texts)
         np.save(file, embeddings)
     return [f"embeddings of {len(texts):,} texts, {embeddings.shape[1]} numbers each: {output}"]
 

@@ -83,6 +83,14 @@ def check_new_file(output: Path) -> None:
         raise UserError(f"{OUTPUT}: there is no folder {output.parent}; create it, or correct the path")
 
 
+def check_text_columns(source: Path, columns: Sequence[str]) -> None:
+    """Check that a table has the columns of the texts, which a flag names."""
+    try:
+        check_columns(source, columns)
+    except UserError as error:
+        raise UserError(f"{error} ({TEXT})") from error
+
+
 def token_field(source: Path) -> Optional[str]:
     """Return the field of JSON Lines that has a list of words, ``{"tokens": ["EU", "acts"]}``; None: it has none."""
     _, row = next(read_table(source), (0, {}))
@@ -105,8 +113,11 @@ def read_texts(source: Path, column: Optional[str]) -> List[str]:
     """Return the texts of a file: those of a table's column, or the lines of a file of another kind."""
     if is_table(source):
         name = column or "text"
-        check_columns(source, [name])
+        check_text_columns(source, [name])
         rows = [(number, row.get(name)) for number, row in read_table(source)]
+        other = next((row for row in rows if not isinstance(row[1], (str, type(None)))), None)
+        if other is not None:
+            raise UserError(f"{source}: line {other[0]}: {name} is {short(other[1])}, not a text; {REPAIR}")
     elif column is not None:
         raise UserError(f"{TEXT}: {source} has no columns; leave it out, or name a table ({', '.join(FORMATS)})")
     else:

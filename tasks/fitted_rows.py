@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import logging
 import math
+import os
 from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -20,8 +21,8 @@ from tokenizers import Tokenizer
 
 from checkpoints.folder import DESCRIPTION
 from checkpoints.pretrained.hub_model import fetch as fetch_model
-from checkpoints.pretrained.hub_model import is_model_name
 from checkpoints.pretrained.model_folder import find_lower_case
+from checkpoints.pretrained.naming import is_model_name
 from data_utils.classification.features import CHUNK
 from data_utils.packing.plan import DEFAULT_ALGORITHM, plan_packing
 from data_utils.tokenizer import find_vocabulary, make_tokenizer, read_vocabulary
@@ -191,9 +192,9 @@ def _weights_folder(weights: Optional[str], key: str, fetch: bool) -> Optional[P
     if weights is None:
         return None
     path = Path(weights)
-    if fetch and key == "bert_model_name" and not path.exists() and is_model_name(str(path)):
+    if fetch and key == "bert_model_name" and not os.path.exists(path) and is_model_name(str(path)):
         return fetch_model(str(path), key)
-    folder = path if path.is_dir() else path.parent
+    folder = path if os.path.isdir(path) else path.parent  # unlike Path.is_dir, no error for a name that is too long
     inner = sorted(chain.from_iterable(map(folder.glob, _INNER)))
     return next((each for each in (folder, *inner) if find_vocabulary(each) is not None), folder)
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.pretrained import Pretrained, longest_text
 from data_utils.classification.features import text_features
 from data_utils.records.arrays import ArrayReader
 from data_utils.records.features import SHORTEST_SAMPLE, TOKEN_POSITIONS, Feature, FeatureSpec, fine_tuning_features
@@ -17,7 +17,6 @@ from data_utils.tokenizer import CONTINUATION, make_tokenizer
 from data_utils.tokenizer_files import MASK, UNKNOWN
 from execution.interface import Tensors
 from keras_extensions.backend import tf
-from model.architecture import Architecture
 from model.blocks import Block, run_blocks
 from model.tasks import PRETRAINING
 from tasks import prediction_config, restore_task
@@ -29,6 +28,7 @@ from training.initial_weights import resolved_architecture
 from training.prediction import PredictorByLength, PredictorCall
 from utilities.errors import UserError
 from utilities.files import is_unicode
+from utilities.tables import short
 
 POSITIONS = "masked_lm_positions"
 
@@ -49,10 +49,9 @@ class MaskedWords:
 
     name = PRETRAINING
 
-    def __init__(self, settings: TokenizerSettings, architecture: Architecture, blocks: List[Block]) -> None:
+    def __init__(self, settings: TokenizerSettings, longest: int, rows: int, blocks: List[Block]) -> None:
         self.tokenizer = make_tokenizer(*settings, special_tokens=True)
-        self.longest = architecture.max_position_embeddings
-        self.settings, self._blocks, self._rows = settings, blocks, architecture.vocab_size
+        self.settings, self.longest, self._rows, self._blocks = settings, longest, rows, blocks
 
     def check_texts(self, given: int) -> None:
         if given != 1:
@@ -93,12 +92,14 @@ class MaskedWords:
         options = self._options(top, among)
         inputs = text_features(self.tokenizer, texts, self.longest)
         if inputs.truncated:
-            raise UserError(f"a text has more than the {self.longest} tokens that the model takes; shorten it")
+            counts = (len(self.tokenizer.encode(text, add_special_tokens=False).ids) + 2 for (text,) in texts)
+            text = next(text for (text,), count in zip(texts, counts) if count > self.longest)
+            raise UserError(f"{short(text)} has more than the {self.longest} tokens that the model takes; shorten it")
         ids = inputs.arrays["input_ids"]
         blanks = [np.flatnonzero(row == self.settings.vocabulary.piece_id(MASK)).tolist() for row in ids]
         missing = next((text for (text,), found in zip(texts, blanks) if not found), None)
         if missing is not None:
-            raise UserError(f"{missing!r} has no blank; write {MASK} in place of a word")
+            raise UserError(f"{short(missing)} has no blank; write {MASK} in place of a word")
         positions = np.zeros((len(texts), max(map(len, blanks))), np.int32)
         for row, found in zip(positions, blanks):
             row[: len(found)] = found
@@ -156,4 +157,5 @@ def restore_masked_words(start: Pretrained, vocab_file: Optional[str] = None, pr
     architecture = resolved_architecture(config, start)
     settings = tokenizer_settings(config.vocab_file, config.lower_case, architecture, start)
     _, built = restore_task(start, PRETRAINING, config)
-    return MaskedWords(settings, architecture, built.blocks)
+    longest = longest_text(start, PRETRAINING) if start.native else architecture.max_position_embeddings
+    return MaskedWords(settings, longest, architecture.vocab_size, built.blocks)

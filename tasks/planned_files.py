@@ -19,17 +19,19 @@ from data_utils.squad.examples import read_squad
 from data_utils.tagged_sentences import TEST, TRAIN, VALIDATION, read_sentences, sentences_file
 from data_utils.tokenizer import vocabulary_file
 from model.tasks import CLASSIFICATION, PRETRAINING, SENTENCE_EMBEDDING, SQUAD, TOKEN_CLASSIFICATION
+from settings.architecture import check_known_sizes
 from settings.data_sections import Embedding, Squad, UserFiles
 from settings.loading import LoadedConfig
+from settings.metadata import is_begun
 from settings.schema import TrainingConfig
 from teacher.identity import check_teacher_exists, unlabelled_texts  # room: teacher
 
 
 def check_paths(config: TrainingConfig, task: str) -> None:
-    """Refuse paths where there is nothing, with the same line as whoever opens them later."""
-    run = Path(config.output_dir) / str(config.name)
-    if config.weights is not None and not run.exists():  # a run that is resumed does not read them again
+    """Refuse paths where there is nothing, and weights of other sizes, with the same line as whoever opens them."""
+    if config.weights is not None and not is_begun(config.output_dir, config.name):
         check_exists(config.weights, config.weights_key)
+        check_known_sizes(config, task)
     check_teacher_exists(config.distillation.teacher)  # room: teacher
     if config.generated_dataset:
         return
@@ -72,8 +74,6 @@ def read_samples(config: TrainingConfig, task: str, fetch: bool) -> Optional[Sam
     """
     if task == TOKEN_CLASSIFICATION:
         columns = config.token_data
-        if config.dataset_dir is None:
-            return None
         words = {
             name: read_sentences(config.dataset_dir, name, columns.word_column, columns.tag_column).words
             for name in config.splits
@@ -117,6 +117,8 @@ def counted(loaded: LoadedConfig) -> LoadedConfig:
     """Return a planned fine-tuning whose data set, if it is on this machine, was read and its samples counted."""
     config, task = loaded.config, loaded.task
     folder = Path(config.dataset_dir or "")
+    if config.vocab_file and not config.generated_dataset:
+        vocabulary_file(Path(config.vocab_file))
     if config.generated_dataset or loaded.found is not None or not folder.is_dir():
         return loaded
     if task == SQUAD:

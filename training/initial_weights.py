@@ -22,8 +22,15 @@ from data_utils.word_vectors import original_tokens, word_vectors
 from execution.interface import Platform
 from keras_extensions.backend import keras
 from model.architecture import Architecture
-from model.tasks import PRETRAINING
-from settings.architecture import OF_EMBEDDING, OF_WEIGHTS, combined_architecture, next_multiple, run_options
+from model.tasks import CLASSIFICATION, PRETRAINING, TOKEN_CLASSIFICATION
+from settings.architecture import (
+    OF_EMBEDDING,
+    OF_WEIGHTS,
+    check_sizes,
+    combined_architecture,
+    next_multiple,
+    run_options,
+)
 from settings.data_sections import Embedding
 from settings.derived import Stages, fits_stages
 from settings.schema import TrainingConfig
@@ -102,6 +109,11 @@ def configured_weights(config: TrainingConfig, task: str, data: DataSet) -> Opti
         return None
     start = open_pretrained(config.weights, config.weights_key, config.allow_missing_weights)
     start = without_other_head(start, task)
+    dropout = start.settings.get("classifier_dropout")
+    has_own = dropout not in (None, start.architecture.get("hidden_dropout_prob"))
+    if has_own and config.do_training and task in (CLASSIFICATION, TOKEN_CLASSIFICATION):
+        what = f"its classifier_dropout, {dropout}, is not followed; the head has the dropout of hidden_dropout_prob"
+        logger.warning("%s: %s", start.origin, what)
     if task == PRETRAINING and WORD_TABLE in start.weights:  # without it, refused when the model is filled
         if data.pieces is not None and start.vocabulary is not None:
             start = with_added_pieces(start, data.pieces)
@@ -157,13 +169,7 @@ def resolved_architecture(
 def _check_sizes(architecture: Architecture, start: Pretrained, max_seq_length: int) -> None:
     """Refuse other sizes than those of the weights, and longer sequences; warn of values that change results."""
     stated = start.architecture
-    for size in FIXED_SIZES:
-        given, trained = getattr(architecture, size), stated.get(size)
-        if trained is not None and given != trained:
-            raise UserError(
-                f"bert_config.{size} is {given}, but {start.origin} was trained with {trained}; set it to that, leave"
-                " all sizes to the weights (--bert-config none), or name another checkpoint"
-            )
+    check_sizes(architecture, stated, start.origin)
     if max_seq_length > architecture.max_position_embeddings:
         raise UserError(
             f"max_seq_length is {max_seq_length}, but {start.origin} has {architecture.max_position_embeddings}"

@@ -8,7 +8,7 @@ from typing import Collection, Dict, List, NamedTuple, Optional, Sequence, Set
 import numpy as np
 
 from checkpoints.pretrained.native_checkpoint import encoder_names
-from checkpoints.pretrained.pretrained import Pretrained, resize_vocabulary
+from checkpoints.pretrained.pretrained import Pretrained, resize_vocabulary, warn_of_other_pieces
 from checkpoints.pretrained.sentence_transformers import embedding_settings
 from checkpoints.pretrained.weights import (
     CLASSIFIER,
@@ -107,6 +107,10 @@ def _rows(start: Pretrained, vocabulary: Optional[Path]) -> int:
             f"{vocabulary} has {pieces:,} word pieces, but {start.origin} only {rows:,} rows for them; name the"
             " vocabulary of the training data with --vocab-file"
         )
+    if vocabulary is not None and start.vocabulary not in (None, vocabulary):
+        theirs = read_vocabulary(start.vocabulary)
+        warn_of_other_pieces(read_vocabulary(vocabulary), theirs, start.vocabulary)
+        pieces = max(pieces, len(theirs.pieces))  # a shorter one leaves no trained row out
     return pieces if start.native else rows
 
 

@@ -18,7 +18,7 @@ from checkpoints.export.card import write_card  # room: model_card
 from checkpoints.pretrained.formats import VOCABULARY_DIGEST
 from checkpoints.pretrained.model_folder import CONFIG, PUT_CONFIG, SAFETENSORS
 from checkpoints.pretrained.opening import open_pretrained
-from checkpoints.pretrained.pretrained import Pretrained
+from checkpoints.pretrained.pretrained import Pretrained, longest_text
 from checkpoints.pretrained.sentence_transformers import (
     copy_cross_encoder,
     embedding_settings,
@@ -31,7 +31,7 @@ from data_utils.tokenizer import bert_normalizer, read_vocabulary, vocabulary_fi
 from data_utils.tokenizer_files import PADDING, SETTINGS_NAME, TOKENIZER_FILES, VOCABULARY_NAME
 from model.architecture import Architecture
 from model.huggingface import BertConfig, hugging_face_config, transformers
-from model.tasks import CLASSIFICATION, MULTI_LABEL, REGRESSION, SINGLE_LABEL, TASKS
+from model.tasks import CLASSIFICATION, MULTI_LABEL, PRETRAINING, REGRESSION, SINGLE_LABEL, TASKS
 from utilities.errors import UserError
 from utilities.files import check_new_folder, only_command_in, sha256
 
@@ -72,7 +72,7 @@ def export(
         config.save_pretrained(str(temporary))
         metadata = {"format": "pt"}
         if vocabulary is not None:
-            _write_tokenizer(start, temporary, vocabulary, lower_case, config.max_position_embeddings)
+            _write_tokenizer(start, temporary, vocabulary, lower_case)
             metadata[VOCABULARY_DIGEST] = sha256(temporary / VOCABULARY_NAME)
         save_file(exported.arrays, str(temporary / SAFETENSORS), metadata=metadata)
         shutil.copymode(temporary / CONFIG, temporary / SAFETENSORS)  # safetensors ignores the user's umask
@@ -144,9 +144,7 @@ def _class_names(start: Pretrained, classes: int) -> List[str]:
     return names if len(names) == classes else [f"LABEL_{number}" for number in range(classes)]
 
 
-def _write_tokenizer(
-    start: Pretrained, folder: Path, vocabulary: Path, lower_case: Optional[bool], positions: int
-) -> None:
+def _write_tokenizer(start: Pretrained, folder: Path, vocabulary: Path, lower_case: Optional[bool]) -> None:
     """Write the tokenizer's files to ``folder``; another project's files are copied unless the arguments differ."""
     words = read_vocabulary(vocabulary)
     (folder / VOCABULARY_NAME).write_bytes(words.content)
@@ -159,8 +157,9 @@ def _write_tokenizer(
     given = None if vocabulary == start.vocabulary else words.lower_case
     lower_case = words.lowers_case(lower_case, given, start.lower_case)
     options = {name: value for name, value in words.rules.described().items() if name != "clean_text"}
+    longest = longest_text(start, start.settings.get("task") or PRETRAINING)
     tokenizer = transformers.BertTokenizerFast(
-        vocab_file=str(folder / VOCABULARY_NAME), do_lower_case=lower_case, model_max_length=positions, **options
+        vocab_file=str(folder / VOCABULARY_NAME), do_lower_case=lower_case, model_max_length=longest, **options
     )
     tokenizer.backend_tokenizer.normalizer = bert_normalizer(lower_case, words.rules)
     tokenizer.add_tokens([AddedToken(**token._asdict()) for token in words.rules.added])

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, List, Mapping
 
 from checkpoints.export.arrays import EMBEDDING, ENCODER, Head
+from checkpoints.pretrained.model_folder import PROMPTS
 from checkpoints.pretrained.opening import open_pretrained
 from checkpoints.pretrained.pretrained import Pretrained
-from checkpoints.pretrained.sentence_transformers import PROMPTS, embedding_settings
+from checkpoints.pretrained.sentence_transformers import embedding_settings
 from checkpoints.pretrained.weights import CLASSIFIER
 from execution.interface import Tensors
 from execution.software.platform import SoftwarePlatform

@@ -7,17 +7,12 @@ import re
 from pathlib import Path
 from typing import List
 
-from checkpoints.pretrained.model_folder import CONFIG, HDF5, INDEX, PYTORCH, SAFETENSORS
+from checkpoints.pretrained.model_folder import CONFIG, HDF5, INDEX, LENGTH, MODULES, PROMPTS, PYTORCH, SAFETENSORS
 from data_utils.tokenizer_files import TOKENIZER_FILES
 from utilities.errors import UserError, one_line
 
 TIMEOUT = 10.0  # seconds to wait for an answer
-_MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
-
-
-def is_model_name(text: str) -> bool:
-    """Return whether a text may be the name of a model of huggingface.co, such as ``someone/some-bert``."""
-    return _MODEL_NAME.fullmatch(text) is not None
+_MODULE_CONFIG = re.compile(r"\d+_\w+/config\.json")  # such as 1_Pooling/config.json, of sentence-transformers
 
 
 def fetch(name: str, key: str) -> Path:
@@ -31,8 +26,9 @@ def fetch(name: str, key: str) -> Path:
         weights = files_to_fetch(names)
         if not weights:
             raise UserError(f"{key}: the model {name} of huggingface.co has no weights that can be read; name another")
-        described_by = (CONFIG, *TOKENIZER_FILES)
-        files: List[str] = [*weights, *(name for name in described_by if name in names)]
+        described_by = (CONFIG, *TOKENIZER_FILES, MODULES, LENGTH, PROMPTS)
+        of_modules = [name for name in names if MODULES in names and _MODULE_CONFIG.fullmatch(name)]
+        files: List[str] = [*weights, *(name for name in described_by if name in names), *of_modules]
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=files, etag_timeout=TIMEOUT))
     except (HFValidationError, RepositoryNotFoundError) as error:
         raise UserError(

@@ -20,6 +20,8 @@ from utilities.validation import Strict, first_problem
 
 CONFIG, GOOGLE_CONFIG = "config.json", "bert_config.json"
 SAFETENSORS, PYTORCH, HDF5 = "model.safetensors", "pytorch_model.bin", "tf_model.h5"
+# Of sentence-transformers; each of the modules has a folder of its own.
+MODULES, LENGTH, PROMPTS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
 PUT_CONFIG = f"put the config that it was trained with beside it, as {GOOGLE_CONFIG}"  # where weights lack a size
 RUN_SECTION = "bert_config"  # of a run's config, which has the model's settings
 INDEX = ".index.json"  # suffix of the file that lists which of several files has each weight

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 from typing import Optional
 
 from checkpoints.folder import DESCRIPTION, step_folders
-from checkpoints.pretrained.hub_model import is_model_name
 from utilities.errors import UserError
 from utilities.files import read_json_object
 
 REMOTE_KEY = "bert_model_name"  # the only key that may name a model of huggingface.co
+_MODEL_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 _DATA_FILE = re.compile(r"\.(?:index|data-\d+-of-\d+)$")
+
+
+def is_model_name(text: str) -> bool:
+    """Return whether a text may be the name of a model of huggingface.co, such as ``someone/some-bert``."""
+    return _MODEL_NAME.fullmatch(text) is not None
 
 
 def weights_prefix(path: Path) -> Path:
@@ -24,7 +30,10 @@ def weights_prefix(path: Path) -> Path:
 def check_exists(name_or_path: str, key: str) -> None:
     """Refuse the path of a checkpoint, named by a config key or flag, where there is nothing."""
     path, may_be_remote = Path(name_or_path), key == REMOTE_KEY and is_model_name(name_or_path)
-    if not (path.exists() or Path(f"{weights_prefix(path)}.index").is_file() or may_be_remote):
+    is_here = os.path.exists(path) or os.path.isfile(f"{weights_prefix(path)}.index")  # no error for a name too long
+    if not str(name_or_path):  # as of a shell's variable that is not set; it would be the current folder
+        raise UserError(f"{key}: the path is empty; name a folder or file")
+    if not (is_here or may_be_remote):
         raise UserError(f"{key}: there is no folder or file {path}; correct the path")
 
 

@@ -17,12 +17,12 @@ from checkpoints.pretrained.formats import (
     open_tensorflow,
     open_weights_file,
 )
-from checkpoints.pretrained.model_folder import config_file, find_lower_case, read_architecture, read_config
+from checkpoints.pretrained.model_folder import MODULES, config_file, find_lower_case, read_architecture, read_config
 from checkpoints.pretrained.naming import check_exists, weights_prefix
 from checkpoints.pretrained.native_checkpoint import native_weights, neutral_weights
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.published_program import ACTIVATION, published_checkpoint
-from checkpoints.pretrained.sentence_transformers import ENCODER_FOLDER, MODULES
+from checkpoints.pretrained.sentence_transformers import ENCODER_FOLDER
 from checkpoints.pretrained.weights import WORD_TABLE, Weights, from_google, renamed, with_head_name, without_optimizer
 from data_utils.tokenizer import find_vocabulary
 from data_utils.tokenizer_files import VOCABULARY_NAME, TokenizerFiles, read_tokenizer_files

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from checkpoints.folder import USUAL_LENGTH
 from checkpoints.pretrained.weights import (
     POSITION_TABLE,
     SPAN_HEAD,
@@ -25,7 +26,7 @@ from checkpoints.pretrained.weights import (
 from data_utils.tokenizer import Vocabulary, make_tokenizer, read_vocabulary
 from data_utils.tokenizer_files import CONTINUATION, UNKNOWN
 from keras_extensions.backend import keras
-from model.tasks import TASKS
+from model.tasks import PRETRAINING, TASKS
 from utilities.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -191,6 +192,20 @@ def _chosen_rows(weight: Weight, rows: Sequence[Optional[int]], initial: np.ndar
         return value
 
     return Weight(initial.shape, read, weight.location)
+
+
+def longest_text(start: Pretrained, task: str) -> int:
+    """Return the number of tokens of a text, at most, that a model takes for a task.
+
+    A model of this project takes as many as in training, others what their tokenizer's files say or else all positions.
+    """
+    positions: int = start.architecture["max_position_embeddings"]
+    if not start.native:
+        return positions if start.longest_text is None else min(start.longest_text, positions)
+    trained = start.settings.get(USUAL_LENGTH) or (start.settings.get("config") or {}).get("max_seq_length")
+    # A row of pre-training may be a pack, which is longer than its sequences.
+    same = trained if start.settings.get("task") == task != PRETRAINING else None
+    return min(same or start.trained_positions or positions, positions)
 
 
 def without_other_head(start: Pretrained, task: str) -> Pretrained:

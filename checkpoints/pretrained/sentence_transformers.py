@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from typing_extensions import Annotated, Literal
 
 from checkpoints.folder import USUAL_LENGTH
+from checkpoints.pretrained.model_folder import LENGTH, MODULES, PROMPTS
 from checkpoints.pretrained.pretrained import Pretrained
 from checkpoints.pretrained.weights import CLASSIFIER
 from data_utils.tokenizer_files import SETTINGS_NAME
@@ -20,9 +21,7 @@ from utilities.files import parse_json
 from utilities.tables import read_text
 from utilities.validation import Strict, read_checked
 
-MODULES, LENGTH = "modules.json", "sentence_bert_config.json"
 POOLING_MODES = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token"}
-PROMPTS = "config_sentence_transformers.json"
 NO_PROMPT = "none"  # in place of the name of a prompt
 SHORTEST = 3  # tokens: [CLS], one of the text, [SEP]
 ENCODER_FOLDER = "0_Transformer"  # of the module Transformer in models of earlier versions

@@ -77,6 +77,20 @@ def test_a_prompt_is_left_out_on_request(tmp_path: Path) -> None:
     np.testing.assert_array_equal(whole, embedded(folder, ["paris is a city"], tmp_path / "b.npy"))
 
 
+def test_an_output_that_cannot_be_written_is_noticed_before_any_text_is_embedded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def embeds(texts: list[str]) -> np.ndarray:
+        raise AssertionError("the work began")
+
+    monkeypatch.setattr("tasks.answering.load_model", lambda *_, **__: embeds)
+    (tmp_path / "texts.txt").write_text("a text\n", encoding="utf-8")
+    output = tmp_path / f"{'n' * 245}.npy"  # the name of the file that it replaces is longer
+    command = ["--checkpoint", str(tmp_path), "--file", str(tmp_path / "texts.txt"), "--output", str(output)]
+    assert embed(command) == 2
+    assert "File name too long" in capsys.readouterr().err
+
+
 def test_a_data_set_and_its_model_have_the_added_tokens(marked: Path, tmp_path: Path) -> None:
     """Corpora have the ids of Hugging Face; the vocabulary of a data set is complete for another program."""
     folder = marked

@@ -92,7 +92,8 @@ def test_files_are_embedded_alike_by_the_run_and_by_its_export(
 @pytest.mark.parametrize(
     "name, content, arguments, message",
     [
-        ("a.csv", "film\nx\n", [], "a.csv: has no column text"),
+        ("a.csv", "film\nx\n", [], "a.csv: has no column text; name one of its columns, film (--text)"),
+        ("a.jsonl", '{"text": "x"}\n{"text": 5}\n', [], "a.jsonl: line 2: text is 5, not a text"),
         ("a.txt", "x\n\ny\n", [], "a.txt: line 2: has no text"),
         ("a.txt", "", [], "a.txt: is empty"),
         ("a.txt", "x\n", ["--text", "film"], "--text: "),

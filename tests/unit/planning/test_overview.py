@@ -131,9 +131,11 @@ def test_stages_follow_weights_of_another_size(
 
 def test_plan_of_an_unknown_model(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = write(tmp_path, changed(FINE_TUNING, {"bert_model_name": "someone/some-bert"}))
-    assert run_command("squad", ["--config", str(path), "--plan", "--throughput", "100"]) == 0
+    command = ["--config", str(path), "--plan", "--throughput", "100", "--total-num-train-samples", "360000"]
+    assert run_command("squad", command) == 0
     shown = capsys.readouterr().out
     assert "Parameters are unknown until someone/some-bert is loaded." in shown and "\n\n\n" not in shown
+    assert "duration    1.0 hours for " in shown
 
 
 @pytest.mark.parametrize(
@@ -171,6 +173,20 @@ def test_plan_warns_of_ignored_settings(tmp_path: Path, capsys: pytest.CaptureFi
     path = write(tmp_path, changed(TINY, {"num_epochs": 2}))
     assert run_command("pretraining", ["--config", str(path), "--plan"]) == 0
     assert "warning: num_epochs = 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("task", ["pretraining", "classification"])
+def test_plan_warns_of_missing_weights(task: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Unless the run has begun, which reads its own."""
+    here = {"generated_dataset": True, "name": "begun", "output_dir": str(tmp_path)}
+    path = write(tmp_path, changed(TINY, {**here, "ipu_config": ...}))
+    for missing in ("nowhere", "n" * 300):
+        line = f"warning: pretrained_ckpt_path: there is no folder or file {missing}; correct the path"
+        for is_begun in (False, True):
+            assert run_command(task, ["--config", str(path), "--pretrained-ckpt-path", missing, "--plan"]) == 0
+            assert (line in capsys.readouterr().out.splitlines()) is not is_begun
+            (tmp_path / "begun").mkdir(exist_ok=True)
+        (tmp_path / "begun").rmdir()
 
 
 def test_plan_warns_of_missing_data(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -12,7 +12,7 @@ from checkpoints.pretrained.pretrained import Pretrained
 from settings.fields import value_at
 from settings.loading import LoadedConfig
 from tasks.fine_tuning import tokenizer_settings
-from tests.support.config_files import load_config, plan_of, write
+from tests.support.config_files import load_config, plan_of, run_command, write
 from tests.support.published_configs import CONFIGS
 from training.initial_weights import resolved_architecture
 from training.run_folder import config_for_files
@@ -87,6 +87,20 @@ def test_the_users_size_is_checked_against_the_weights(typed: bool, tmp_path: Pa
     config = load(RECIPE if typed else own, tmp_path, *flags).config
     with pytest.raises(UserError, match=r"^bert_config\.hidden_size is 384, but weights was trained with 192; set it"):
         resolved_architecture(config, Pretrained("weights", weights={}, architecture=WEIGHTS))
+
+
+def test_the_plan_refuses_another_size_unless_the_run_has_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, {**WEIGHTS, "model_type": "bert"}, "config.json")
+    begun = ["--output-dir", str(tmp_path), "--name", "begun"]
+    line = ["--config", str(CONFIGS / "fine_tuning.json"), "--bert-model-name", str(tmp_path), "--generated-dataset"]
+    command = [*line, *begun, "--bert-config.hidden-size", "384", "--plan"]
+    assert run_command("token_classification", command) == 2
+    error = f"error: bert_config.hidden_size is 384, but {tmp_path} was trained with 192; set it to that"
+    assert capsys.readouterr().err.startswith(error)
+    (tmp_path / "begun").mkdir()
+    assert run_command("token_classification", command) == 0
 
 
 def test_rows_without_a_piece_are_refused_beyond_padding(tmp_path: Path) -> None:

@@ -147,3 +147,17 @@ def test_a_broken_file_is_refused_by_the_plan(
         assert main(task, [*config, *more], pytest.fail) == 2
         printed = capsys.readouterr()
         assert error in printed.err and printed.err.count("\n") == 1 and not printed.out
+
+
+@pytest.mark.parametrize("length", [[], LENGTH])
+def test_a_plan_needs_the_vocabulary_and_the_folder_of_tags(
+    length: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = ["--config", str(PROJECT / "configs" / "fine_tuning.json"), *RECIPE[2:], *length, "--plan"]
+    for task, flags, error in (
+        ("squad", ["--vocab-file", "nowhere"], "nowhere: no such vocabulary file"),
+        ("token_classification", [], "dataset_dir is not set"),
+    ):
+        assert main(task, [*recipe, *flags], pytest.fail) == 2
+        assert error in capsys.readouterr().err

@@ -18,12 +18,15 @@ from execution.processes import Processes
 from keras_extensions.backend import tf
 from model.architecture import Architecture
 from model.tasks import CLASSIFICATION, TASKS, TOKEN_CLASSIFICATION
+from settings.schema import TrainingConfig
 from tests.support.bert_pairs import ALL_BIASES
 from tests.support.config_files import FINE_TUNING, changed, load_config, write
 from training.initial_weights import (
+    DataSet,
     ResumedWeights,
     cast_note,
     check_stages,
+    configured_weights,
     described_data,
     refuse_random_weights,
     resolved_architecture,
@@ -48,6 +51,17 @@ def resolved(tmp_path: Path, trained_with: dict[str, Any] | None = None, **chang
 
 def test_weights_decide_everything_without_sizes(tmp_path):
     assert resolved(tmp_path) == Architecture(**TRAINED, embedding_serialization_factor=2)
+
+
+@pytest.mark.parametrize(("dropout", "do_training"), [(0.3, True), (0.2, True), (None, True), (0.3, False)])
+def test_a_heads_own_dropout_is_reported(dropout, do_training, tmp_path, monkeypatch, caplog):
+    start = Pretrained("some-bert", weights={}, architecture=TRAINED, settings={"classifier_dropout": dropout})
+    monkeypatch.setattr("training.initial_weights.open_pretrained", lambda *_: start)
+    config = TrainingConfig(pretrained_ckpt_path="x", do_training=do_training)
+    for task in TASKS:
+        configured_weights(config, task, DataSet(None, 128))
+    line = "some-bert: its classifier_dropout, 0.3, is not followed; the head has the dropout of hidden_dropout_prob"
+    assert caplog.messages == [line] * (2 if dropout == 0.3 and do_training else 0)
 
 
 def test_stages_on_several_devices_must_fit_the_loaded_weights(tmp_path):

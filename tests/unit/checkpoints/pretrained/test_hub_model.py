@@ -21,15 +21,25 @@ import huggingface_hub
 import pytest
 
 from checkpoints.pretrained import hub_model as hub
-from checkpoints.pretrained.hub_model import files_to_fetch, is_model_name
+from checkpoints.pretrained.hub_model import files_to_fetch
+from checkpoints.pretrained.naming import is_model_name
 from checkpoints.pretrained.opening import open_pretrained
+from checkpoints.pretrained.sentence_transformers import embedding_prompt, embedding_settings
+from tasks.named_models import check_named
 from tests import ROOT
 from tests.support.checkpoint_writers import pytorch_bin, safetensors
 from tests.support.hf_models import hugging_face, write_vocabulary
+from tests.support.runs import write_json
 from utilities.errors import UserError
 
 COMMIT = "c0ffee" + "0" * 34
 FETCHED = ["config.json", "model.safetensors", "tokenizer.json", "vocab.txt"]
+EMBEDS = {  # files of sentence-transformers, which say how the model embeds
+    "modules.json": [{"path": "", "type": "st.Transformer"}, {"path": "1_Pooling", "type": "st.Pooling"}],
+    "sentence_bert_config.json": {"max_seq_length": 12},
+    "config_sentence_transformers.json": {"prompts": {"q": "ask: "}, "default_prompt_name": "q"},
+    "1_Pooling/config.json": {"pooling_mode_cls_token": True},
+}
 FETCH = """
 import os, sys
 from utilities.errors import UserError
@@ -37,7 +47,8 @@ from checkpoints.pretrained import hub_model as hub
 hub.TIMEOUT = float(sys.argv[1])
 for name in sys.argv[2:]:
     try:
-        print(*sorted(os.listdir(hub.fetch(name, "bert_model_name"))))
+        folder = hub.fetch(name, "bert_model_name")
+        print(*sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()))
     except UserError as error:
         print("error:", error)
 """
@@ -66,11 +77,12 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
     def answer(self) -> tuple[int, bytes, dict[str, str]]:
         if self.path.startswith("/api/models/someone/some-bert"):
-            files = [{"rfilename": path.name} for path in sorted(self.folder.iterdir())]
+            paths = sorted(path for path in self.folder.rglob("*") if path.is_file())
+            files = [{"rfilename": str(path.relative_to(self.folder))} for path in paths]
             content = json.dumps({"id": "someone/some-bert", "sha": COMMIT, "siblings": files}).encode()
             return 200, content, {"Content-Type": "application/json"}
         if self.path.startswith("/someone/some-bert/resolve/"):
-            name = self.path.rsplit("/", 1)[1]
+            name = self.path.split("/", 5)[5]
             content = (self.folder / name).read_bytes()
             if self.command == "GET":
                 self.fetched.append(name)
@@ -120,6 +132,19 @@ def test_a_model_is_fetched_once_and_then_taken_from_the_cache(tmp_path):
     assert time.monotonic() - started + hub.TIMEOUT < 90
 
 
+def test_a_model_of_sentence_transformers_is_fetched_with_its_pooling_and_prompts(tmp_path):
+    folder = safetensors(hugging_face("pretraining"), tmp_path / "model")
+    for name, content in {**EMBEDS, "onnx/config.json": {}, "2_Dense/model.safetensors": {}}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_json(folder / name, content)
+    with served(folder) as (endpoint, fetched):
+        (files,) = fetch_by_name(endpoint, tmp_path, "someone/some-bert")
+    assert files.split() == sorted(fetched) == sorted(["config.json", "model.safetensors", *EMBEDS])
+    (snapshot,) = tmp_path.glob("hub/models--*/snapshots/*")
+    start = open_pretrained(str(snapshot), "bert_model_name")
+    assert (embedding_settings(start), embedding_prompt(start)) == (("cls", False, 12), ("ask: ", True))
+
+
 def test_a_download_that_failed_is_not_taken_for_the_model(tmp_path, monkeypatch):
     """The library returns what is in the cache, here the config and a link to no weights, which come at the end."""
     (tmp_path / "config.json").write_text("{}")
@@ -166,6 +191,8 @@ def test_a_missing_path_is_refused_without_the_network():
     for key, path in (("bert_model_name", "./nowhere"), ("pretrained_ckpt_path", "bert-base-uncased")):
         with pytest.raises(UserError, match=f"{key}: there is no folder or file"):
             open_pretrained(path, key)
+    with pytest.raises(UserError, match=r"^--checkpoint: the path is empty; name a folder or file"):
+        check_named("", "--checkpoint", None)
 
 
 def test_of_several_formats_one_is_fetched():

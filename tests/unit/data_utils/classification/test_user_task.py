@@ -287,6 +287,15 @@ def test_classes_that_differ_in_capitals_only_are_told(tmp_path: Path) -> None:
     assert not any("capitals" in line for line in plan_warnings(load(tmp_path, {"train_file": "train.jsonl"})))
 
 
+def test_a_separator_within_a_label_is_noted(tmp_path: Path) -> None:
+    """The labels of lists have the usual one between them in predictions."""
+    rows = [{"text": "a", "label": ["sad", "sci-fi; dark"]}, {"text": "b", "label": []}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for separator, count in (({}, 1), ({"label_separator": "|"}, 0)):
+        lines = plan_warnings(load(tmp_path, {"train_file": "train.jsonl", **separator}))
+        assert sum('is within the label "sci-fi; dark"; set it to a text' in line for line in lines) == count
+
+
 def test_blank_lines_and_unnamed_columns_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label,,\r\n\r\na,x,,\r\n\r\nb,y,1,2\r\n")
     (tmp_path / "a.jsonl").write_text('\n{"text": "a", "label": "x"}\n \t\n{"text": "b", "label": "y"}\n\n')
