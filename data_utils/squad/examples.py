@@ -182,6 +182,8 @@ _Placed = Tuple[str, _Question]  # the place of a question in the file, and the 
 
 
 def _contexts(document: Any) -> Iterator[Tuple[str, str, List[_Placed]]]:
+    if isinstance(document, dict) and "data" not in document and "context" in document:  # the only line of a file
+        document = [document]
     if isinstance(document, list):
         document = {"data": document}
     data = document.get("data") if isinstance(document, dict) else None

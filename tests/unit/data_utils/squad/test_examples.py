@@ -146,6 +146,13 @@ def test_every_form_is_the_same_data_set(form: str, tmp_path: Path) -> None:
     assert len(squad.questions) == 3 and squad.questions[1].answers == (Answer("1048", 18),)
 
 
+@pytest.mark.parametrize("form", ["paragraphs", "list of rows"])
+def test_one_line_is_json_lines_too(form: str, tmp_path: Path) -> None:
+    path, first = tmp_path / "dev.jsonl", forms()[form][0]
+    path.write_text(json.dumps(first) + "\n", encoding="utf-8")
+    assert read_squad(path)[:2] == parsed([first])[:2]
+
+
 def test_a_document_of_several_lines_is_not_taken_for_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "dev.json"
     document = json.dumps(forms()["official"], indent=1)
