@@ -195,7 +195,7 @@ def _from_json(path: Path) -> Sentences:
     texts = [row.get("text") for _, row in rows]
     no_labels = not any("label" in row for _, row in rows)
     is_latin = not any(isinstance(text, str) and _IDEOGRAPH.search(text) for text in texts)
-    if has_spans(first) or (rows and no_labels and is_latin and all(isinstance(text, str) for text in texts)):
+    if any(has_spans(row) for _, row in rows) or (rows and no_labels and is_latin and all(isinstance(text, str) for text in texts)):
         return _from_marked(path, rows)
     return _from_spans(path, rows)
 
@@ -217,7 +217,7 @@ def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
     texts = [(marked[number].text, bert_words(marked[number].text)) for number in kept]
     found = [tagged(marked[number].spans or (), places) for number, (_, places) in zip(kept, texts)]
     counts = (
-        (unmarked if has_tags else 0, "texts that nobody has marked are left out"),
+        (unmarked if has_tags else 0, "texts that nobody has marked, or accepted, are left out"),
         (sum(each.others for each in marked), "annotations of texts that have another one before are left out"),
         (sum(each.overlapping for each in found), "entities overlap an earlier one and are left out"),
         (sum(each.widened for each in found), "entities begin or end within a word, and are taken to its end"),

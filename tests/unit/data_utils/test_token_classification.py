@@ -219,7 +219,7 @@ def test_spans_that_are_left_out_or_widened_are_counted(tmp_path: Path) -> None:
     sentences = read_sentences(str(tmp_path), TRAIN)
     assert sentences.tags == [["B-ORG", "I-ORG", "I-ORG", "I-ORG"], ["O", "O"], ["O"]]
     assert list(sentences.notes) == [
-        "1 texts that nobody has marked are left out",
+        "1 texts that nobody has marked, or accepted, are left out",
         "1 annotations of texts that have another one before are left out",
         "3 entities overlap an earlier one and are left out",
     ]
@@ -230,6 +230,17 @@ def test_spans_that_are_left_out_or_widened_are_counted(tmp_path: Path) -> None:
     (tmp_path / "test.json").write_text('{"text": "the film"}\n', encoding="utf-8")
     test = read_sentences(str(tmp_path), TEST)
     assert (test.words, test.tags) == ([["the", "film"]], None)
+
+
+def test_texts_that_are_not_marked_or_whose_marks_are_rejected_are_left_out(tmp_path: Path) -> None:
+    marked = [{"start": 0, "end": 3, "label": "ORG"}]
+    rows: list[dict[str, object]] = [{"text": "the film"}]
+    rows += [{"text": f"EU {answer}", "spans": marked, "answer": answer} for answer in ("reject", "accept", "ignore")]
+    rows += [{"text": "no film", "spans": [], "answer": "accept"}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    sentences = read_sentences(str(tmp_path), TRAIN)
+    assert (sentences.words, sentences.tags) == ([["EU", "accept"], ["no", "film"]], [["B-ORG", "O"], ["O", "O"]])
+    assert list(sentences.notes) == ["3 texts that nobody has marked, or accepted, are left out"]
 
 
 @pytest.mark.parametrize("repeats", [False, True])
