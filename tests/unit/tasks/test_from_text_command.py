@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from transformers import BertTokenizerFast
 
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.sources import source_from_options
+from tasks.demo import main as demo
 from tasks.from_text.blanks import Blank, held_out_blanks, whole_words
 from tasks.from_text.command import Decision, decide, in_own_words, main, split
 from tasks.from_text.folder import Folder
@@ -181,6 +183,21 @@ def test_what_the_command_writes_into_the_folder_of_the_text_is_no_text(text: Pa
         (first.folder.path / name).mkdir(parents=True)
         (first.folder.path / name / "vocab.txt").write_text("[PAD]\n", encoding="utf-8")
     assert begin(text.parent, *words).identity == first.identity
+
+
+def test_the_demo_says_that_its_text_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "two words"
+    folder.mkdir()
+    (folder / "demo.txt").write_text(prose(40), encoding="utf-8")
+    monkeypatch.setattr("tasks.demo.run_from_text", lambda *_: 0)
+    assert demo(["--output-dir", str(folder), "--words", "500"]) == 0
+    said, command = capsys.readouterr().out.strip().splitlines()
+    assert "demo.txt: is there already, so that --words has no effect" in said
+    assert str(folder / "demo.txt") in shlex.split(command)
+    assert demo(["--output-dir", str(folder)]) == 0
+    assert "--words" not in capsys.readouterr().out
 
 
 def test_advice_names_options_of_this_command() -> None:
