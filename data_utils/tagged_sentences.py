@@ -195,7 +195,9 @@ def _from_json(path: Path) -> Sentences:
     texts = [row.get("text") for _, row in rows]
     no_labels = not any("label" in row for _, row in rows)
     is_latin = not any(isinstance(text, str) and _IDEOGRAPH.search(text) for text in texts)
-    if any(has_spans(row) for _, row in rows) or (rows and no_labels and is_latin and all(isinstance(text, str) for text in texts)):
+    if any(has_spans(row) for _, row in rows) or (
+        rows and no_labels and is_latin and all(isinstance(text, str) for text in texts)
+    ):
         return _from_marked(path, rows)
     return _from_spans(path, rows)
 

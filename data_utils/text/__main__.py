@@ -106,7 +106,7 @@ def _run_steps(options: argparse.Namespace) -> None:
     if options.sentences:
         for defaults in (SENTENCE_OPTIONS, *OPTIONS_OF_INPUTS.values()):
             refuse_options(options, defaults, "is an option of the sentences step, which was done; leave it out")
-        given: Corpus | Source = read_corpus(options.sentences)
+        given: Corpus | Source = read_corpus(options.sentences, options.output)
     else:
         given = share_of(source_from_options(options, folder), options.documents_share)
     look = vocabulary is None and not (options.cased or options.keep_accents), options.whole_word_masking

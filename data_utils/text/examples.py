@@ -343,7 +343,7 @@ def unit_bytes_from_options(options: argparse.Namespace) -> int | None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    corpus = read_corpus(with_absolute_paths(options).sentences)
+    corpus = read_corpus(with_absolute_paths(options).sentences, options.output)
     vocabulary = vocabulary_from_options(options)
     assert vocabulary is not None, "the option is required"
     settings, unit_bytes = settings_from_options(options), unit_bytes_from_options(options)

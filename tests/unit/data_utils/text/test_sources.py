@@ -178,6 +178,23 @@ def test_what_a_command_has_written_is_not_its_input(tmp_path: Path) -> None:
         source_of("--text", tmp_path / "out", "--output", tmp_path / "b" / ".." / "out")
 
 
+def test_files_of_a_folder_are_found_in_any_case_and_others_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.txt", "B.TXT", "c.Txt.GZ", "d.md", "e.text"):
+        (tmp_path / name).write_text("Text.")
+    source = source_of("--text", tmp_path)
+    assert [path.name for path in source.files] == ["B.TXT", "a.txt", "c.Txt.GZ"]
+    assert capsys.readouterr().err == (f"--text {tmp_path}: 2 files with other names than *.txt are left out\n")
+
+
+def test_records_are_not_written_among_their_sentences(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A sentence.\n")
+    with pytest.raises(UserError, match="is the folder of the sentences"):
+        read_corpus(tmp_path, tmp_path / ".." / tmp_path.name)
+    assert read_corpus(tmp_path, tmp_path / "out").files == [tmp_path / "a.txt"]
+
+
 def test_sentence_files(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"Here is sentence {number}. And another one."}) for number in range(50)]
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "No."})]))
