@@ -199,6 +199,15 @@ def test_answers_may_lack_their_place_or_be_empty() -> None:
     assert answer_position("Oslo", Answer("o", -1)) == 3 and answer_position("Oslo", Answer("x", -1)) is None
 
 
+@pytest.mark.parametrize("mark", [True, "true", 1])
+def test_an_impossible_question_has_no_answers_however_it_is_marked(mark: Any) -> None:
+    answers = [{"text": "Oslo", "answer_start": "-1"}]
+    question = {"id": "1", "question": "a", "answers": answers}
+    squad = parsed([{"context": "Oslo", "qas": [question, {**question, "id": "2", "is_impossible": mark}]}])
+    assert [each.answers for each in squad.questions] == [(Answer("Oslo", -1),), ()]
+    assert squad.impossible == 1
+
+
 @pytest.mark.parametrize(("start", "position"), [(0, 0), (4, 0), (9, 14), (14, 14), (500, 14)])
 def test_an_answer_has_the_nearest_position_of_its_text(start: int, position: int) -> None:
     assert answer_position("Oslo is what? Oslo", Answer("Oslo", start)) == position
