@@ -39,7 +39,7 @@ from data_utils.text.readers import (
     read_wikitext,
 )
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import only_command_in, replacing
 
 LARGEST_SHARD = 4 << 20  # characters of text: seconds of work, and some ten megabytes of memory
 SMALLEST_SHARD = 1 << 20
@@ -252,7 +252,7 @@ def standard_input_copied(options: argparse.Namespace, folder: Path) -> Iterator
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(copy) as stream:
+    with only_command_in(folder), replacing(copy) as stream:  # another one has its own copy there
         shutil.copyfileobj(sys.stdin.buffer, stream, COPY_BYTES)
     for paths in lists:
         paths[:] = [copy if path == STANDARD_INPUT else path for path in paths]

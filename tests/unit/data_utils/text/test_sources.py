@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -13,8 +14,9 @@ import pytest
 from data_utils.text import sources
 from data_utils.text.corpus import REJECTED_NAME, read_corpus
 from data_utils.text.sentences import write_sentences
-from data_utils.text.sources import Source, add_source_options, share_of, source_from_options
+from data_utils.text.sources import Source, add_source_options, share_of, source_from_options, standard_input_copied
 from utilities.errors import UserError
+from utilities.files import only_command_in
 
 
 def source_of(*arguments: object) -> Source:
@@ -186,6 +188,21 @@ def test_files_of_a_folder_are_found_in_any_case_and_others_are_counted(
     source = source_of("--text", tmp_path)
     assert [path.name for path in source.files] == ["B.TXT", "a.txt", "c.Txt.GZ"]
     assert capsys.readouterr().err == (f"--text {tmp_path}: 2 files with other names than *.txt are left out\n")
+
+
+def test_standard_input_does_not_replace_that_of_another_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Second.")))
+    (tmp_path / "standard_input").write_text("First.")
+    options = argparse.Namespace(text=[Path("-")])
+    with only_command_in(tmp_path), pytest.raises(UserError, match="another command"):
+        with standard_input_copied(options, tmp_path):
+            pass
+    assert (tmp_path / "standard_input").read_text() == "First."
+    with standard_input_copied(options, tmp_path):
+        assert options.text == [tmp_path / "standard_input"] and options.text[0].read_text() == "Second."
+    assert not options.text[0].exists()
 
 
 def test_records_are_not_written_among_their_sentences(tmp_path: Path) -> None:
