@@ -85,6 +85,14 @@ def test_json_lines(tmp_path: Path) -> None:
     assert documents("--jsonl", path, "--jsonl-field", "body") == [("", "One.")]
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_array_is_not_taken_for_json_lines(indent: int | None, tmp_path: Path) -> None:
+    """Of several lines, the last one could be an object, and a data set of one document the result."""
+    (tmp_path / "a.json").write_text(json.dumps([{"text": "One."}, {"text": "Two."}], indent=indent))
+    with pytest.raises(UserError, match=r"a\.json: is a JSON array, not JSON Lines; write each object on a line"):
+        documents("--jsonl", tmp_path)
+
+
 def test_options_of_another_input_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text('{"body": "One."}\n')
     with pytest.raises(UserError, match="--jsonl-field: is an option of --jsonl, which is not the input"):
@@ -238,7 +246,7 @@ def test_rejected_documents_are_listed_in_the_order_of_the_input(
     assert write_sentences(source, out, min_characters=1, max_bad_articles=3).rejected == 3
     listed = [json.loads(line)["reason"] for line in (out / REJECTED_NAME).read_text(encoding="utf-8").splitlines()]
     assert [re.search(r"line (\d)", reason).group(1) for reason in listed] == ["1", "3", "4"]
-    (tmp_path / "a.jsonl").write_text("[]\n")
+    (tmp_path / "a.jsonl").write_text("7\n")
     with pytest.raises(UserError, match=r"no prose.* 1 could not be used, the first: .*line 1"):
         write_sentences(source_of("--jsonl", tmp_path / "a.jsonl"), tmp_path / "none")
     (tmp_path / "a.jsonl").write_text(lines[1])
