@@ -168,7 +168,7 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
     recipe, start = decision.recipe, decision.machine.measured.start  # type: ignore[union-attr]
     purpose = PURPOSES[options.purpose]
     trainings = purpose.phases(folder, recipe, decision.given, recipe.vocabulary)
-    data = purpose.prepare(folder, recipe, _source_words(options), trainings)
+    data = purpose.prepare(folder, recipe, source_words(options), trainings)
     recipe = recipe.with_training_tokens(data.tokens)
     pace = Pace(folder, recipe, purpose.phases(folder, recipe, decision.given, data.pieces), start, options.hours)
     recipe = recipe.with_updates(pace.planned)
@@ -321,7 +321,7 @@ def _identity(options: argparse.Namespace, source: Source, given: Dict[str, Any]
     return {"text": source.identity(), **{name: getattr(options, name) for name in names}, "flags": given}
 
 
-def _source_words(options: argparse.Namespace) -> List[str]:
+def source_words(options: argparse.Namespace) -> List[str]:
     """Return the options of the text, for the preparation."""
     words: List[str] = []
     defaults = {name: value for settings in OPTIONS_OF_INPUTS.values() for name, value in settings.items()}
@@ -334,7 +334,7 @@ def _source_words(options: argparse.Namespace) -> List[str]:
             words.append(f"--{name.replace('_', '-')}")
         elif isinstance(value, list):
             words += [f"--{name.replace('_', '-')}", *map(str, value)]
-        elif value not in (None, False):
+        elif value is not None and value is not False:  # 0 is a number
             words += [f"--{name.replace('_', '-')}", str(value)]
     return words
 

@@ -20,7 +20,7 @@ from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.sources import source_from_options
 from tasks.demo import main as demo
 from tasks.from_text.blanks import Blank, held_out_blanks, whole_words
-from tasks.from_text.command import Decision, decide, in_own_words, main, split
+from tasks.from_text.command import Decision, decide, in_own_words, main, source_words, split
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Text, look_at_text
 from tasks.from_text.judgement import commands, judge, read_result
@@ -198,6 +198,16 @@ def test_the_demo_says_that_its_text_is_there(
     assert str(folder / "demo.txt") in shlex.split(command)
     assert demo(["--output-dir", str(folder)]) == 0
     assert "--words" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "flags", [["--min-characters", "0"], ["--min-characters", "7", "--join-lines"], ["--document-per-line", "--cased"]]
+)
+def test_the_preparation_has_the_options_of_the_text(text: Path, flags: list[str]) -> None:
+    options, _, _ = split(["--text", str(text), "--hours", "1", "--workers", "3", *flags])
+    words = source_words(options)
+    assert words[:2] == ["--text", str(text)]
+    assert sorted(words[2:]) == sorted([*flags, "--workers", "3"])
 
 
 def test_advice_names_options_of_this_command() -> None:
