@@ -115,8 +115,8 @@ def _number_as_text(value: Any) -> Any:
 
 
 def _text_as_number(value: Any) -> Any:
-    is_whole = (isinstance(value, str) and value.lstrip("-").isdecimal()) or (isinstance(value, float) and value.is_integer())
-    return int(value) if is_whole else value
+    is_written = isinstance(value, str) and value.lstrip("-").isdecimal()
+    return int(value) if is_written or (isinstance(value, float) and value.is_integer()) else value
 
 
 def _listed_answers(value: Any) -> Any:

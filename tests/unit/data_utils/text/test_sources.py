@@ -204,9 +204,9 @@ def test_standard_input_does_not_replace_that_of_another_command(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Second.")))
     (tmp_path / "standard_input").write_text("First.")
     options = argparse.Namespace(text=[Path("-")])
-    with only_command_in(tmp_path), pytest.raises(UserError, match="another command"):
-        with standard_input_copied(options, tmp_path):
-            pass
+    refused = pytest.raises(UserError, match="another command")
+    with only_command_in(tmp_path), refused, standard_input_copied(options, tmp_path):
+        pass
     assert (tmp_path / "standard_input").read_text() == "First."
     with standard_input_copied(options, tmp_path):
         assert options.text == [tmp_path / "standard_input"] and options.text[0].read_text() == "Second."
