@@ -62,6 +62,10 @@ def read_sentences(
 ) -> Sentences:
     """Read a split from one of ``FILES``; columns are counted from 1, None: the first and the last."""
     path = sentences_file(dataset_dir, split)
+    has_columns = path.suffix not in (".json", ".jsonl", ".csv", ".tsv")
+    if split == TRAIN and not has_columns and (word_column, tag_column) != (None, None):
+        what = f"{TAG_COLUMN} and word_column count the columns of a .txt file, not those of {path.name}"
+        raise UserError(f"{path}: {what}; leave them out")
     if path.suffix in (".json", ".jsonl"):
         sentences = _from_json(path)
     elif path.suffix in (".csv", ".tsv"):
@@ -76,11 +80,12 @@ def read_sentences(
     is_one = names == {OUTSIDE} or (len(names) == 1 and not are_entity_tags(names))
     bracket = next((name for name in names if _BRACKET_TAG.fullmatch(name)), None)
     if bracket is not None:
-        fix = f"write B-, I- and O, or name another column with {TAG_COLUMN}"
+        fix = "write B-, I- and O" + f", or name another column with {TAG_COLUMN}" * has_columns
         raise UserError(f"{path}: the tag {short(bracket)} is in the brackets of CoNLL-2012, which are not read; {fix}")
     if split == TRAIN and (is_one or ("_" in names and tag_column is None)):
         what = f"all words have the tag {short(*names)}" if is_one else "words have the tag _, no value"
-        raise UserError(f"{path}: {what}; name the column of tags with {TAG_COLUMN}")
+        fix = f"name the column of tags with {TAG_COLUMN}" if has_columns else "give the words their tags"
+        raise UserError(f"{path}: {what}; {fix}")
     return sentences
 
 
@@ -195,7 +200,9 @@ def _from_json(path: Path) -> Sentences:
     texts = [row.get("text") for _, row in rows]
     no_labels = not any("label" in row for _, row in rows)
     is_latin = not any(isinstance(text, str) and _IDEOGRAPH.search(text) for text in texts)
-    if has_spans(first) or (rows and no_labels and is_latin and all(isinstance(text, str) for text in texts)):
+    if any(has_spans(row) for _, row in rows) or (
+        rows and no_labels and is_latin and all(isinstance(text, str) for text in texts)
+    ):
         return _from_marked(path, rows)
     return _from_spans(path, rows)
 
@@ -217,7 +224,7 @@ def _from_marked(path: Path, rows: Sequence[Line]) -> Sentences:
     texts = [(marked[number].text, bert_words(marked[number].text)) for number in kept]
     found = [tagged(marked[number].spans or (), places) for number, (_, places) in zip(kept, texts)]
     counts = (
-        (unmarked if has_tags else 0, "texts that nobody has marked are left out"),
+        (unmarked if has_tags else 0, "texts that nobody has marked, or accepted, are left out"),
         (sum(each.others for each in marked), "annotations of texts that have another one before are left out"),
         (sum(each.overlapping for each in found), "entities overlap an earlier one and are left out"),
         (sum(each.widened for each in found), "entities begin or end within a word, and are taken to its end"),

@@ -18,6 +18,7 @@ from utilities.tables import REPAIR, short
 
 SPAN_FIELDS = ("labels", "label", "entities", "spans", "ents")
 _BEGINS, _ENDS, _KINDS = ("start", "start_offset", "begin"), ("end", "end_offset"), ("label", "labels", "type")
+_NOT_ACCEPTED = ("reject", "ignore")  # what Prodigy's annotators answer to a text that is marked wrongly
 _FORM = '{"text": "EU acts", "labels": [[0, 2, "ORG"]]} with begin and end in the text'
 
 Place = Tuple[int, int]  # begin and end, in characters
@@ -83,7 +84,8 @@ def _label_studio(row: Mapping[str, Any]) -> Marked:
 
 
 def _flat(row: Mapping[str, Any]) -> Marked:
-    name = next((name for name in SPAN_FIELDS if isinstance(row.get(name), list)), None)
+    is_accepted = row.get("answer") not in _NOT_ACCEPTED
+    name = next((name for name in SPAN_FIELDS if is_accepted and isinstance(row.get(name), list)), None)
     return Marked(row["text"], None if name is None else [_span(each) for each in row[name]])
 
 

@@ -96,7 +96,7 @@ class Squad(Section):
 
 
 class TokenData(Section):
-    """Tagged words in column files, for token classification."""
+    """Tagged words in column files (.txt), for token classification."""
 
     word_column: Annotated[Optional[Count], MAY_CHANGE] = Field(
         None, description="Column of the words, from 1. Unset: the first, which must have more than numbers."

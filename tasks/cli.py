@@ -23,7 +23,14 @@ from settings.problems import ConfigError
 from settings.schema import TrainingConfig
 from tasks import check_metric, run_config, started_processes
 from tasks.user_data import read_classes
-from utilities.commands import EXIT_UNREAD, check_arguments, log_to_stderr, output_is_unread, start_command
+from utilities.commands import (
+    EXIT_UNREAD,
+    check_arguments,
+    log_to_stderr,
+    output_is_unread,
+    print_any_character,
+    start_command,
+)
 from utilities.errors import EXIT_USER_ERROR, Stopped, UserError
 from utilities.secrets import mask, shown_line
 
@@ -48,6 +55,7 @@ def main(task: str, argv: Optional[Sequence[str]] = None, run: Optional[Run] = N
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     watch_lifeline()  # room: cluster
+    print_any_character()
     try:
         check_arguments(arguments)
         return _main(task, run, arguments)

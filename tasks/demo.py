@@ -8,6 +8,7 @@ goes on where it stopped; one that has ended shows its result again.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -28,7 +29,7 @@ NAME = "demo"
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the command; return 0, 2 if a step failed, 130 after Ctrl-C."""
     parser = make_parser("tasks.demo", __doc__.splitlines()[0])
-    parser.add_argument("--words", type=positive, default=WORDS, metavar="N", help=f"of the text (default: {WORDS:,})")
+    parser.add_argument("--words", type=positive, metavar="N", help=f"of the text (default: {WORDS:,})")
     parser.add_argument(
         "--hours", type=float, default=HOURS, metavar="X", help=f"after the text is written (default: {HOURS})"
     )
@@ -41,10 +42,12 @@ def _run(options: argparse.Namespace) -> int:
     folder: Path = options.output_dir
     text = folder / f"{NAME}.txt"
     if not text.exists():
-        documents, written = write_demo_corpus(text, options.words)
+        documents, written = write_demo_corpus(text, options.words or WORDS)
         print(f"{text}: {documents:,} documents, {written:,} words, from the documentation of Python and its packages")
+    elif options.words is not None:
+        print(f"{text}: is there already, so that --words has no effect; give another --output-dir")
     command = ["--text", str(text), "--hours", str(options.hours), "--name", NAME, "--output-dir", str(folder)]
-    print(f"$ python {PROGRAM} {' '.join(command)}\n", flush=True)
+    print(f"$ {shlex.join(['python', PROGRAM, *command])}\n", flush=True)
     return run_from_text(command, time.monotonic())
 
 

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import difflib
 import importlib
+import io
 import itertools
 import logging
 import os
@@ -111,6 +112,12 @@ def complete(parser: argparse.ArgumentParser) -> None:
             importlib.import_module("argcomplete").autocomplete(parser)
 
 
+def print_any_character() -> None:
+    """Let the output show characters that its encoding lacks as codes, such as ``\\xd7`` for × in ASCII, not fail."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def log_to_stderr(level: str = "INFO") -> None:
     """Send the log, and the warnings of Python and TensorFlow, to standard error in the form of a run's log."""
     handler = logging.StreamHandler()
@@ -131,6 +138,7 @@ def run_main(
     Ctrl-C, and 141 if the reader of the output has exited.
     """
     complete(parser)
+    print_any_character()
     log_to_stderr()
     options = parser.parse_args(arguments)
     try:

@@ -27,7 +27,8 @@ QUOTED_AS_CSV = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # with quotation ma
 _ONE_OBJECT = "write one object {…} on each line, or an array of them"
 _NAMED_DELIMITER = re.compile(r"sep=(.)")
 FLAGS = {"0": 0, "1": 1, "0.": 0, "1.": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
-_NUMPY_NUMBERS = re.compile(r"\[\s*\d\.?(?:\s+\d\.?)+\s*\]")
+_NUMPY_VALUE = r"(?:\d+\.?|'[^']*'|\"[^\"]*\")"
+_NUMPY_LIST = re.compile(rf"\[\s*{_NUMPY_VALUE}(?:\s+{_NUMPY_VALUE})+\s*\]")  # without commas
 LARGEST_CELL = 1 << 24  # characters of a cell in CSV; a quotation mark that is not closed ends there
 
 
@@ -73,7 +74,7 @@ def csv_rows(path: Path, blanks_after_commas: bool = False) -> Iterator[Line]:
         for values in reader:
             if values and header:
                 yield Line(number, _row(path, number, header, values))
-            elif values[1:] and all(name.startswith(" ") for name in values[1:]):
+            elif values[1:] and not blanks_after_commas and all(name.startswith(" ") for name in values[1:]):
                 yield from csv_rows(path, blanks_after_commas=True)
                 return
             elif values:
@@ -241,12 +242,13 @@ def values_as_text(value: Any, separator: Optional[str]) -> List[str]:
 
 
 def _listed_values(value: Any) -> Any:
-    """Return the list that a text is, as JSON, Python or NumPy (of numbers) writes it; any other value unchanged."""
+    """Return the list that a text is, as JSON, Python or NumPy writes it; any other value unchanged."""
     if isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]"):
-        if _NUMPY_NUMBERS.fullmatch(value.strip()):
-            return value.strip("[] \t\r\n").split()
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError):
-            return ast.literal_eval(value.strip())
+        if _NUMPY_LIST.fullmatch(value.strip()):
+            return [each.strip("'\"") for each in re.findall(_NUMPY_VALUE, value)]
+        for read in (parse_json, ast.literal_eval):
+            with contextlib.suppress(ValueError, SyntaxError, RecursionError):
+                return read(value.strip())
     return value
 
 

@@ -120,7 +120,8 @@ def _pack(
     planned: Optional[_Planned] = None,
 ) -> Optional[_Planned]:
     """Plan the packs of one folder and write them, up to the manifest, unless that is done."""
-    if prepare_folder(output, {"input": dict(source.identity), "packs": choices}, overwrite):
+    recipe = {"input": dict(source.identity), "packs": choices}
+    if prepare_folder(output, recipe, overwrite, others=(SETTINGS_NAME,)):
         print(f"packing: {output} is complete already", file=sys.stderr)
         return None
     if overwrite:  # held-out packs of another data set, whose documents this one may train on

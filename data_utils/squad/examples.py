@@ -115,8 +115,8 @@ def _number_as_text(value: Any) -> Any:
 
 
 def _text_as_number(value: Any) -> Any:
-    is_whole = (isinstance(value, str) and value.isdecimal()) or (isinstance(value, float) and value.is_integer())
-    return int(value) if is_whole else value
+    is_written = isinstance(value, str) and value.lstrip("-").isdecimal()
+    return int(value) if is_written or (isinstance(value, float) and value.is_integer()) else value
 
 
 def _listed_answers(value: Any) -> Any:
@@ -182,6 +182,8 @@ _Placed = Tuple[str, _Question]  # the place of a question in the file, and the 
 
 
 def _contexts(document: Any) -> Iterator[Tuple[str, str, List[_Placed]]]:
+    if isinstance(document, dict) and "data" not in document and "context" in document:  # the only line of a file
+        document = [document]
     if isinstance(document, list):
         document = {"data": document}
     data = document.get("data") if isinstance(document, dict) else None
@@ -220,7 +222,8 @@ def parse_squad(document: Any, origin: str, sha256: str) -> SquadSet:
                 same = f"is {short(entry.id)}, as {places[entry.id]}.id is"
                 raise UserError(f"{origin}: {place}.id {same}; give each question its own id")
             places[entry.id] = place
-            answers = tuple(Answer(answer.text, answer.answer_start) for answer in entry.answers)
+            given = [] if entry.is_impossible else entry.answers  # which may have been "true" or 1
+            answers = tuple(Answer(answer.text, answer.answer_start) for answer in given)
             question = Question(entry.id, entry.question, len(paragraphs), answers, bool(entry.is_impossible))
             questions.append(question)
         paragraphs.append(Paragraph(title, context))

@@ -25,6 +25,7 @@ from data_utils.text.examples import (
     OTHER_FILES,
     add_example_options,
     add_vocabulary_file_options,
+    check_held_out,
     describe,
     make_recipe,
     settings_from_options,
@@ -105,7 +106,7 @@ def _run_steps(options: argparse.Namespace) -> None:
     if options.sentences:
         for defaults in (SENTENCE_OPTIONS, *OPTIONS_OF_INPUTS.values()):
             refuse_options(options, defaults, "is an option of the sentences step, which was done; leave it out")
-        given: Corpus | Source = read_corpus(options.sentences)
+        given: Corpus | Source = read_corpus(options.sentences, options.output)
     else:
         given = share_of(source_from_options(options, folder), options.documents_share)
     look = vocabulary is None and not (options.cased or options.keep_accents), options.whole_word_masking
@@ -116,6 +117,7 @@ def _run_steps(options: argparse.Namespace) -> None:
     with workers_from_options(options) as workers:
         # Rejected before hours of work, not after: all is compared except the corpus, which may have to be made first.
         check_folder(output, make_recipe(settings, unit_bytes, identity), overwrite, others=OTHER_FILES)
+        check_held_out(output, settings, overwrite)
         if isinstance(given, Source):
             given = sentences_from_options(options, given, folder, workers)
             if options.dump:  # to look at its beginning before, WikiExtractor would have to read all of it

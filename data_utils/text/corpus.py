@@ -38,8 +38,13 @@ class Corpus(NamedTuple):
     identity: Any  # identifies this corpus in the recipe of a data set that is made from it
 
 
-def read_corpus(folder: Path) -> Corpus:
-    """Return a corpus that ``write_sentences`` wrote, or the user's own sentence files, which have no counts."""
+def read_corpus(folder: Path, output: Path | None = None) -> Corpus:
+    """Return a corpus that ``write_sentences`` wrote, or the user's own sentence files, which have no counts.
+
+    A folder ``output`` for what is made of it must be another one.
+    """
+    if output is not None and output.is_dir() and folder.is_dir() and output.samefile(folder):
+        raise UserError(f"--output {output}: is the folder of the sentences, which it would change; name another one")
     summary = folder / CORPUS_NAME
     counts = (0, 0, 0, 0)
     if summary.exists():

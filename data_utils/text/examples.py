@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from data_utils.command_line import fraction, natural, positive
-from data_utils.recipe import clear_work, prepare_folder
+from data_utils.recipe import check_folder, clear_work, prepare_folder
 from data_utils.records.index import index_path
 from data_utils.records.manifest import (
     MANIFEST_NAME,
@@ -143,16 +143,27 @@ def write_examples(
     clear_work(output)
 
 
+def check_held_out(output: Path, settings: Settings, overwrite: bool) -> None:
+    """Check that the folder for held-out text may be used, which may have a data set of the user's own."""
+    if settings.validation_fraction:
+        records = {"records": make_recipe(_once(settings), None, None)["records"]}
+        check_folder(output / VALIDATION_FOLDER, records, overwrite, others=OTHER_FILES)
+
+
+def _once(settings: Settings) -> Settings:
+    return settings._replace(duplicate_factor=1, validation_fraction=0.0, masked_lm_prob=Settings().masked_lm_prob)
+
+
 def _write_held_out(
     corpus: Corpus, vocabulary: Vocabulary, output: Path, settings: Settings, workers: Workers, overwrite: bool
 ) -> HeldOut | None:
     """Write one pass over the held-out text, with the default share of masked tokens; return what is held out."""
     folder = output / VALIDATION_FOLDER
     if settings.validation_fraction:
+        check_held_out(output, settings, overwrite)
         chosen = choose_held_out(corpus.files, settings.validation_fraction)
         held_out = write_held_out(corpus, folder / "corpus", chosen)
-        once = settings._replace(duplicate_factor=1, validation_fraction=0.0, masked_lm_prob=Settings().masked_lm_prob)
-        write_examples(held_out, vocabulary, folder, once, workers, overwrite)
+        write_examples(held_out, vocabulary, folder, _once(settings), workers, overwrite)
         return chosen
     if overwrite:  # documents that another recipe held out are now used for training
         shutil.rmtree(folder, ignore_errors=True)
@@ -332,7 +343,7 @@ def unit_bytes_from_options(options: argparse.Namespace) -> int | None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    corpus = read_corpus(with_absolute_paths(options).sentences)
+    corpus = read_corpus(with_absolute_paths(options).sentences, options.output)
     vocabulary = vocabulary_from_options(options)
     assert vocabulary is not None, "the option is required"
     settings, unit_bytes = settings_from_options(options), unit_bytes_from_options(options)

@@ -94,6 +94,8 @@ def read_text(path: Path, stream: IO[bytes], whole_file: bool, join_lines: bool,
 def read_json_lines(path: Path, stream: IO[bytes], field: str) -> Documents:
     """Read JSON Lines, one document per line, whose text is in ``field``."""
     for number, line in _numbered_lines(stream):
+        if number == 1 and line.lstrip().startswith(b"["):
+            raise UserError(f"{path}: is a JSON array, not JSON Lines; write each object on a line (jq -c '.[]' FILE)")
         if line.strip():
             yield _from_json(line.strip(), field, f"{path}, line {number}")
 

@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from data_utils.text.readers import (
     read_wikitext,
 )
 from utilities.errors import UserError
-from utilities.files import replacing
+from utilities.files import only_command_in, replacing
 
 LARGEST_SHARD = 4 << 20  # characters of text: seconds of work, and some ten megabytes of memory
 SMALLEST_SHARD = 1 << 20
@@ -126,12 +127,16 @@ def _existing_files(options: argparse.Namespace, name: str, patterns: Sequence[s
         if path.is_dir():
             if path.resolve() == output:
                 raise UserError(f"{option} {path}: is the output folder, whose files would be input; change --output")
-            inside = next(filter(None, (_files_inside(path, pattern, output) for pattern in patterns)), None)
-            if inside is None:
+            found = ((_files_inside(path, pattern, output), pattern) for pattern in patterns)
+            inside, named = next((each for each in found if each[0]), ([], ""))
+            if not inside:
                 raise UserError(
                     f"{option} {path}: the folder contains no files {' or '.join(patterns)}; name its files"
                 )
             files += inside
+            others = len(_files_inside(path, "*", output)) - len(inside)
+            if others:
+                print(f"{option} {path}: {others:,} files with other names than {named} are left out", file=sys.stderr)
         elif path.is_file():
             files.append(path)
         else:
@@ -141,11 +146,12 @@ def _existing_files(options: argparse.Namespace, name: str, patterns: Sequence[s
 
 
 def _files_inside(folder: Path, pattern: str, output: Path) -> list[Path]:
-    """Return the sorted files of a folder, outside of the output folder, whose names follow a pattern."""
+    """Return the sorted files of a folder, outside of the output folder, whose names follow a pattern in any case."""
     patterns = [pattern + suffix for suffix in ("", *SUFFIXES)] if pattern.startswith("*.") else [pattern]
-    found = {entry for each in patterns for entry in folder.rglob(each) if entry.is_file()}
+    entries = [entry for entry in folder.rglob("*") if any(fnmatchcase(entry.name.lower(), each) for each in patterns)]
     is_inside = folder.resolve() in output.parents
-    return sorted(each for each in found if not (is_inside and each.resolve().is_relative_to(output)))
+    files = [entry for entry in entries if entry.is_file()]
+    return sorted(each for each in files if not (is_inside and each.resolve().is_relative_to(output)))
 
 
 def add_source_options(parser: argparse.ArgumentParser, sentences_too: bool = False) -> None:
@@ -246,7 +252,7 @@ def standard_input_copied(options: argparse.Namespace, folder: Path) -> Iterator
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(copy) as stream:
+    with only_command_in(folder), replacing(copy) as stream:  # another one has its own copy there
         shutil.copyfileobj(sys.stdin.buffer, stream, COPY_BYTES)
     for paths in lists:
         paths[:] = [copy if path == STANDARD_INPUT else path for path in paths]

@@ -137,7 +137,7 @@ def train_vocabulary(
     """
     check_size(size)
     rules = TokenizerRules(strip_accents=False) if keep_accents else USUAL_RULES
-    _check_neighbours(output, rules)
+    _check_neighbours(output, rules, lower_case)
     files, limit = list(files), SAMPLE_MEGABYTES * 10**6
     tokenizer = Tokenizer(WordPiece(unk_token=UNKNOWN))
     normalizer = tokenizer.normalizer = bert_normalizer(lower_case, rules)
@@ -169,14 +169,15 @@ def train_vocabulary(
     return read_vocabulary(output)
 
 
-def _check_neighbours(output: Path, rules: TokenizerRules) -> None:
+def _check_neighbours(output: Path, rules: TokenizerRules, lower_case: bool) -> None:
     settings = output.with_name(SETTINGS_NAME)
     if rules != USUAL_RULES and output.name != VOCABULARY_NAME:
         raise UserError(
             f"--keep-accents: {settings} will say so, which is read for a {VOCABULARY_NAME} only; name the file"
             f" {output.with_name(VOCABULARY_NAME)}"
         )
-    if rules == USUAL_RULES and output.name == VOCABULARY_NAME and settings.exists():
+    own = Vocabulary([], output, b"", lower_case, rules).files(lower_case).get(SETTINGS_NAME)
+    if output.name == VOCABULARY_NAME and settings.exists() and settings.read_bytes() != own:
         raise UserError(f"{settings}: belongs to another vocabulary; name a file in another folder")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from data_utils.command_line import positive
+from data_utils.text.examples import vocabulary_from_options
 from data_utils.text.sources import (
     DEFAULT_MIN_CHARACTERS,
     OPTIONS_OF_INPUTS,
@@ -21,7 +22,7 @@ from data_utils.text.sources import (
     add_source_options,
     source_from_options,
 )
-from data_utils.text.vocabulary import add_case_option, check_case
+from data_utils.text.vocabulary import add_case_option, check_case, check_size
 from model.tasks import TASKS
 from settings.flags import parse_flags
 from settings.loading import check_values
@@ -65,6 +66,8 @@ DECIDED = {
 OWN_WORDS = (
     (r"--max-seq-length", "--lengths"),
     (r"max_seq_length", "lengths"),
+    (r"--vocab-size (\d+)", r"--bert-config.vocab-size \1"),
+    (r"more than --max-bad-articles (\d+) allows", r"more than \1"),
     (r"--pretrained-ckpt-path", "--start-from"),
     (r"pretrained_ckpt_path", "start_from"),
     (r"resume [^;:]*(: |with )--name \S+ --resume", "repeat the command"),
@@ -165,7 +168,7 @@ def _make(options: argparse.Namespace, others: Sequence[str], started: float) ->
     recipe, start = decision.recipe, decision.machine.measured.start  # type: ignore[union-attr]
     purpose = PURPOSES[options.purpose]
     trainings = purpose.phases(folder, recipe, decision.given, recipe.vocabulary)
-    data = purpose.prepare(folder, recipe, _source_words(options), trainings)
+    data = purpose.prepare(folder, recipe, source_words(options), trainings)
     recipe = recipe.with_training_tokens(data.tokens)
     pace = Pace(folder, recipe, purpose.phases(folder, recipe, decision.given, data.pieces), start, options.hours)
     recipe = recipe.with_updates(pace.planned)
@@ -226,24 +229,37 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     given = _given(others, purpose)
     _check(options)
     folder = Folder(options.output_dir / _name(options), started)
-    data = folder.path / "data"
-    source = source_from_options(argparse.Namespace(**{**vars(options), "output": data}), data)
+    # What the command writes is no input, nor are the vocabularies beside its checkpoints and its model.
+    source = source_from_options(_with(options, output=folder.path), folder.path / "data")
     strips_marks = not (options.cased or options.keep_accents or options.start_from)
     text, machine = look_at_text(source, options.min_characters, strips_marks), look_at_machine()
     inputs = {"text": text.described(), "machine": machine.described()}
     identity = _identity(options, source, given)
-    planned = None if options.plan else folder.planned(identity, inputs)
+    planned = folder.planned(identity, inputs)
     if planned is not None:
         machine, recipe = machine._replace(measured=planned.measured), planned.recipe
     if planned is None or (planned.has_more_hours and not (folder.path / UPDATES).exists()):
         recipe = _recipe(options, text, machine, given)
         if planned is not None and is_prepared(folder, planned.recipe):
             recipe = replace(recipe, **{name: getattr(planned.recipe, name) for name in OF_ROWS})
+        _check_vocabulary(options, recipe)
         check_phases(purpose.phases(folder, recipe, given, recipe.vocabulary), recipe.start_from, given)
     if not options.plan and (planned is None or planned.has_more_hours):
         folder.begin(identity, recipe, inputs, machine.measured)
     notes = (*text.notes, *filter(None, [machine.note]))
     return Decision(folder, identity, recipe, given, text, machine, inputs, notes)
+
+
+def _with(options: argparse.Namespace, **changes: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{**vars(options), **changes})
+
+
+def _check_vocabulary(options: argparse.Namespace, recipe: Recipe) -> None:
+    """Refuse what the preparation would refuse of the vocabulary, before any work."""
+    if recipe.start_from is None:
+        check_size(recipe.vocabulary)
+    else:
+        vocabulary_from_options(_with(options, vocab_file=Path(recipe.start_from), extra_tokens=None))
 
 
 def _recipe(options: argparse.Namespace, text: Text, machine: Machine, given: Mapping[str, Any]) -> Recipe:
@@ -305,7 +321,7 @@ def _identity(options: argparse.Namespace, source: Source, given: Dict[str, Any]
     return {"text": source.identity(), **{name: getattr(options, name) for name in names}, "flags": given}
 
 
-def _source_words(options: argparse.Namespace) -> List[str]:
+def source_words(options: argparse.Namespace) -> List[str]:
     """Return the options of the text, for the preparation."""
     words: List[str] = []
     defaults = {name: value for settings in OPTIONS_OF_INPUTS.values() for name, value in settings.items()}
@@ -318,7 +334,7 @@ def _source_words(options: argparse.Namespace) -> List[str]:
             words.append(f"--{name.replace('_', '-')}")
         elif isinstance(value, list):
             words += [f"--{name.replace('_', '-')}", *map(str, value)]
-        elif value not in (None, False):
+        elif value is not None and value is not False:  # 0 is a number
             words += [f"--{name.replace('_', '-')}", str(value)]
     return words
 

@@ -60,6 +60,19 @@ def test_it_is_continued(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert str(folder / "model") in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("plan", [[], ["--plan"]])
+def test_capitals_that_its_tokenizer_loses_are_refused_before_any_work(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: list[str]
+) -> None:
+    text = tmp_path / "mine.txt"
+    text.write_text("\n\n".join(f"word{number} is the word of {number}. " * 20 for number in range(50)))
+    BertTokenizerFast(str(folder / "model" / "vocab.txt"), do_lower_case=True).save_pretrained(folder / "model")
+    words = ["--text", str(text), "--hours", "1", "--start-from", str(folder), "--output-dir", str(tmp_path)]
+    assert from_text([*words, "--cased", *plan], 0.0) == 2
+    assert "lower-cases text; leave --cased out" in capsys.readouterr().err
+    assert not (tmp_path / "mine").exists()
+
+
 def test_it_is_fine_tuned(folder: Path, tmp_path: Path) -> None:
     """At no learning rate, the encoder that is trained is the folder's model."""
     write_sst2(tmp_path)

@@ -219,7 +219,7 @@ def test_spans_that_are_left_out_or_widened_are_counted(tmp_path: Path) -> None:
     sentences = read_sentences(str(tmp_path), TRAIN)
     assert sentences.tags == [["B-ORG", "I-ORG", "I-ORG", "I-ORG"], ["O", "O"], ["O"]]
     assert list(sentences.notes) == [
-        "1 texts that nobody has marked are left out",
+        "1 texts that nobody has marked, or accepted, are left out",
         "1 annotations of texts that have another one before are left out",
         "3 entities overlap an earlier one and are left out",
     ]
@@ -230,6 +230,17 @@ def test_spans_that_are_left_out_or_widened_are_counted(tmp_path: Path) -> None:
     (tmp_path / "test.json").write_text('{"text": "the film"}\n', encoding="utf-8")
     test = read_sentences(str(tmp_path), TEST)
     assert (test.words, test.tags) == ([["the", "film"]], None)
+
+
+def test_texts_that_are_not_marked_or_whose_marks_are_rejected_are_left_out(tmp_path: Path) -> None:
+    marked = [{"start": 0, "end": 3, "label": "ORG"}]
+    rows: list[dict[str, object]] = [{"text": "the film"}]
+    rows += [{"text": f"EU {answer}", "spans": marked, "answer": answer} for answer in ("reject", "accept", "ignore")]
+    rows += [{"text": "no film", "spans": [], "answer": "accept"}]
+    (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    sentences = read_sentences(str(tmp_path), TRAIN)
+    assert (sentences.words, sentences.tags) == ([["EU", "accept"], ["no", "film"]], [["B-ORG", "O"], ["O", "O"]])
+    assert list(sentences.notes) == ["3 texts that nobody has marked, or accepted, are left out"]
 
 
 @pytest.mark.parametrize("repeats", [False, True])
@@ -306,6 +317,7 @@ def test_cluener_is_read_as_tagged_characters(tmp_path: Path) -> None:
         ("train.json", '{"text": "EU", "labels": [[1, 1, "ORG"]]}', "count characters from 0, the end not included"),
         ("train.json", '{"text": "EU", "labels": [[0, 1, 5]]}', 'line 1: is not {"text": "EU acts", "labels"'),
         ("train.json", '{"text": "x"}\n', "contains no tags"),
+        ("train.json", '{"text": "x", "labels": []}\n', "all words have the tag 'O'; give the words their tags"),
         ("other.txt", "EU B-ORG\n", "has no train.txt or eng.train or train.json"),
     ],
 )
@@ -314,6 +326,14 @@ def test_broken_files_are_refused_with_the_line(tmp_path: Path, name: str, conte
     with pytest.raises(UserError) as caught:
         read_sentences(str(tmp_path), TRAIN)
     assert message in str(caught.value) and ";" in str(caught.value)
+
+
+@pytest.mark.parametrize("columns", [{"word_column": 1}, {"tag_column": 3}])
+def test_numbers_of_columns_are_of_column_files_alone(tmp_path: Path, columns: dict[str, int]) -> None:
+    (tmp_path / "train.csv").write_text("Sentence #,Word,POS,Tag\n1,EU,PROPN,B-ORG\n1,acts,VERB,O\n", encoding="utf-8")
+    assert read_sentences(str(tmp_path), TRAIN).tags == [["B-ORG", "O"]]
+    with pytest.raises(UserError, match=r"train\.csv: token_data\.tag_column and word_column count .*; leave them out"):
+        read_sentences(str(tmp_path), TRAIN, **columns)
 
 
 def test_lines_around_a_document_are_no_words(tmp_path: Path) -> None:

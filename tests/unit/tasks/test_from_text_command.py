@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -17,8 +18,9 @@ from transformers import BertTokenizerFast
 
 from data_utils.records.manifest import VALIDATION_FOLDER, load_manifest
 from data_utils.text.sources import source_from_options
+from tasks.demo import main as demo
 from tasks.from_text.blanks import Blank, held_out_blanks, whole_words
-from tasks.from_text.command import Decision, decide, main, split
+from tasks.from_text.command import Decision, decide, in_own_words, main, source_words, split
 from tasks.from_text.folder import Folder
 from tasks.from_text.inputs import Text, look_at_text
 from tasks.from_text.judgement import commands, judge, read_result
@@ -97,6 +99,7 @@ def test_a_plan_loads_no_tensorflow(text: Path) -> None:
         (["--cased", "--keep-accents"], "--keep-accents"),
         (["--bert-config.vocab-size", "abc"], 'vocab_size = "abc" (command line): expected a whole number'),
         (["--bert-config", "none"], "this command chooses sizes"),
+        (["--bert-config.vocab-size", "50"], "--bert-config.vocab-size 50: too small"),
     ],
 )
 def test_what_cannot_be_followed_is_refused(
@@ -161,6 +164,55 @@ def test_the_same_command_has_the_same_plan_and_another_one_is_refused(
     assert "lengths changed" in refusal(capsys, text, "--seed", "3", "--lengths", "128")
     text.write_text(prose(41), encoding="utf-8")
     assert "the text has changed" in refusal(capsys, text, "--seed", "3")
+    assert "the text has changed" in refusal(capsys, text, "--seed", "3", "--plan")
+
+
+def test_a_plan_of_a_command_that_has_begun_is_its_own(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = begin(text).folder.path / "plan.json"
+    plan = json.loads(path.read_text(encoding="utf-8"))
+    plan["recipe"]["choices"] = [{"name": "model", "value": "2 × 320", "reason": "of the timing"}]
+    path.write_text(json.dumps(plan), encoding="utf-8")
+    assert start(text, "--plan") == 0
+    assert "2 × 320" in capsys.readouterr().out
+
+
+def test_what_the_command_writes_into_the_folder_of_the_text_is_no_text(text: Path) -> None:
+    words = "--output-dir", str(text.parent / "runs"), "--name", "mine"
+    first = begin(text.parent, *words)
+    for name in ("model", "32/checkpoints/10"):
+        (first.folder.path / name).mkdir(parents=True)
+        (first.folder.path / name / "vocab.txt").write_text("[PAD]\n", encoding="utf-8")
+    assert begin(text.parent, *words).identity == first.identity
+
+
+def test_the_demo_says_that_its_text_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "two words"
+    folder.mkdir()
+    (folder / "demo.txt").write_text(prose(40), encoding="utf-8")
+    monkeypatch.setattr("tasks.demo.run_from_text", lambda *_: 0)
+    assert demo(["--output-dir", str(folder), "--words", "500"]) == 0
+    said, command = capsys.readouterr().out.strip().splitlines()
+    assert "demo.txt: is there already, so that --words has no effect" in said
+    assert str(folder / "demo.txt") in shlex.split(command)
+    assert demo(["--output-dir", str(folder)]) == 0
+    assert "--words" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "flags", [["--min-characters", "0"], ["--min-characters", "7", "--join-lines"], ["--document-per-line", "--cased"]]
+)
+def test_the_preparation_has_the_options_of_the_text(text: Path, flags: list[str]) -> None:
+    options, _, _ = split(["--text", str(text), "--hours", "1", "--workers", "3", *flags])
+    words = source_words(options)
+    assert words[:2] == ["--text", str(text)]
+    assert sorted(words[2:]) == sorted([*flags, "--workers", "3"])
+
+
+def test_advice_names_options_of_this_command() -> None:
+    message = "7 documents cannot be used, more than --max-bad-articles 5 allows; the first: a"
+    assert in_own_words(message) == "7 documents cannot be used, more than 5; the first: a"
 
 
 def test_another_machine_keeps_the_plan_and_says_so(text: Path, capsys: pytest.CaptureFixture[str]) -> None:

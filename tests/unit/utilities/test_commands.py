@@ -67,3 +67,14 @@ def test_another_pipe_that_breaks_is_an_error(capsys: pytest.CaptureFixture[str]
 
     assert run_main(make_parser("some.command", ""), action, []) == 2
     assert capsys.readouterr().err == "error: a worker has ended\n"
+
+
+def test_a_terminal_without_unicode_ends_no_command() -> None:
+    code = (
+        "from utilities.commands import make_parser, run_main\n"
+        "parser = make_parser('some.command', 'Do something.')\n"
+        "raise SystemExit(run_main(parser, lambda options: print('2 × 192…'), []))\n"
+    )
+    env = {**os.environ, "PYTHONIOENCODING": "iso-8859-1"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, check=False)
+    assert (done.returncode, done.stdout.decode("latin-1")) == (0, "2 × 192\\u2026\n")

@@ -9,6 +9,7 @@ import random
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pandas  # of the package datasets
 import pytest
 
@@ -118,6 +119,24 @@ def test_blanks_after_commas_are_read_as_pandas_can(tmp_path: Path) -> None:
     assert [row for _, row in read_table(path)] == expected
     path.write_text("text,label\na, x\n", encoding="utf-8")  # not after each comma of the header
     assert [row for _, row in read_table(path)] == pandas.read_csv(path).to_dict("records")
+
+
+def test_a_quoted_name_that_begins_with_a_blank_keeps_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    pandas.DataFrame({"text": ["a"], " label": ["b"]}).to_csv(path, index=False, quoting=csv.QUOTE_ALL)
+    assert [set(row.values()) for _, row in read_table(path)] == [{"a", "b"}]
+
+
+@pytest.mark.parametrize("labels", [["a b", "c"], ["it's", "d"], [3, 17]])
+def test_labels_that_numpy_writes_as_a_list_are_the_list(labels: list[object], tmp_path: Path) -> None:
+    pandas.DataFrame({"labels": [np.array(labels)]}).to_csv(tmp_path / "lists.csv", index=False)
+    (cell,) = (row["labels"] for _, row in read_table(tmp_path / "lists.csv"))
+    assert values_as_text(cell, ",") == list(map(str, labels))
+
+
+def test_lists_are_read_as_json_before_python() -> None:
+    assert values_as_text(json.dumps(["😀", "b"]), ",") == ["😀", "b"]  # with escapes, of which Python makes halves
+    assert values_as_text(json.dumps([True, False]), ",") == ["true", "false"]
 
 
 def test_tab_separated_text_that_pandas_has_quoted_is_refused(tmp_path: Path) -> None:

@@ -192,6 +192,17 @@ def test_another_plan_in_the_same_folder_is_refused_until_overwritten(source: Pa
     assert not (tmp_path / "out" / "validation").exists()
 
 
+def test_the_rules_of_another_data_set_s_tokenizer_are_not_kept(source: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(source, tmp_path / "source")
+    with_manifest(source)
+    (source / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    packs = pack_dataset(source, tmp_path / "out").parent
+    assert (packs / "tokenizer_config.json").read_bytes() == (source / "tokenizer_config.json").read_bytes()
+    (source / "tokenizer_config.json").unlink()
+    pack_dataset(source, packs, overwrite=True)
+    assert not (packs / "tokenizer_config.json").exists()
+
+
 OUTSIDE = {"masked_lm_positions": np.full(PREDICTIONS, LENGTH), "masked_lm_weights": np.ones(PREDICTIONS, np.float32)}
 
 

@@ -146,6 +146,13 @@ def test_every_form_is_the_same_data_set(form: str, tmp_path: Path) -> None:
     assert len(squad.questions) == 3 and squad.questions[1].answers == (Answer("1048", 18),)
 
 
+@pytest.mark.parametrize("form", ["paragraphs", "list of rows"])
+def test_one_line_is_json_lines_too(form: str, tmp_path: Path) -> None:
+    path, first = tmp_path / "dev.jsonl", forms()[form][0]
+    path.write_text(json.dumps(first) + "\n", encoding="utf-8")
+    assert read_squad(path)[:2] == parsed([first])[:2]
+
+
 def test_a_document_of_several_lines_is_not_taken_for_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "dev.json"
     document = json.dumps(forms()["official"], indent=1)
@@ -190,6 +197,15 @@ def test_answers_may_lack_their_place_or_be_empty() -> None:
     places = [answer_position(context, answer) for answer in squad.questions[0].answers]
     assert places == [context.index("a city"), context.index("people.")] and squad.questions[2].is_impossible
     assert answer_position("Oslo", Answer("o", -1)) == 3 and answer_position("Oslo", Answer("x", -1)) is None
+
+
+@pytest.mark.parametrize("mark", [True, "true", 1])
+def test_an_impossible_question_has_no_answers_however_it_is_marked(mark: Any) -> None:
+    answers = [{"text": "Oslo", "answer_start": "-1"}]
+    question = {"id": "1", "question": "a", "answers": answers}
+    squad = parsed([{"context": "Oslo", "qas": [question, {**question, "id": "2", "is_impossible": mark}]}])
+    assert [each.answers for each in squad.questions] == [(Answer("Oslo", -1),), ()]
+    assert squad.impossible == 1
 
 
 @pytest.mark.parametrize(("start", "position"), [(0, 0), (4, 0), (9, 14), (14, 14), (500, 14)])

@@ -114,6 +114,20 @@ def killed_before(folder: Path, number: int = 0) -> Iterator[None]:
         yield
 
 
+def test_a_data_set_of_the_user_s_is_not_replaced_by_held_out_text(
+    corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    own = write_corpus(tmp_path / "own", ["another text.\nit is for validation."] * 3)
+    out = tmp_path / "out"
+    write_examples(own, vocabulary, out / "validation", SETTINGS)
+    (out / "validation" / "corpus").mkdir()
+    sentences = out / "validation" / "corpus" / "sentences_000.txt"
+    sentences.write_text("another text.\n")
+    with pytest.raises(UserError, match=r"validation: is made with other settings .*duplicate_factor 2 there, 1 now"):
+        write_examples(corpus, vocabulary, out, SETTINGS._replace(validation_fraction=0.5))
+    assert sentences.read_text() == "another text.\n"
+
+
 @pytest.mark.parametrize(("part", "message"), [("", "not all records are written"), ("validation", "has no")])
 def test_the_data_set_of_a_killed_command_is_not_read(
     corpus: Corpus, vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, message: str

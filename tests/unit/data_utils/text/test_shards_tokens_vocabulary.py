@@ -133,6 +133,18 @@ def test_rare_ideographs_do_not_replace_words(tmp_path: Path) -> None:
     assert "word" in pieces and "今" not in pieces
 
 
+def test_the_settings_of_another_tokenizer_are_kept(tmp_path: Path) -> None:
+    text = write(tmp_path / "a.txt", [["A few words, é and à."]])
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text('{"do_lower_case": true, "model_max_length": 512}')
+    for keep_accents in (False, True):
+        with pytest.raises(UserError, match=r"tokenizer_config\.json: belongs to another vocabulary"):
+            train_vocabulary([text], tmp_path / "vocab.txt", 150, keep_accents=keep_accents)
+    settings.unlink()
+    for _ in range(2):  # the same command again
+        assert train_vocabulary([text], tmp_path / "vocab.txt", 150, keep_accents=True).rules.strip_accents is False
+
+
 def test_an_empty_corpus_has_no_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the corpus is empty"):
         train_vocabulary([write(tmp_path / "a.txt", [["", "\u200b"]])], tmp_path / "v.txt", 300)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -13,8 +14,9 @@ import pytest
 from data_utils.text import sources
 from data_utils.text.corpus import REJECTED_NAME, read_corpus
 from data_utils.text.sentences import write_sentences
-from data_utils.text.sources import Source, add_source_options, share_of, source_from_options
+from data_utils.text.sources import Source, add_source_options, share_of, source_from_options, standard_input_copied
 from utilities.errors import UserError
+from utilities.files import only_command_in
 
 
 def source_of(*arguments: object) -> Source:
@@ -81,6 +83,14 @@ def test_json_lines(tmp_path: Path) -> None:
     assert documents("--jsonl", path) == [("T", "One."), ("", "Two."), ("", "Three.")]
     path.write_text('{"body": "One."}\n')
     assert documents("--jsonl", path, "--jsonl-field", "body") == [("", "One.")]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_array_is_not_taken_for_json_lines(indent: int | None, tmp_path: Path) -> None:
+    """Of several lines, the last one could be an object, and a data set of one document the result."""
+    (tmp_path / "a.json").write_text(json.dumps([{"text": "One."}, {"text": "Two."}], indent=indent))
+    with pytest.raises(UserError, match=r"a\.json: is a JSON array, not JSON Lines; write each object on a line"):
+        documents("--jsonl", tmp_path)
 
 
 def test_options_of_another_input_are_refused(tmp_path: Path) -> None:
@@ -178,6 +188,38 @@ def test_what_a_command_has_written_is_not_its_input(tmp_path: Path) -> None:
         source_of("--text", tmp_path / "out", "--output", tmp_path / "b" / ".." / "out")
 
 
+def test_files_of_a_folder_are_found_in_any_case_and_others_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.txt", "B.TXT", "c.Txt.GZ", "d.md", "e.text"):
+        (tmp_path / name).write_text("Text.")
+    source = source_of("--text", tmp_path)
+    assert [path.name for path in source.files] == ["B.TXT", "a.txt", "c.Txt.GZ"]
+    assert capsys.readouterr().err == (f"--text {tmp_path}: 2 files with other names than *.txt are left out\n")
+
+
+def test_standard_input_does_not_replace_that_of_another_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"Second.")))
+    (tmp_path / "standard_input").write_text("First.")
+    options = argparse.Namespace(text=[Path("-")])
+    refused = pytest.raises(UserError, match="another command")
+    with only_command_in(tmp_path), refused, standard_input_copied(options, tmp_path):
+        pass
+    assert (tmp_path / "standard_input").read_text() == "First."
+    with standard_input_copied(options, tmp_path):
+        assert options.text == [tmp_path / "standard_input"] and options.text[0].read_text() == "Second."
+    assert not options.text[0].exists()
+
+
+def test_records_are_not_written_among_their_sentences(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A sentence.\n")
+    with pytest.raises(UserError, match="is the folder of the sentences"):
+        read_corpus(tmp_path, tmp_path / ".." / tmp_path.name)
+    assert read_corpus(tmp_path, tmp_path / "out").files == [tmp_path / "a.txt"]
+
+
 def test_sentence_files(tmp_path: Path) -> None:
     lines = [json.dumps({"text": f"Here is sentence {number}. And another one."}) for number in range(50)]
     (tmp_path / "a.jsonl").write_text("\n".join([*lines, json.dumps({"text": "No."})]))
@@ -204,7 +246,7 @@ def test_rejected_documents_are_listed_in_the_order_of_the_input(
     assert write_sentences(source, out, min_characters=1, max_bad_articles=3).rejected == 3
     listed = [json.loads(line)["reason"] for line in (out / REJECTED_NAME).read_text(encoding="utf-8").splitlines()]
     assert [re.search(r"line (\d)", reason).group(1) for reason in listed] == ["1", "3", "4"]
-    (tmp_path / "a.jsonl").write_text("[]\n")
+    (tmp_path / "a.jsonl").write_text("7\n")
     with pytest.raises(UserError, match=r"no prose.* 1 could not be used, the first: .*line 1"):
         write_sentences(source_of("--jsonl", tmp_path / "a.jsonl"), tmp_path / "none")
     (tmp_path / "a.jsonl").write_text(lines[1])
