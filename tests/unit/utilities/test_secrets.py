@@ -139,6 +139,7 @@ def test_folders_whose_names_are_not_utf_8_are_shown(tmp_path, monkeypatch):
     """A log of the next command, and a report of the folder in which the program was started."""
     folder = "/home/m" + os.fsdecode(b"\xfc") + "ller"
     monkeypatch.setattr(os, "getcwd", lambda: folder)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's, whose reports between processes are UTF-8
     with run_log(tmp_path / "train.log", stream=io.StringIO()):
         logging.getLogger("x").warning("next: %s", folder)
     assert "next: /home/m?ller" in (tmp_path / "train.log").read_text(encoding="utf-8")
