@@ -135,8 +135,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, others: Sequence[str], started: float) -> Optional[int]:
-    # What follows a training is this command's next step.
-    logging.getLogger("training.trainer").addFilter(lambda record: not record.getMessage().startswith("next: "))
+    trainer = logging.getLogger("training.trainer")
+    trainer.addFilter(_is_no_next_command)
     try:
         with contextlib.nullcontext() if options.plan else only_command_in(options.output_dir / _name(options)):
             _make(options, others, started)
@@ -145,7 +145,14 @@ def _run(options: argparse.Namespace, others: Sequence[str], started: float) -> 
     except Stopped as stop:
         print(f"{stop}; the same command goes on there", file=sys.stderr)
         return stop.status
+    finally:
+        trainer.removeFilter(_is_no_next_command)
     return None
+
+
+def _is_no_next_command(record: logging.LogRecord) -> bool:
+    """Return whether a line may be shown: what follows a training is this command's next step."""
+    return not record.getMessage().startswith("next: ")
 
 
 def in_own_words(message: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import logging
 import random
 import re
 import shlex
@@ -73,6 +74,11 @@ def test_a_plan_says_what_and_why_and_writes_nothing(text: Path, capsys: pytest.
         assert word in printed
     assert re.search(r"text: +(.*) kB", printed)[1] == f"{text.stat().st_size / 1000:.1f}"
     assert list(text.parent.iterdir()) == [text]
+
+
+def test_lines_of_other_trainings_in_the_process_are_shown_afterwards(text: Path) -> None:
+    before = list(logging.getLogger("training.trainer").filters)
+    assert start(text, "--plan") == 0 and logging.getLogger("training.trainer").filters == before
 
 
 def test_a_plan_loads_no_tensorflow(text: Path) -> None:
