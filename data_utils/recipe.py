@@ -10,47 +10,50 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from crc32c import crc32c
 
 from data_utils.records.index import index_path
 from data_utils.records.manifest import MANIFEST_NAME, WORK_FOLDER
 from data_utils.records.writer import TEMPORARY_FILES
+from data_utils.tokenizer_files import SETTINGS_NAME
 from utilities.errors import UserError
 from utilities.files import read_json_object, write_atomically
 
 RECIPE_NAME = "recipe.json"
 RECIPE_VERSION = 4  # must be raised whenever the same input and settings would give other bytes
-RECORD_FILES = "*.tfrecord"
 END_BYTES, BLOCK_BYTES = 4096, 1 << 20
 MAX_DIFFERENCES_SHOWN = 3
 
 
-def check_folder(
-    folder: Path,
-    recipe: Mapping[str, Any],
-    overwrite: bool,
-    last: str = MANIFEST_NAME,
-    products: str = RECORD_FILES,
-    others: Sequence[str] = (),
-) -> None:
-    """Check that a folder may be used for a recipe, of which parts that are not known yet may be left out.
+class Products(NamedTuple):
+    """The files that a command makes in a folder."""
 
-    The file ``last`` is written after the files of the pattern ``products``; ``others`` also belong to these.
-    """
+    last: str  # is written after the others
+    pattern: str  # of the files that have most of the content
+    others: Tuple[str, ...]
+
+    @property
+    def patterns(self) -> Tuple[str, ...]:
+        return (self.last, self.pattern, *self.others)
+
+
+DATA_SET = Products(MANIFEST_NAME, "*.tfrecord", (SETTINGS_NAME,))
+
+
+def check_folder(folder: Path, recipe: Mapping[str, Any], overwrite: bool, products: Products = DATA_SET) -> None:
+    """Check that a folder may be used for a recipe, of which parts that are not known yet may be left out."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--output {folder}: a file, not a folder")
     if overwrite:
         return
+    there = [pattern for pattern in products.patterns if any(folder.glob(pattern))]
     old = _read_recipe(folder)
-    if old is None:
-        for pattern in (last, products, *others):  # of a folder that was made in another way, such as a model's
-            if any(folder.glob(pattern)):
-                raise UserError(f"--output {folder}: contains {pattern} already; choose another folder or --overwrite")
-        return
-    is_begun = (folder / last).exists() or any(folder.glob(products)) or any((folder / WORK_FOLDER).rglob("*.json"))
-    if not is_begun:
+    if old is None and there:  # made in another way, such as the folder of a model
+        raise UserError(f"--output {folder}: contains {there[0]} already; choose another folder or --overwrite")
+    is_begun = {products.last, products.pattern} & {*there} or any((folder / WORK_FOLDER).rglob("*.json"))
+    if old is None or not is_begun:
         return
     changes = _differences({name: old[name] for name in ("version", *recipe) if name in old}, recipe)
     if changes:
@@ -65,26 +68,23 @@ def prepare_folder(
     folder: Path,
     recipe: Mapping[str, Any],
     overwrite: bool,
-    last: str = MANIFEST_NAME,
-    products: str = RECORD_FILES,
-    others: Sequence[str] = (),
+    products: Products = DATA_SET,
     keep_complete: bool = False,
 ) -> bool:
     """Make a folder ready for a recipe, delete what another one left, and return whether it is already complete.
 
     Args:
-        others: Names of other files that belong to the products.
         keep_complete: Whether ``overwrite`` keeps what is complete and of the same recipe.
     """
-    check_folder(folder, recipe, overwrite, last, products, others)
+    check_folder(folder, recipe, overwrite, products)
     is_this = not _differences(_read_recipe(folder) or {}, recipe)
-    is_complete = is_this and (folder / last).exists()
+    is_complete = is_this and (folder / products.last).exists()
     if is_complete and (keep_complete or not overwrite):
         clear_work(folder)  # left by a run that was killed at the very end
         return True
     if is_complete or not is_this:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in [folder / last, *folder.glob(products), *(folder / name for name in others)]:
+        for path in (path for pattern in products.patterns for path in [*folder.glob(pattern)]):
             index_path(path).unlink(missing_ok=True)
             path.unlink(missing_ok=True)
         clear_work(folder)

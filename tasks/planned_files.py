@@ -28,7 +28,7 @@ from teacher.identity import check_teacher_exists, unlabelled_texts  # room: tea
 
 
 def check_paths(config: TrainingConfig, task: str) -> None:
-    """Refuse paths where there is nothing, and weights of other sizes, with the same line as whoever opens them."""
+    """Refuse paths where there is nothing, and weights of other sizes, with the line that their reader would give."""
     if config.weights is not None and not is_begun(config.output_dir, config.name):
         check_exists(config.weights, config.weights_key)
         check_known_sizes(config, task)

@@ -128,7 +128,7 @@ def existing_checkpoints(context: RunContext) -> List[Path]:
 
 
 def best_checkpoint(context: RunContext, step: Optional[int]) -> Optional[Checkpoint]:
-    """Return the checkpoint of the best step, given that; None if there is no such step, or it is damaged."""
+    """Return the checkpoint of ``step``, which is the best one; None without a step, or if it is damaged."""
     if step is None:
         return None
     missing = context.run.checkpoints(context.config.save_ckpt_path) / folder_name(step)

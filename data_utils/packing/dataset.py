@@ -121,7 +121,7 @@ def _pack(
 ) -> Optional[_Planned]:
     """Plan the packs of one folder and write them, up to the manifest, unless that is done."""
     recipe = {"input": dict(source.identity), "packs": choices}
-    if prepare_folder(output, recipe, overwrite, others=(SETTINGS_NAME,)):
+    if prepare_folder(output, recipe, overwrite):
         print(f"packing: {output} is complete already", file=sys.stderr)
         return None
     if overwrite:  # held-out packs of another data set, whose documents this one may train on

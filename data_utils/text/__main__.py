@@ -22,7 +22,6 @@ from data_utils.recipe import check_folder
 from data_utils.shards import Step
 from data_utils.text.corpus import Corpus, read_corpus
 from data_utils.text.examples import (
-    OTHER_FILES,
     add_example_options,
     add_vocabulary_file_options,
     check_held_out,
@@ -116,7 +115,7 @@ def _run_steps(options: argparse.Namespace) -> None:
     identity = _vocabulary_recipe(options, vocabulary)
     with workers_from_options(options) as workers:
         # Rejected before hours of work, not after: all is compared except the corpus, which may have to be made first.
-        check_folder(output, make_recipe(settings, unit_bytes, identity), overwrite, others=OTHER_FILES)
+        check_folder(output, make_recipe(settings, unit_bytes, identity), overwrite)
         check_held_out(output, settings, overwrite)
         if isinstance(given, Source):
             given = sentences_from_options(options, given, folder, workers)

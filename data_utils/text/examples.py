@@ -45,7 +45,7 @@ from data_utils.text.instances import COUNTS, Settings, check_settings, make_sha
 from data_utils.text.masking import context_free_optimum
 from data_utils.text.vocabulary import add_case_option, check_case
 from data_utils.tokenizer import Vocabulary, extended, read_vocabulary
-from data_utils.tokenizer_files import SETTINGS_NAME, UNKNOWN, VOCABULARY_NAME
+from data_utils.tokenizer_files import UNKNOWN, VOCABULARY_NAME
 from data_utils.workers import add_worker_options, with_absolute_paths, workers_from_options
 from utilities.commands import make_parser, run_main
 from utilities.errors import UserError
@@ -53,7 +53,6 @@ from utilities.files import write_atomically
 from utilities.progress import progress_bar
 
 FILE_PREFIX = "wiki"
-OTHER_FILES = (SETTINGS_NAME,)  # of a data set, which are replaced like its records
 UNBALANCED = 0.05  # a share of random next sentences that is further from a half is reported
 UNKNOWN_TOKENS = "unknown_tokens"  # in the manifest's totals: how many of its tokens are [UNK]
 MANY_UNKNOWN = 0.01  # share of the tokens above which the vocabulary does not fit the text
@@ -90,7 +89,7 @@ def write_examples(
     if isinstance(vocabulary, Vocabulary):
         vocabulary_recipe = vocabulary.identity
     recipe = make_recipe(settings, unit_bytes, vocabulary_recipe, corpus.identity)
-    is_complete = prepare_folder(output, recipe, overwrite, others=OTHER_FILES)
+    is_complete = prepare_folder(output, recipe, overwrite)
     if not isinstance(vocabulary, Vocabulary):
         vocabulary = read_vocabulary(output / VOCABULARY_NAME) if is_complete else vocabulary()
     if not is_complete:
@@ -147,7 +146,7 @@ def check_held_out(output: Path, settings: Settings, overwrite: bool) -> None:
     """Check that the folder for held-out text may be used, which may have a data set of the user's own."""
     if settings.validation_fraction:
         records = {"records": make_recipe(_once(settings), None, None)["records"]}
-        check_folder(output / VALIDATION_FOLDER, records, overwrite, others=OTHER_FILES)
+        check_folder(output / VALIDATION_FOLDER, records, overwrite)
 
 
 def _once(settings: Settings) -> Settings:

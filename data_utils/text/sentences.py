@@ -20,7 +20,7 @@ from typing import Any
 from tqdm import tqdm
 
 from data_utils.command_line import fraction, natural
-from data_utils.recipe import clear_work, prepare_folder
+from data_utils.recipe import Products, clear_work, prepare_folder
 from data_utils.shards import ALONE, Shard, Step, Workers, run_shards
 from data_utils.text.corpus import CORPUS_NAME, REJECTED_NAME, Corpus, read_corpus
 from data_utils.text.readers import Document, RejectedDocument
@@ -40,7 +40,7 @@ from utilities.files import write_atomically
 from utilities.progress import progress_bar
 
 PUNKT_NAME = "punkt.json"
-SENTENCE_FILES = "sentences_*.txt"
+SENTENCES = Products(CORPUS_NAME, "sentences_*.txt", (PUNKT_NAME, REJECTED_NAME))
 COUNTS = ("documents", "sentences", "words")
 TRAINING_MEGABYTES = 4  # of text to train Punkt on, if no trained model is installed
 DEFAULT_MAX_REJECTED = 1_000
@@ -139,7 +139,7 @@ def write_sentences(
     model = language if has_trained_model(language) else "trained on the input"
     text = {"language": language, "min_characters": min_characters, "training_megabytes": TRAINING_MEGABYTES}
     recipe = {"input": source.identity(), "text": {**text, "punkt": model}}
-    if prepare_folder(folder, recipe, overwrite, CORPUS_NAME, SENTENCE_FILES, (PUNKT_NAME, REJECTED_NAME), True):
+    if prepare_folder(folder, recipe, overwrite, SENTENCES, keep_complete=True):
         print(f"sentences: {folder} is complete already", file=sys.stderr)
         return read_corpus(folder)
     step = Step(folder, "sentences")

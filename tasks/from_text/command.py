@@ -236,7 +236,7 @@ def decide(options: argparse.Namespace, others: Sequence[str], started: float) -
     given = _given(others, purpose)
     _check(options)
     folder = Folder(options.output_dir / _name(options), started)
-    # What the command writes is no input, nor are the vocabularies beside its checkpoints and its model.
+    # The command's own output is not read as text, for example the vocabularies beside its checkpoints.
     source = source_from_options(_with(options, output=folder.path), folder.path / "data")
     strips_marks = not (options.cased or options.keep_accents or options.start_from)
     text, machine = look_at_text(source, options.min_characters, strips_marks), look_at_machine()

@@ -56,10 +56,10 @@ def test_the_folder_of_a_tokenizer_is_not_used(tmp_path: Path) -> None:
     settings = tmp_path / "tokenizer_config.json"
     settings.write_text("{}")
     with pytest.raises(UserError, match=r"contains tokenizer_config\.json already; choose another folder"):
-        prepare_folder(tmp_path, RECIPE, False, others=(settings.name,))
-    assert settings.exists() and not prepare_folder(tmp_path, RECIPE, True, others=(settings.name,))
+        prepare_folder(tmp_path, RECIPE, False)
+    assert settings.exists() and not prepare_folder(tmp_path, RECIPE, True)
     settings.touch()
-    assert not prepare_folder(tmp_path, OTHER, False, others=(settings.name,))  # begun here, and nothing made yet
+    assert not prepare_folder(tmp_path, OTHER, False)  # begun here, and nothing made yet
 
 
 def test_inputs_are_identified_by_their_names_and_content(tmp_path: Path) -> None:
